@@ -1,0 +1,158 @@
+// Package drivers is the language between Raven's core and its translation drivers: what a driver watches, what it asks
+// for, and what it wants the cloud to hold. It must never do I/O: a driver is a pure function, and this package is all that
+// it needs.
+package drivers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Driver translates Kubernetes objects into the network resources that should exist for them.
+//
+// A Driver MUST be safe for concurrent calls of Translate once Configure has returned. It MUST NOT keep state between calls,
+// read a clock, the environment or the network: the core may call it any number of times, in any order, and compares results.
+type Driver interface {
+	// Info describes the driver. It is called before Configure and MUST NOT depend on it.
+	Info() Info
+	// Configure hands over the values of the options that Info declares, every one of them, defaults filled in. An error is
+	// shown to the operator as it is; the driver is then not used. It may be called again on a reload.
+	Configure(ctx context.Context, values Values) error
+	// Watches says which resources the driver is concerned with, under the configuration it was given.
+	Watches() []Watch
+	// Translate maps one existing source object to the Set of resources it should have. It is not called for a deleted
+	// object. When it asks needs for something that is not answered yet, what it returns is thrown away and it is called
+	// again with the answer, at most MaxRounds times in all. An error means "no opinion": what exists for the object stays.
+	Translate(ctx context.Context, object Object, needs *Needs) (Set, error)
+}
+
+// MaxRounds is how often the core calls Translate for one version of an object to settle its needs.
+const MaxRounds = 3
+
+// Info describes a driver to the core and to the operator.
+type Info struct {
+	// Name is the driver's name as `[raven] drivers` lists it: lower case letters, digits and dashes, at most 40 characters.
+	Name string
+	// Version is the driver's own version, for people.
+	Version string
+	// Description is one sentence for `raven driver list`.
+	Description string
+	// Role names an exclusive role that the driver holds for its source objects, such as "service-proxy"; usually empty.
+	Role string
+	// Options are the configuration options that the driver reads.
+	Options []Option
+	// Kinds are the kinds of resources it may produce. A Set with another kind is refused.
+	Kinds []Kind
+	// Annotations and Labels are the keys that it may write on its source objects. A Set with another key is refused.
+	Annotations []string
+	Labels      []string
+}
+
+// OptionType is the type of an option's value.
+type OptionType string
+
+// The types of options. The Go types that Values holds for them are string, int64, bool, float64, []string and
+// map[string]string.
+const (
+	StringOption  OptionType = "string"
+	IntegerOption OptionType = "integer"
+	BooleanOption OptionType = "boolean"
+	FloatOption   OptionType = "float"
+	ListOption    OptionType = "list"
+	DictOption    OptionType = "dict"
+)
+
+// Option declares one configuration option. Two drivers may declare the same option if they declare it alike.
+type Option struct {
+	Group string
+	Name  string
+	Type  OptionType
+	// Default is the text of the default, as an operator would write it in kuryr.conf. HasDefault tells an empty default
+	// from none.
+	Default    string
+	HasDefault bool
+	Help       string
+	Choices    []string
+	Required   bool
+	Secret     bool
+	// Min and Max bound an integer or float option; nil is unbounded.
+	Min, Max *float64
+	// Deprecated lists former names, as {group, name}.
+	Deprecated [][2]string
+	// Env lists further environment variables that set the option, beside OS_<GROUP>__<OPTION>.
+	Env []string
+}
+
+// Values holds option values by group and name; see OptionType for their Go types. An option without a default that is not
+// set is absent.
+type Values map[string]map[string]any
+
+// String returns a string option, or "" where it is not set.
+func (v Values) String(group, name string) string { s, _ := v[group][name].(string); return s }
+
+// Int returns an integer option, or 0 where it is not set.
+func (v Values) Int(group, name string) int64 { i, _ := v[group][name].(int64); return i }
+
+// Bool returns a boolean option, or false where it is not set.
+func (v Values) Bool(group, name string) bool { b, _ := v[group][name].(bool); return b }
+
+// Float returns a float option, or 0 where it is not set.
+func (v Values) Float(group, name string) float64 { f, _ := v[group][name].(float64); return f }
+
+// List returns a list option, or nil where it is not set.
+func (v Values) List(group, name string) []string { l, _ := v[group][name].([]string); return l }
+
+// Dict returns a dict option, or nil where it is not set.
+func (v Values) Dict(group, name string) map[string]string {
+	d, _ := v[group][name].(map[string]string)
+	return d
+}
+
+// Watch is one resource that a driver is concerned with.
+type Watch struct {
+	// Name is what needs and objects call this watch; unique within the driver.
+	Name string
+	// GVR is the resource, core ("", "v1", "pods") or custom.
+	GVR schema.GroupVersionResource
+	// Kind is the kind of its objects, for example "Pod". It is part of the roles that a driver exports.
+	Kind string
+	// Namespace limits the watch to one namespace; empty is all.
+	Namespace     string
+	LabelSelector string
+	FieldSelector string
+	// Fields are the dotted paths that the driver reads, for example "spec.nodeName" or "metadata.labels". A change outside
+	// them never reaches the driver. apiVersion, kind and metadata.{name,namespace,uid,deletionTimestamp} are always there.
+	// Empty means the whole object without metadata.managedFields.
+	Fields []string
+	// Source says that the driver translates these objects. Other watches only answer needs.
+	Source bool
+	// Optional says that a cluster may lack the resource: needs are then answered as absent instead of unknown.
+	Optional bool
+}
+
+// Object is one version of one Kubernetes object, trimmed to the fields of its watch.
+type Object struct {
+	// Watch is the name of the watch that it came by.
+	Watch string
+	// Raw is the object as JSON.
+	Raw json.RawMessage
+}
+
+// Into decodes the object into a typed one, for example a *corev1.Pod.
+func (o Object) Into(into any) error {
+	if err := json.Unmarshal(o.Raw, into); err != nil {
+		return fmt.Errorf("decoding object of watch %q: %w", o.Watch, err)
+	}
+	return nil
+}
+
+// Meta decodes what every object has: apiVersion, kind and metadata.
+func (o Object) Meta() (metav1.PartialObjectMetadata, error) {
+	var meta metav1.PartialObjectMetadata
+	err := o.Into(&meta)
+	return meta, err
+}

@@ -1,0 +1,67 @@
+package drivers
+
+import "fmt"
+
+// Need asks for one object by name, or for all objects that a label selector matches, of a watch that the driver declared.
+type Need struct {
+	// Watch is the name of the watch.
+	Watch string
+	// Namespace of the objects; empty for cluster-scoped ones, and for a selector over all namespaces.
+	Namespace string
+	// Name of the one object. Empty makes the need a selection.
+	Name string
+	// Selector is a label selector in its text form; empty selects everything. Only used when Name is empty.
+	Selector string
+}
+
+// String returns the need in a form that people can read.
+func (n Need) String() string {
+	if n.Name != "" {
+		return fmt.Sprintf("%s %s", n.Watch, join(n.Namespace, n.Name))
+	}
+	return fmt.Sprintf("%s %s selected by %q", n.Watch, join(n.Namespace, "*"), n.Selector)
+}
+
+// Needs answers the needs of one call of Translate and records what was asked. It is used by one goroutine at a time.
+type Needs struct {
+	answers map[Need][]Object
+	asked   []Need
+	open    bool
+}
+
+// NewNeeds returns the answers of earlier rounds. A need that maps to no objects was answered as absent.
+func NewNeeds(answers map[Need][]Object) *Needs { return &Needs{answers: answers} }
+
+// Get returns the objects that a need names, and whether the need is answered yet. A driver that gets false should return at
+// once: it will be called again with the answer. Objects come in the order of namespace and name.
+func (n *Needs) Get(need Need) ([]Object, bool) {
+	n.asked = append(n.asked, need)
+	objects, answered := n.answers[need]
+	if !answered {
+		n.open = true
+	}
+	return objects, answered
+}
+
+// Open says whether a need was asked that has no answer yet, so that the result of this round does not count.
+func (n *Needs) Open() bool { return n.open }
+
+// Asked returns what was asked in this round, without repetition, in the order of the first asking.
+func (n *Needs) Asked() []Need {
+	seen := make(map[Need]bool, len(n.asked))
+	var asked []Need
+	for _, need := range n.asked {
+		if !seen[need] {
+			seen[need] = true
+			asked = append(asked, need)
+		}
+	}
+	return asked
+}
+
+func join(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
