@@ -1,0 +1,281 @@
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// config is the configuration, checked and parsed.
+type config struct {
+	dedicated       bool
+	router          string // an existing one; empty: ours
+	externalNetwork string
+	mtu             int64
+	maxSubnets      int
+	dhcp            bool
+	external        []netip.Prefix
+	families        []family
+}
+
+// family is the configuration of one IP version.
+type family struct {
+	version        int64  // 4 or 6
+	suffix         string // of names: "" or "-v6"
+	pool           []netip.Prefix
+	poolOption     string
+	existingPool   string
+	prefixLength   int64
+	dns            []string
+	serviceCIDRs   []netip.Prefix // as configured
+	serviceSubnet  netip.Prefix   // as configured; the zero Prefix: next larger than the service CIDR
+	existingSubnet string         // of the services; empty: ours
+}
+
+// asksServiceCIDRs says whether an IP version's service CIDR has to come from the cluster.
+func (c *config) asksServiceCIDRs() bool {
+	for _, f := range c.families {
+		if f.existingSubnet == "" && len(f.serviceCIDRs) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// parser gathers every problem, so that an operator reads them all at once.
+type parser struct {
+	values   drivers.Values
+	problems []string
+}
+
+func (p *parser) refuse(format string, args ...any) {
+	p.problems = append(p.problems, fmt.Sprintf(format, args...))
+}
+
+func parse(values drivers.Values) (config, error) {
+	p := &parser{values: values}
+	c := config{
+		dedicated:       values.String(subnetGroup, optTopology) == dedicatedTopology,
+		router:          values.String(subnetGroup, optRouter),
+		externalNetwork: values.String(defaultsGroup, optExternalNetwork),
+		mtu:             values.Int(defaultsGroup, optNetworkDeviceMTU),
+		maxSubnets:      int(values.Int(subnetGroup, optMaxSubnets)),
+		dhcp:            values.Bool(subnetGroup, optDHCP),
+		external:        p.ranges(subnetGroup, optExternalSubnet),
+	}
+	c.families = p.families()
+	p.dns(c.families)
+	p.serviceCIDRs(c.families)
+	p.serviceSubnets(c.families)
+	p.check(&c)
+	if len(p.problems) == 0 {
+		p.checkRanges(&c)
+	}
+	if len(p.problems) > 0 {
+		return config{}, errors.New(strings.Join(p.problems, "; "))
+	}
+	return c, nil
+}
+
+// ranges reads a list of ranges.
+func (p *parser) ranges(group, name string) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, text := range p.values.List(group, name) {
+		r, err := prefix(text)
+		if err != nil {
+			p.refuse("%s: %v", option(group, name), err)
+			continue
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges
+}
+
+func (p *parser) families() []family {
+	f4 := family{
+		version: 4, poolOption: optPool, existingPool: p.values.String(subnetGroup, optExistingPool),
+		prefixLength: p.values.Int(subnetGroup, optPrefixLength),
+	}
+	f6 := family{
+		version: 6, suffix: "-v6", poolOption: optPool6, existingPool: p.values.String(subnetGroup, optExistingPool6),
+		prefixLength: p.values.Int(subnetGroup, optPrefixLength6),
+	}
+	var families []family
+	switch which := p.values.String(subnetGroup, optFamilies); which {
+	case ipv4Only:
+		families = []family{f4}
+	case ipv6Only:
+		families = []family{f6}
+	case dualStack:
+		families = []family{f4, f6}
+	default:
+		p.refuse("%s = %q is none of %s, %s, %s", option(subnetGroup, optFamilies), which, ipv4Only, ipv6Only, dualStack)
+	}
+	for i := range families {
+		if families[i].existingPool == "" {
+			p.pool(&families[i])
+		}
+	}
+	return families
+}
+
+// pool reads the ranges of a family's pool.
+func (p *parser) pool(f *family) {
+	name := option(subnetGroup, f.poolOption)
+	f.pool = p.ranges(subnetGroup, f.poolOption)
+	if len(p.values.List(subnetGroup, f.poolOption)) == 0 {
+		p.refuse("%s is empty: the namespaces' IPv%d subnets have to come from somewhere", name, f.version)
+	}
+	for i, r := range f.pool {
+		if versionOf(r) != f.version {
+			p.refuse("%s: %s is not an IPv%d range", name, r, f.version)
+		}
+		if int64(r.Bits()) > f.prefixLength {
+			p.refuse("%s: %s is smaller than one subnet of prefix length %d", name, r, f.prefixLength)
+		}
+		for _, other := range f.pool[:i] {
+			if r.Overlaps(other) {
+				p.refuse("%s: %s and %s overlap", name, other, r)
+			}
+		}
+	}
+}
+
+func (p *parser) dns(families []family) {
+	for _, text := range p.values.List(subnetGroup, optDNS) {
+		addr, err := netip.ParseAddr(text)
+		if err != nil || addr.Zone() != "" {
+			p.refuse("%s: %q is not an address", option(subnetGroup, optDNS), text)
+			continue
+		}
+		for i := range families {
+			if families[i].version == versionOf(netip.PrefixFrom(addr, 0)) {
+				families[i].dns = append(families[i].dns, addr.String())
+			}
+		}
+	}
+}
+
+func (p *parser) serviceCIDRs(families []family) {
+	for _, r := range p.ranges(subnetGroup, optServiceCIDR) {
+		f := familyOf(families, r)
+		if f == nil {
+			p.refuse("%s: %s is an IPv%d range, which %s leaves out",
+				option(subnetGroup, optServiceCIDR), r, versionOf(r), option(subnetGroup, optFamilies))
+			continue
+		}
+		f.serviceCIDRs = append(f.serviceCIDRs, r)
+	}
+}
+
+// serviceSubnets reads service_subnet: ranges to make subnets with, or names of existing subnets.
+func (p *parser) serviceSubnets(families []family) {
+	name := option(defaultsGroup, optServiceSubnet)
+	var existing []string
+	ranges := 0
+	for _, text := range p.values.List(defaultsGroup, optServiceSubnet) {
+		if !strings.Contains(text, "/") {
+			existing = append(existing, text)
+			continue
+		}
+		r, err := prefix(text)
+		if err != nil {
+			p.refuse("%s: %v", name, err)
+			continue
+		}
+		ranges++
+		switch f := familyOf(families, r); {
+		case f == nil:
+			p.refuse("%s: %s is an IPv%d range, which %s leaves out", name, r, versionOf(r), option(subnetGroup, optFamilies))
+		case f.serviceSubnet.IsValid():
+			p.refuse("%s: %s and %s are two IPv%d ranges; give one", name, f.serviceSubnet, r, f.version)
+		default:
+			f.serviceSubnet = r
+		}
+	}
+	switch {
+	case len(existing) == 0:
+	case ranges > 0:
+		p.refuse("%s: %s is a name among ranges; give ranges only, or existing subnets only", name, existing[0])
+	case len(existing) > len(families):
+		p.refuse("%s names %d subnets; there is one per IP version, and %s has %d",
+			name, len(existing), option(subnetGroup, optFamilies), len(families))
+	default:
+		for i := range existing {
+			families[i].existingSubnet = existing[i]
+		}
+	}
+}
+
+// check refuses options that contradict each other.
+func (p *parser) check(c *config) {
+	topology := p.values.String(subnetGroup, optTopology)
+	if topology != sharedTopology && topology != dedicatedTopology {
+		p.refuse("%s = %q is none of %s, %s", option(subnetGroup, optTopology), topology, sharedTopology, dedicatedTopology)
+	}
+	if c.dedicated && c.router != "" {
+		p.refuse("%s = %q names one router for all, but %s = %s makes one per namespace: leave one of them out",
+			option(subnetGroup, optRouter), c.router, option(subnetGroup, optTopology), dedicatedTopology)
+	}
+	for _, f := range c.families {
+		if c.dedicated && f.existingSubnet != "" {
+			p.refuse("%s = %q names one subnet for all, but %s = %s makes one per namespace: give a range, or leave one of them out",
+				option(defaultsGroup, optServiceSubnet), f.existingSubnet, option(subnetGroup, optTopology), dedicatedTopology)
+		}
+		if least := map[int64]int64{4: 68, 6: 1280}[f.version]; c.mtu != 0 && c.mtu < least {
+			p.refuse("%s = %d is less than the %d bytes that IPv%d needs", option(defaultsGroup, optNetworkDeviceMTU), c.mtu, least, f.version)
+		}
+	}
+}
+
+// checkRanges refuses ranges that overlap, and service subnets without room for Neutron's own addresses.
+func (p *parser) checkRanges(c *config) {
+	for i := range c.families {
+		f := &c.families[i]
+		if f.existingSubnet != "" {
+			continue
+		}
+		if len(f.serviceCIDRs) > 0 {
+			if _, err := c.plan(f, f.serviceCIDRs); err != nil {
+				p.refuse("%v", err)
+			}
+		} else if f.serviceSubnet.IsValid() {
+			p.overlaps(c, f, named{option(defaultsGroup, optServiceSubnet), f.serviceSubnet})
+		}
+	}
+	for i := range c.families {
+		f := &c.families[i]
+		for _, r := range f.pool {
+			if err := clash(named{option(subnetGroup, f.poolOption), r}, externals(c)); err != nil {
+				p.refuse("%v", err)
+			}
+		}
+	}
+}
+
+func (p *parser) overlaps(c *config, f *family, subnet named) {
+	if err := clash(subnet, append(pools(f), externals(c)...)); err != nil {
+		p.refuse("%v", err)
+	}
+}
+
+func option(group, name string) string { return "[" + group + "] " + name }
+
+func versionOf(r netip.Prefix) int64 {
+	if r.Addr().Is4() {
+		return 4
+	}
+	return 6
+}
+
+func familyOf(families []family, r netip.Prefix) *family {
+	for i := range families {
+		if families[i].version == versionOf(r) {
+			return &families[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+// Package namespace is the translation driver that gives every Kubernetes namespace its network: pods' network and subnets,
+// a security group, and the way to the services' network through a router. It must never do I/O or keep state between
+// translations, and never name a resource that another owner may have made without asking for it by role or by option.
+//
+// # Roles
+//
+// Every Set exports the same roles in both topologies, so that who wants the router of the namespace "web" asks for
+// Role{Kind: "Namespace", Name: "web", Role: drivers.ClusterRouter} and need not know whether it is shared. In the shared
+// topology those resources are claims, and therefore also found as resources of the whole cluster (a Role without kind and
+// name). A resource that the operator named himself is a lookup, and exported all the same. One thing is missing then: the
+// network of an existing service subnet is not known by name; it is the attribute "network_id" of the role service-subnet.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// The annotations that the driver writes on a Namespace: JSON documents of the Neutron resources.
+const (
+	NetworkAnnotation       = "kuryr.org/neutron-network"
+	SubnetAnnotation        = "kuryr.org/neutron-subnet"
+	SecurityGroupAnnotation = "kuryr.org/neutron-sg"
+)
+
+// The names of the watches.
+const (
+	namespaces   = "namespaces"
+	serviceCIDRs = "servicecidrs"
+)
+
+var errUnconfigured = errors.New("namespace driver: Translate before Configure")
+
+type driver struct {
+	config atomic.Pointer[config]
+}
+
+// New returns the driver.
+func New() drivers.Driver { return &driver{} }
+
+// Info implements drivers.Driver.
+func (d *driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:        "namespace",
+		Version:     "1",
+		Description: "Gives every namespace a network, subnets, a security group and a router to the services.",
+		Options:     options(),
+		Kinds: []drivers.Kind{
+			drivers.KindLookup, drivers.KindSecurityGroup, drivers.KindSecurityGroupRule, drivers.KindNetwork,
+			drivers.KindSubnetPool, drivers.KindSubnet, drivers.KindRouter, drivers.KindRouterInterface,
+		},
+		Annotations: []string{NetworkAnnotation, SubnetAnnotation, SecurityGroupAnnotation},
+	}
+}
+
+// Configure implements drivers.Driver. Its error names every option that is wrong, with its value.
+func (d *driver) Configure(_ context.Context, values drivers.Values) error {
+	c, err := parse(values)
+	if err != nil {
+		return err
+	}
+	d.config.Store(&c)
+	return nil
+}
+
+// Watches implements drivers.Driver. Kubernetes' ServiceCIDR objects are only watched where no option says what they would.
+func (d *driver) Watches() []drivers.Watch {
+	watches := []drivers.Watch{{
+		Name:   namespaces,
+		GVR:    schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+		Kind:   "Namespace",
+		Fields: []string{"metadata.name"},
+		Source: true,
+	}}
+	if c := d.config.Load(); c != nil && c.asksServiceCIDRs() {
+		watches = append(watches, drivers.Watch{
+			Name:     serviceCIDRs,
+			GVR:      schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"},
+			Kind:     "ServiceCIDR",
+			Fields:   []string{"spec.cidrs"},
+			Optional: true,
+		})
+	}
+	return watches
+}
+
+// Translate implements drivers.Driver. A namespace that is being deleted keeps its Set until it is gone: its pods still have
+// their ports.
+func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+	c := d.config.Load()
+	if c == nil {
+		return drivers.Set{}, errUnconfigured
+	}
+	// Only what is read is decoded: objects of old API servers have fields of shapes that today's types refuse.
+	var source struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}
+	if err := object.Into(&source); err != nil {
+		return drivers.Set{}, err
+	}
+	if source.Metadata.Name == "" {
+		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name", object.Watch)
+	}
+	services, diagnostics, err := c.services(needs)
+	if err != nil || needs.Open() {
+		return drivers.Set{}, err
+	}
+	set := c.build(source.Metadata.Name, services)
+	set.Diagnostics = diagnostics
+	return set, nil
+}

@@ -1,0 +1,255 @@
+// Package pod is the translation driver that gives every Kubernetes pod its Neutron port. It must never do I/O or keep state
+// between translations, and never depend on which driver made the namespace's network: it finds network, subnet and security
+// group by role.
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// The keys that the CNI side knows. The annotations are written on a Pod; their values are JSON documents.
+const (
+	PortAnnotation = "kuryr.org/neutron-port"
+	// SubnetAnnotation is the subnet of the port's first address, IPv4 first.
+	SubnetAnnotation = "kuryr.org/neutron-subnet"
+	// SubnetsAnnotation is the list of the subnets of all addresses; only with dual stack.
+	SubnetsAnnotation = "kuryr.org/neutron-subnets"
+	// SecurityGroupLabel on a Pod is the UUID of the security group that its port has in place of all others.
+	SecurityGroupLabel = "kuryr.org/neutron-security-group"
+)
+
+// DeviceOwner marks the ports of pods in Neutron. It begins with "compute:" because Neutron binds only such ports like those
+// of instances.
+const DeviceOwner = "compute:kuryr"
+
+// The groups, names and choices of the options.
+const (
+	subnetGroup   = "namespace_subnet"
+	defaultsGroup = "neutron_defaults"
+
+	optFamilies       = "ip_families"
+	optSecurityGroups = "pod_security_groups"
+
+	ipv4Only  = "ipv4"
+	ipv6Only  = "ipv6"
+	dualStack = "dual"
+)
+
+var errUnconfigured = errors.New("pod driver: Translate before Configure")
+
+type driver struct {
+	config atomic.Pointer[config]
+}
+
+type config struct {
+	subnets        []string // the roles of the subnets that a port needs
+	securityGroups []string // UUIDs or names; empty: the namespace's
+}
+
+// New returns the driver.
+func New() drivers.Driver { return &driver{} }
+
+// Info implements drivers.Driver.
+func (d *driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:        "pod",
+		Version:     "1",
+		Description: "Gives every pod that is not on its host's network a port in its namespace's network.",
+		Options:     options(),
+		Kinds:       []drivers.Kind{drivers.KindLookup, drivers.KindPort},
+		Annotations: []string{PortAnnotation, SubnetAnnotation, SubnetsAnnotation},
+	}
+}
+
+func options() []drivers.Option {
+	return []drivers.Option{
+		{
+			// Declared alike in drivers/namespace.
+			Group: subnetGroup, Name: optFamilies, Type: drivers.StringOption, Default: ipv4Only, HasDefault: true,
+			Choices: []string{ipv4Only, ipv6Only, dualStack},
+			Help:    "IP versions of the pods' networks and of the service network. As the cluster has them.",
+		},
+		{
+			Group: defaultsGroup, Name: optSecurityGroups, Type: drivers.ListOption,
+			Help: "UUIDs or names of existing security groups that the ports of pods have, in place of their namespace's group. " +
+				"UUIDs save looking names up.",
+		},
+	}
+}
+
+// Configure implements drivers.Driver.
+func (d *driver) Configure(_ context.Context, values drivers.Values) error {
+	var c config
+	switch families := values.String(subnetGroup, optFamilies); families {
+	case ipv4Only:
+		c.subnets = []string{drivers.PodSubnet}
+	case ipv6Only:
+		c.subnets = []string{drivers.PodSubnet6}
+	case dualStack:
+		c.subnets = []string{drivers.PodSubnet, drivers.PodSubnet6}
+	default:
+		return fmt.Errorf("[%s] %s = %q is none of %s, %s, %s", subnetGroup, optFamilies, families, ipv4Only, ipv6Only, dualStack)
+	}
+	seen := map[string]bool{}
+	for _, group := range values.List(defaultsGroup, optSecurityGroups) {
+		if !seen[group] {
+			seen[group] = true
+			c.securityGroups = append(c.securityGroups, group)
+		}
+	}
+	d.config.Store(&c)
+	return nil
+}
+
+// Watches implements drivers.Driver.
+func (d *driver) Watches() []drivers.Watch {
+	return []drivers.Watch{{
+		Name:   "pods",
+		GVR:    schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Kind:   "Pod",
+		Fields: []string{"metadata.labels", "spec.hostNetwork", "spec.nodeName", "status.phase"},
+		Source: true,
+	}}
+}
+
+// source is what is read of a Pod. Only that is decoded: objects of old API servers have fields of shapes that today's types
+// refuse.
+type source struct {
+	Metadata struct {
+		Name      string            `json:"name"`
+		Namespace string            `json:"namespace"`
+		UID       string            `json:"uid"`
+		Labels    map[string]string `json:"labels"`
+	} `json:"metadata"`
+	Spec struct {
+		HostNetwork bool   `json:"hostNetwork"`
+		NodeName    string `json:"nodeName"`
+	} `json:"spec"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
+}
+
+// Translate implements drivers.Driver. A pod that is being deleted keeps its port until it is gone or has completed: its
+// containers may still be talking.
+func (d *driver) Translate(_ context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
+	c := d.config.Load()
+	if c == nil {
+		return drivers.Set{}, errUnconfigured
+	}
+	var pod source
+	if err := object.Into(&pod); err != nil {
+		return drivers.Set{}, err
+	}
+	if pod.Metadata.Name == "" || pod.Metadata.Namespace == "" {
+		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name or no metadata.namespace", object.Watch)
+	}
+	if pod.Spec.HostNetwork || pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" {
+		return drivers.Set{}, nil
+	}
+	return c.build(&pod)
+}
+
+// build returns the Set of a pod that has a port. The port takes an address of every IP version that the namespace has: it
+// waits for all those subnets, since Neutron gives addresses only of the ones that exist when the port is made.
+func (c *config) build(pod *source) (drivers.Set, error) {
+	role := func(name string) drivers.Role {
+		return drivers.Role{Kind: "Namespace", Name: pod.Metadata.Namespace, Role: name}
+	}
+	set, groups, err := c.securityGroupsOf(pod, role(drivers.NamespaceSecurityGroup))
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	port := drivers.Port{
+		Name:           name(pod.Metadata.Name),
+		NetworkID:      drivers.FromRole(role(drivers.PodNetwork)),
+		DeviceOwner:    new(DeviceOwner),
+		SecurityGroups: groups,
+	}
+	if pod.Metadata.UID != "" {
+		port.DeviceID = new(pod.Metadata.UID)
+	}
+	if pod.Spec.NodeName != "" {
+		port.HostID = new(pod.Spec.NodeName)
+	}
+	var after []drivers.Ref
+	for _, subnet := range c.subnets {
+		after = append(after, drivers.Ref{Role: new(role(subnet))})
+	}
+	set.Resources = append(set.Resources, drivers.Resource{Name: "port", Spec: port, After: after})
+	set.Outputs = []drivers.Output{
+		{Kind: drivers.Annotation, Key: PortAnnotation, Document: &drivers.Ref{Name: "port"}},
+		{Kind: drivers.Annotation, Key: SubnetAnnotation, Document: &drivers.Ref{Name: "port", Attribute: "subnet"}},
+	}
+	if len(c.subnets) > 1 {
+		set.Outputs = append(set.Outputs, drivers.Output{
+			Kind: drivers.Annotation, Key: SubnetsAnnotation, Document: &drivers.Ref{Name: "port", Attribute: "subnets"},
+		})
+	}
+	return set, nil
+}
+
+// securityGroupsOf returns the security groups of a pod's port: the one of its label, else the configured ones, else its
+// namespace's. The Set holds the lookups of those that are given by name.
+//
+// A label that is no UUID is an error, so that the pod keeps what it has: falling back to another group could open what the
+// label was to close.
+func (c *config) securityGroupsOf(pod *source, namespace drivers.Role) (drivers.Set, []drivers.Value, error) {
+	var set drivers.Set
+	if label, ok := pod.Metadata.Labels[SecurityGroupLabel]; ok {
+		if !isUUID(label) {
+			return set, nil, fmt.Errorf("label %s = %q is not the UUID of a security group: the pod keeps the port that it has, "+
+				"or gets none, until the label is put right or taken away", SecurityGroupLabel, label)
+		}
+		return set, []drivers.Value{drivers.Text(strings.ToLower(label))}, nil
+	}
+	if len(c.securityGroups) == 0 {
+		return set, []drivers.Value{drivers.FromRole(namespace)}, nil
+	}
+	var groups []drivers.Value
+	for i, group := range c.securityGroups {
+		if isUUID(group) {
+			groups = append(groups, drivers.Text(strings.ToLower(group)))
+			continue
+		}
+		logical := fmt.Sprintf("security-group-%d", i+1)
+		set.Resources = append(set.Resources, drivers.Resource{
+			Name: logical, Spec: drivers.Lookup{Of: drivers.KindSecurityGroup, ID: group},
+		})
+		groups = append(groups, drivers.From(logical))
+	}
+	return set, groups, nil
+}
+
+// isUUID says whether the text is a UUID in the form that OpenStack gives.
+func isUUID(text string) bool {
+	if len(text) != 36 {
+		return false
+	}
+	for i, c := range []byte(text) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (c == '-') || !dash && !strings.ContainsRune("0123456789abcdefABCDEF", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// name returns a Neutron name, which has at most 255 characters.
+func name(of string) *string {
+	const most = 255
+	for utf8.RuneCountInString(of) > most {
+		_, size := utf8.DecodeLastRuneInString(of)
+		of = of[:len(of)-size]
+	}
+	return new(of)
+}
