@@ -1,0 +1,145 @@
+package drivers
+
+import (
+	"reflect"
+	"strings"
+)
+
+// Attribute describes one field of a kind, as the tag of the field in its spec gives it.
+type Attribute struct {
+	Name       string // Neutron's name
+	Immutable  bool   // a change means another resource
+	Required   bool   // must be set
+	Unordered  bool   // a list that is compared as a set
+	BestEffort bool   // left out where the credentials do not allow it
+}
+
+// Schema returns the attributes of a kind in the order of its spec's fields, and nil for a kind that does not exist.
+func Schema(kind Kind) []Attribute {
+	spec := zero(kind)
+	if spec == nil {
+		return nil
+	}
+	t := reflect.TypeOf(spec)
+	attributes := make([]Attribute, 0, t.NumField())
+	for i := range t.NumField() {
+		name, flags, _ := strings.Cut(t.Field(i).Tag.Get("raven"), ",")
+		if name == "" {
+			continue
+		}
+		a := Attribute{Name: name}
+		for flags != "" {
+			var flag string
+			flag, flags, _ = strings.Cut(flags, ",")
+			switch flag {
+			case "immutable":
+				a.Immutable = true
+			case "required":
+				a.Required = true
+			case "unordered":
+				a.Unordered = true
+			case "besteffort":
+				a.BestEffort = true
+			}
+		}
+		attributes = append(attributes, a)
+	}
+	return attributes
+}
+
+// Attributes returns the fields of a spec that are set, by Neutron's names. The values are string, int64, bool, []any,
+// map[string]any, and Ref where a Value is one. A set but empty list is an empty []any, a set but empty structure an empty
+// map. Nothing in it is shared with the spec but the Role of a Ref.
+func Attributes(spec Spec) map[string]any {
+	if spec == nil {
+		return nil
+	}
+	return structure(reflect.Indirect(reflect.ValueOf(spec)))
+}
+
+// Element returns what the contribution adds, in the form that Attributes gives the elements of lists; nil when none is set.
+func (c Contribution) Element() any {
+	switch {
+	case c.AddressPair != nil:
+		return structure(reflect.ValueOf(*c.AddressPair))
+	case c.Route != nil:
+		return structure(reflect.ValueOf(*c.Route))
+	case c.SecurityGroup.Ref != nil:
+		return *c.SecurityGroup.Ref
+	case c.SecurityGroup.Literal != "":
+		return c.SecurityGroup.Literal
+	}
+	return nil
+}
+
+func structure(v reflect.Value) map[string]any {
+	t := v.Type()
+	out := make(map[string]any, t.NumField())
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("raven"), ",")
+		if name == "" || v.Field(i).IsZero() {
+			continue
+		}
+		out[name] = leaf(v.Field(i))
+	}
+	return out
+}
+
+// leaf returns the value of a field that is set, or of an element of a list.
+func leaf(v reflect.Value) any {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return leaf(v.Elem())
+	case reflect.String:
+		return v.String()
+	case reflect.Bool:
+		return v.Bool()
+	case reflect.Int64:
+		return v.Int()
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = leaf(v.Index(i))
+		}
+		return list
+	case reflect.Struct:
+		value, ok := v.Interface().(Value)
+		switch {
+		case !ok:
+			return structure(v)
+		case value.Ref != nil:
+			return *value.Ref
+		default:
+			return value.Literal
+		}
+	default: // no spec has a field of another type; the test of Schema sees to it
+		return nil
+	}
+}
+
+// zero returns the spec of a kind with no field set, and nil for a kind that does not exist.
+func zero(kind Kind) Spec {
+	switch kind {
+	case KindNetwork:
+		return Network{}
+	case KindSubnet:
+		return Subnet{}
+	case KindSubnetPool:
+		return SubnetPool{}
+	case KindRouter:
+		return Router{}
+	case KindRouterInterface:
+		return RouterInterface{}
+	case KindPort:
+		return Port{}
+	case KindFloatingIP:
+		return FloatingIP{}
+	case KindSecurityGroup:
+		return SecurityGroup{}
+	case KindSecurityGroupRule:
+		return SecurityGroupRule{}
+	case KindLookup:
+		return Lookup{}
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// Shared is the driver in the Owner of claimed resources.
+const Shared = "shared"
+
+// Owner is the owner of a resource in the cloud: a driver, and the UID of its source object. A claimed resource has the
+// driver Shared and no UID.
+type Owner struct{ Driver, UID string }
+
+// Identity is what is written with every create: enough to know a resource again with no other memory.
+type Identity struct {
+	Cluster string // the cluster's id
+	Owner   Owner
+	Name    string // the logical name; see LogicalName
+	Policy  drivers.Policy
+}
+
+// Key is an Identity in comparable form, without its policy and with long values shortened, so that a desired identity and
+// one read back from the cloud are equal.
+type Key struct{ Cluster, Driver, UID, Name string }
+
+// The tokens, and how long the values behind them may be for a tag to keep within Neutron's 60 characters.
+const (
+	clusterToken = "raven:cluster="
+	ownerToken   = "raven:owner="
+	nameToken    = "raven:name="
+	policyToken  = "raven:policy="
+
+	maxTag     = 60
+	maxCluster = maxTag - len(clusterToken)
+	maxName    = maxTag - len(nameToken)
+	maxUID     = 36
+	maxDriver  = maxTag - len(ownerToken) - 1 - maxUID
+	maxText    = 255 // characters of a name or a description
+
+	interfacePrefix = "rif."
+)
+
+// LogicalName returns the Name in the Identity of a resource of that kind with that logical name. A router interface is a
+// port in the cloud, so its name is set apart from those of ports.
+func LogicalName(kind drivers.Kind, name string) string {
+	if kind == drivers.KindRouterInterface && !strings.HasPrefix(name, interfacePrefix) {
+		return interfacePrefix + name
+	}
+	return name
+}
+
+// ExpansionName returns the Name of the n-th subnet of an expandable one; the first is the base itself.
+func ExpansionName(base string, n int) string {
+	if n < 2 {
+		return base
+	}
+	return base + "." + strconv.Itoa(n)
+}
+
+// Key returns the identity's comparable form.
+func (i Identity) Key() Key {
+	return Key{
+		Cluster: shorten(i.Cluster, maxCluster, 12, ""),
+		Driver:  shorten(i.Owner.Driver, maxDriver, 6, ":"),
+		UID:     shorten(i.Owner.UID, maxUID, 12, ""),
+		Name:    shorten(i.Name, maxName, 12, ""),
+	}
+}
+
+// Tags returns the identity as four tags of at most 60 characters, with neither comma nor slash nor blank in them.
+func (i Identity) Tags() []string {
+	k := i.Key()
+	owner := k.Driver
+	if owner != Shared || k.UID != "" {
+		owner += ":" + k.UID
+	}
+	return []string{clusterToken + k.Cluster, ownerToken + owner, nameToken + k.Name, policyToken + string(effective(i.Policy))}
+}
+
+// Description returns the same four tokens joined by blanks, so that Parse reads both. It has at most 255 characters.
+func (i Identity) Description() string { return strings.Join(i.Tags(), " ") }
+
+// Describe returns a description that carries the identity and keeps the other words of an earlier description, as far as
+// 255 characters go.
+func (i Identity) Describe(old string) string {
+	var words []string
+	for _, word := range strings.Fields(old) {
+		if !isToken(word) {
+			words = append(words, word)
+		}
+	}
+	own := i.Description()
+	if len(words) == 0 {
+		return own
+	}
+	return own + cut(" "+strings.Join(words, " "), maxText-len(own))
+}
+
+// String returns the identity in a form that people can read.
+func (i Identity) String() string {
+	if i.Owner.Driver == Shared && i.Owner.UID == "" {
+		return fmt.Sprintf("%q (shared)", i.Name)
+	}
+	return fmt.Sprintf("%q of %s %s", i.Name, i.Owner.Driver, i.Owner.UID)
+}
+
+// MAC returns the MAC address that a port of this identity gets when nothing else is wanted: locally administered, 46 bits
+// of a hash. Neutron refuses an address twice on one network, so a create that is sent twice cannot make two ports.
+func MAC(i Identity) string {
+	k := i.Key()
+	sum := sha256.Sum256([]byte(k.Cluster + "\x00" + k.Driver + "\x00" + k.UID + "\x00" + k.Name))
+	sum[0] = sum[0]&0xfc | 0x02
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4], sum[5])
+}
+
+// Parse reads an identity back from a resource's tags and description. It returns false unless one of the two proves it.
+//
+// The tokens may stand among other tags and words, in any order. One proof must be whole: cluster, owner and name each
+// exactly once in it (a token twice with different values proves nothing); halves of two proofs are not put together. When
+// tags and description prove different identities the tags count: a description is one text that people copy and edit
+// whole, tags are added one by one.
+//
+// The policy is that of the proof; where the tags name none, or both, it is that of a description which proves the same
+// identity; and where nothing names it, it is Retain: what is wrongly kept can still be deleted.
+//
+// The identity's values are as they were written, that is, long ones shortened: compare by Key.
+func Parse(tags []string, description string) (Identity, bool) {
+	var byTags, byText proof
+	for _, tag := range tags {
+		byTags.read(tag)
+	}
+	for rest := description; rest != ""; {
+		var word string
+		word, rest = field(rest)
+		byText.read(word)
+	}
+	id, ok := byTags.identity()
+	text, textOK := byText.identity()
+	switch {
+	case !ok && !textOK:
+		return Identity{}, false
+	case !ok:
+		id = text
+	case id.Policy == "" && textOK && text.Key() == id.Key():
+		id.Policy = text.Policy
+	}
+	if id.Policy == "" {
+		id.Policy = drivers.Retain
+	}
+	return id, true
+}
+
+// proof gathers the tokens of one proof.
+type proof struct{ cluster, owner, name, policy token }
+
+type token struct {
+	value          string
+	seen, conflict bool
+}
+
+func (t *token) set(value string) {
+	t.conflict = t.conflict || t.seen && t.value != value
+	t.value, t.seen = value, true
+}
+
+func (t *token) proven() bool { return t.seen && !t.conflict && t.value != "" }
+
+func (p *proof) read(word string) {
+	for _, t := range [...]struct {
+		prefix string
+		into   *token
+	}{{clusterToken, &p.cluster}, {ownerToken, &p.owner}, {nameToken, &p.name}, {policyToken, &p.policy}} {
+		if value, ok := strings.CutPrefix(word, t.prefix); ok {
+			t.into.set(value)
+			return
+		}
+	}
+}
+
+// identity returns what the tokens prove; the policy is empty where they name none or contradict each other.
+func (p *proof) identity() (Identity, bool) {
+	if !p.cluster.proven() || !p.owner.proven() || !p.name.proven() {
+		return Identity{}, false
+	}
+	driver, uid, colon := strings.Cut(p.owner.value, ":")
+	if driver == "" || !colon && driver != Shared {
+		return Identity{}, false
+	}
+	id := Identity{Cluster: p.cluster.value, Owner: Owner{Driver: driver, UID: uid}, Name: p.name.value}
+	if id.Key() != (Key{id.Cluster, driver, uid, id.Name}) {
+		return Identity{}, false // not as we write it
+	}
+	switch policy := drivers.Policy(p.policy.value); {
+	case p.policy.conflict:
+	case policy == drivers.Delete, policy == drivers.Retain:
+		id.Policy = policy
+	}
+	return id, true
+}
+
+func isToken(word string) bool {
+	for _, prefix := range [...]string{clusterToken, ownerToken, nameToken, policyToken} {
+		if strings.HasPrefix(word, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// field splits off the first word of a text.
+func field(s string) (word, rest string) {
+	s = strings.TrimLeft(s, " \t\r\n")
+	if i := strings.IndexAny(s, " \t\r\n"); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return s, ""
+}
+
+// shorten returns s if it is at most limit long and of plain characters, otherwise a plain beginning of it, '~' and so many
+// hex digits of its hash. What it returns it returns unchanged.
+func shorten(s string, limit, digits int, except string) string {
+	plain := func(r rune) bool {
+		return r > ' ' && r < 0x7f && r != ',' && r != '/' && !strings.ContainsRune(except, r)
+	}
+	if len(s) <= limit && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	head := strings.Map(func(r rune) rune {
+		if plain(r) {
+			return r
+		}
+		return '-'
+	}, s)
+	return head[:min(len(head), limit-1-digits)] + "~" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// cut returns the first characters of a text.
+func cut(s string, characters int) string {
+	if len(s) <= characters {
+		return s
+	}
+	for i := range s {
+		if characters == 0 {
+			return s[:i]
+		}
+		characters--
+	}
+	return s
+}
+
+func effective(p drivers.Policy) drivers.Policy {
+	if p == drivers.Retain {
+		return drivers.Retain
+	}
+	return drivers.Delete
+}

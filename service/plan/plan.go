@@ -1,0 +1,118 @@
+// Package plan compares what an owner wants with what the cloud holds and says which steps lead from one to the other. It
+// must never do I/O, log, read a clock or remember anything: the same input gives the same plan.
+//
+//	desired  observed              steps
+//	yes      no                    create (waits for its refs and After)
+//	yes      same                  none; tag, if only the description proves its identity
+//	yes      mutable difference    update
+//	yes      immutable difference  delete the old one, then create; what of this owner uses it goes and comes with it
+//	yes      twice                 one is kept, the other deleted when nothing uses it
+//	no       policy delete         delete, when nothing of ours uses it any more
+//	no       policy retain         none
+//
+// A router interface is a port that is made with our identity and then attached to the router.
+package plan
+
+import "github.com/kuryr/raven/drivers"
+
+// Observed is one resource as the cloud showed it.
+type Observed struct {
+	// Kind is the resource's kind. A port with the identity of a router interface counts as one, whichever of the two it says.
+	Kind     drivers.Kind
+	ID       string
+	Identity Identity // as Parse returns it
+	Managed  bool     // Parse found an identity. Nothing is ever done to what is not managed.
+	// Attrs is the Neutron document in JSON's types; whole numbers may be int64 or float64.
+	Attrs       map[string]any
+	Revision    int64
+	Tags        []string
+	Description string
+	CreatedAt   string // as Neutron writes it, so that texts compare as times do
+	Status      string
+}
+
+// Desired is one resource as an owner wants it.
+type Desired struct {
+	Kind     drivers.Kind
+	Identity Identity
+	// Attrs are those of drivers.Attributes; leaves may be drivers.Ref. A router may have "routes" beside.
+	Attrs map[string]any
+	// Expand is how many subnets like this one there may be in all; 0 and 1 mean only this one.
+	Expand int
+	After  []drivers.Ref
+	// Full says that the cloud found all its subnets full: one more is wanted. Whoever sets it clears it when the step that
+	// creates one has been applied, otherwise every Compute asks for another, up to Expand.
+	Full bool
+}
+
+// Op is what a step does.
+type Op string
+
+// The operations.
+const (
+	Create Op = "create"
+	Update Op = "update"
+	Delete Op = "delete"
+	Attach Op = "attach" // a router interface's port to its router: Attrs["router_id"], ID
+	Detach Op = "detach" // a router interface from its router, which deletes the port: Attrs["router_id"], ID
+	Tag    Op = "tag"    // add tags: Attrs["tags"] is a []string; and remove those in Attrs["remove"], if there, as well as one can
+)
+
+// Step is one change to the cloud.
+type Step struct {
+	Op       Op
+	Kind     drivers.Kind
+	Identity Identity
+	ID       string // empty for create
+	Revision int64  // what an update was computed from
+	// Attrs of a create are the whole body, without identity; those of a router interface are a port's. Of an update, what
+	// changes, which may include "description". Refs that do not resolve yet stand as drivers.Ref; such a step has Waits.
+	Attrs map[string]any
+	// Old is what an update changes, for people.
+	Old map[string]any
+	// Reason is one sentence for people.
+	Reason string
+	// Waits is what has to happen first; a step without Waits is ready. Ready steps may be applied in any order.
+	Waits []Wait
+}
+
+// Ready says whether the step can be applied now.
+func (s Step) Ready() bool { return len(s.Waits) == 0 }
+
+// Resource names a resource in the cloud.
+type Resource struct {
+	Kind     drivers.Kind
+	ID       string
+	Identity Identity
+}
+
+// Wait is something that has to happen before a step can be applied. At most one of Ref and Resource is set; if neither is,
+// it is another step of the same plan, or a person, that ends it, as Message says.
+type Wait struct {
+	Ref      *drivers.Ref // must resolve
+	Resource *Resource    // must be gone
+	Message  string
+}
+
+// Input is all that a plan is computed from.
+type Input struct {
+	// Desired are the resources that one owner wants.
+	Desired []Desired
+	// Observed is everything in the cloud with that owner's identity, twins included.
+	Observed []Observed
+	// Resolve returns the value of a ref, within the set and by role, and false when it is not there yet. Nil resolves nothing.
+	Resolve func(drivers.Ref) (any, bool)
+	// Dependants returns what of ours, of any owner, uses the resource with that id: ports and router interfaces of a subnet;
+	// these and subnets of a network; interfaces of a router; ports and rules of a security group; subnets of a pool; floating
+	// IPs of a port. Nil means that nothing uses anything.
+	Dependants func(drivers.Kind, string) []Observed
+	// Prune allows deletions. False when not all opinions are in.
+	Prune bool
+}
+
+// Plan is the steps from observed to desired, in a stable order: what is made or changed by kind, then what goes.
+type Plan struct {
+	Steps []Step
+	// Held counts the deletions that are not planned because Prune is false.
+	Held int
+}
