@@ -1,0 +1,123 @@
+package pod
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/namespace"
+)
+
+func configured(t *testing.T, groups ...string) drivers.Driver {
+	t.Helper()
+	d := New()
+	err := d.Configure(t.Context(), drivers.Values{subnetGroup: {optFamilies: ipv4Only}, defaultsGroup: {optSecurityGroups: groups}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func translate(t *testing.T, d drivers.Driver, raw string) (drivers.Set, error) {
+	t.Helper()
+	return d.Translate(t.Context(), drivers.Object{Watch: "pods", Raw: json.RawMessage(raw)}, drivers.NewNeeds(nil))
+}
+
+// Two drivers may declare one option only if they declare it alike.
+func TestOptionsAgreeWithNamespace(t *testing.T) {
+	theirs := map[[2]string]drivers.Option{}
+	for _, o := range namespace.New().Info().Options {
+		theirs[[2]string{o.Group, o.Name}] = o
+	}
+	shared := 0
+	for _, o := range New().Info().Options {
+		other, ok := theirs[[2]string{o.Group, o.Name}]
+		if !ok {
+			continue
+		}
+		shared++
+		if diff := cmp.Diff(other, o); diff != "" {
+			t.Errorf("[%s] %s: %s", o.Group, o.Name, diff)
+		}
+	}
+	if shared == 0 {
+		t.Error("no option in common: ip_families has to be")
+	}
+}
+
+func TestConfigureRefuses(t *testing.T) {
+	err := New().Configure(t.Context(), drivers.Values{subnetGroup: {optFamilies: "ipv5"}})
+	if err == nil || !strings.Contains(err.Error(), "[namespace_subnet] ip_families") || !strings.Contains(err.Error(), "ipv5") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestTranslateBeforeConfigure(t *testing.T) {
+	if _, err := translate(t, New(), `{"metadata":{"name":"a","namespace":"b"}}`); !errors.Is(err, errUnconfigured) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestTranslateNotAPod(t *testing.T) {
+	for _, raw := range []string{`{}`, `[]`, `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","namespace":"b","labels":[]}}`} {
+		if _, err := translate(t, configured(t), raw); err == nil {
+			t.Errorf("%s: no error", raw)
+		}
+	}
+}
+
+// A label that is no UUID must never open a port to another group: there is no opinion, and the message names the label.
+func TestBadLabel(t *testing.T) {
+	for _, label := range []string{
+		"web", "", "d42b0bb2dc4e11e58c7942010af00003", "d42b0bb2-dc4e-11e5-8c79-42010af0000g",
+		"d42b0bb2-dc4e-11e5-8c79-42010af000030", "d42b0bb2-dc4e-11e5-8c7-942010af00003-",
+	} {
+		raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"name": "a", "namespace": "b", "labels": map[string]string{SecurityGroupLabel: label},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := translate(t, configured(t), string(raw))
+		if err == nil || len(set.Resources) > 0 {
+			t.Errorf("label %q: %d resources, error %v", label, len(set.Resources), err)
+			continue
+		}
+		if !strings.Contains(err.Error(), SecurityGroupLabel) || !strings.Contains(err.Error(), `"`+label+`"`) {
+			t.Errorf("error %q names neither the label nor its value", err)
+		}
+	}
+}
+
+// A label that a completed or host-network pod has does not matter: it has no port.
+func TestBadLabelWithoutPort(t *testing.T) {
+	for _, raw := range []string{
+		`{"metadata":{"name":"a","namespace":"b","labels":{"kuryr.org/neutron-security-group":"x"}},"status":{"phase":"Failed"}}`,
+		`{"metadata":{"name":"a","namespace":"b","labels":{"kuryr.org/neutron-security-group":"x"}},"spec":{"hostNetwork":true}}`,
+	} {
+		if set, err := translate(t, configured(t), raw); err != nil || len(set.Resources)+len(set.Outputs) > 0 {
+			t.Errorf("%s: %d resources, error %v", raw, len(set.Resources), err)
+		}
+	}
+}
+
+// A group that is given twice is one group.
+func TestRepeatedSecurityGroup(t *testing.T) {
+	set, err := translate(t, configured(t, "web", "web"), `{"metadata":{"name":"a","namespace":"b"}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Resources) != 2 {
+		t.Errorf("%d resources, want a lookup and a port", len(set.Resources))
+	}
+}
+
+func TestName(t *testing.T) {
+	if got := []rune(*name(strings.Repeat("ä", 300))); len(got) != 255 {
+		t.Errorf("%d characters", len(got))
+	}
+}
