@@ -1,0 +1,119 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// NewClients returns the clients of one API server, which share their connections.
+func NewClients(config *rest.Config) (Clients, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return Clients{}, fmt.Errorf("connecting to the API server %s: %w", config.Host, err)
+	}
+	objects, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return Clients{}, fmt.Errorf("connecting to the API server %s: %w", config.Host, err)
+	}
+	metadatas, err := metadata.NewForConfigAndClient(config, client)
+	if err != nil {
+		return Clients{}, fmt.Errorf("connecting to the API server %s: %w", config.Host, err)
+	}
+	discovery, err := newDiscovery(config, client)
+	if err != nil {
+		return Clients{}, fmt.Errorf("connecting to the API server %s: %w", config.Host, err)
+	}
+	return Clients{Dynamic: objects, Metadata: metadatas, Discovery: discovery, Access: reviewer{objects}}, nil
+}
+
+// groupDiscovery asks for the document of one group and version.
+type groupDiscovery struct{ client rest.Interface }
+
+func newDiscovery(config *rest.Config, client *http.Client) (groupDiscovery, error) {
+	c := dynamic.ConfigFor(config) // its serializer
+	c.GroupVersion = &schema.GroupVersion{}
+	c.APIPath = "/apis"
+	restClient, err := rest.RESTClientForConfigAndClient(c, client)
+	if err != nil {
+		return groupDiscovery{}, fmt.Errorf("preparing discovery: %w", err)
+	}
+	return groupDiscovery{restClient}, nil
+}
+
+// Served implements Discovery.
+func (d groupDiscovery) Served(ctx context.Context, gvr schema.GroupVersionResource) (bool, error) {
+	path := "/apis/" + gvr.Group + "/" + gvr.Version
+	if gvr.Group == "" {
+		path = "/api/" + gvr.Version
+	}
+	raw, err := d.client.Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking what %s serves: %w", path, err)
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return false, fmt.Errorf("asking what %s serves: %w", path, err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == gvr.Resource }), nil
+}
+
+// reviewer asks by SelfSubjectAccessReviews.
+type reviewer struct{ dynamic dynamic.Interface }
+
+// Missing implements Access.
+func (r reviewer) Missing(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, verbs ...string,
+) ([]string, error) {
+	var missing []string
+	for _, verb := range verbs {
+		allowed, err := r.allowed(ctx, gvr, namespace, verb)
+		if err != nil {
+			return nil, err
+		}
+		if !allowed {
+			missing = append(missing, verb)
+		}
+	}
+	return missing, nil
+}
+
+func (r reviewer) allowed(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace, verb string,
+) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource,
+		}},
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
+	if err != nil {
+		return false, fmt.Errorf("asking whether %s %s is allowed: %w", verb, gvr.Resource, err)
+	}
+	answer, err := r.dynamic.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).
+		Create(ctx, &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("asking whether %s %s is allowed: %w", verb, gvr.Resource, err)
+	}
+	allowed, found, err := unstructured.NestedBool(answer.Object, "status", "allowed")
+	if err != nil || !found {
+		return false, fmt.Errorf("asking whether %s %s is allowed: the answer has no status.allowed", verb, gvr.Resource)
+	}
+	return allowed, nil
+}

@@ -1,0 +1,135 @@
+package watch
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// needsIndex is the reverse index of one subscription: which owners need an object.
+type needsIndex struct {
+	mu       sync.Mutex
+	owners   map[Key][]drivers.Need
+	names    map[Key]map[Key]bool // needed object → owners
+	selected map[string]map[drivers.Need]*selection
+}
+
+// selection is one need by selector, and who has it.
+type selection struct {
+	selector labels.Selector
+	owners   map[Key]bool
+}
+
+// remember replaces the needs of an owner.
+func (x *needsIndex) remember(owner Key, needs []drivers.Need) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, need := range x.owners[owner] {
+		x.forget(owner, need)
+	}
+	if len(needs) == 0 {
+		delete(x.owners, owner)
+		return
+	}
+	if x.owners == nil {
+		x.owners, x.names = map[Key][]drivers.Need{}, map[Key]map[Key]bool{}
+		x.selected = map[string]map[drivers.Need]*selection{}
+	}
+	x.owners[owner] = append([]drivers.Need(nil), needs...)
+	for _, need := range needs {
+		x.add(owner, need)
+	}
+}
+
+func (x *needsIndex) add(owner Key, need drivers.Need) {
+	if need.Name != "" {
+		key := Key{need.Watch, need.Namespace, need.Name}
+		if x.names[key] == nil {
+			x.names[key] = map[Key]bool{}
+		}
+		x.names[key][owner] = true
+		return
+	}
+	selector, err := labels.Parse(need.Selector)
+	if err != nil {
+		selector = labels.Nothing() // Answer says Unknown to it
+	}
+	if x.selected[need.Watch] == nil {
+		x.selected[need.Watch] = map[drivers.Need]*selection{}
+	}
+	s := x.selected[need.Watch][need]
+	if s == nil {
+		s = &selection{selector: selector, owners: map[Key]bool{}}
+		x.selected[need.Watch][need] = s
+	}
+	s.owners[owner] = true
+}
+
+func (x *needsIndex) forget(owner Key, need drivers.Need) {
+	if need.Name != "" {
+		key := Key{need.Watch, need.Namespace, need.Name}
+		delete(x.names[key], owner)
+		if len(x.names[key]) == 0 {
+			delete(x.names, key)
+		}
+		return
+	}
+	s := x.selected[need.Watch][need]
+	if s == nil {
+		return
+	}
+	delete(s.owners, owner)
+	if len(s.owners) == 0 {
+		delete(x.selected[need.Watch], need)
+	}
+}
+
+// affected adds to owners who needs an object that was old and is new now; nil is none. changed says whether it changed in
+// what the driver reads: if not, only coming into or leaving a selection counts.
+func (x *needsIndex) affected(watch string, old, now *entry, changed bool, owners map[Key]bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.owners) == 0 {
+		return
+	}
+	any := now
+	if any == nil {
+		any = old
+	}
+	if changed {
+		for owner := range x.names[Key{watch, any.namespace, any.name}] {
+			owners[owner] = true
+		}
+	}
+	for need, s := range x.selected[watch] {
+		if need.Namespace != "" && need.Namespace != any.namespace {
+			continue
+		}
+		was := old != nil && s.selector.Matches(old.labels)
+		is := now != nil && s.selector.Matches(now.labels)
+		if was == is && (!is || !changed) {
+			continue
+		}
+		for owner := range s.owners {
+			owners[owner] = true
+		}
+	}
+}
+
+// of returns every owner that needs anything of a watch.
+func (x *needsIndex) of(watch string) []Key {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var owners []Key
+	for owner, needs := range x.owners {
+		for _, need := range needs {
+			if need.Watch == watch {
+				owners = append(owners, owner)
+				break
+			}
+		}
+	}
+	return owners
+}
