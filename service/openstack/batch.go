@@ -1,0 +1,281 @@
+package openstack
+
+import (
+	"context"
+	"encoding/json"
+	"math/bits"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/kuryr/raven/service/plan"
+)
+
+const opCreate = "creating"
+
+// item is one resource to create.
+type item struct {
+	identity plan.Identity
+	attrs    map[string]any
+	gone     <-chan struct{} // its caller no longer waits
+	done     chan struct{}   // closed when found or err is set
+
+	found plan.Observed
+	err   error
+	text  string // the attributes as JSON, made when needed
+}
+
+// batcher creates resources of one kind by group commit: whatever waits when a request slot is free goes together, up to the
+// size that pays. There is no timer: one that comes alone goes at once.
+type batcher struct {
+	cloud *Cloud
+	kind  kind
+	sizes *sizer
+
+	mu      sync.Mutex
+	pending []*item
+	running bool
+}
+
+func (b *batcher) create(ctx context.Context, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
+	it := &item{identity: identity, attrs: attrs, gone: ctx.Done(), done: make(chan struct{})}
+	r := call{op: opCreate, kind: b.kind, what: identity.Name, create: true}
+	if err := ctx.Err(); err != nil {
+		return plan.Observed{}, newError(r, err, false)
+	}
+	b.mu.Lock()
+	b.pending = append(b.pending, it)
+	if !b.running {
+		b.running = true
+		b.cloud.work.Go(func() { b.dispatch(context.WithoutCancel(ctx)) })
+	}
+	b.mu.Unlock()
+	select {
+	case <-it.done:
+		return it.found, it.err
+	case <-ctx.Done():
+		if b.withdraw(it) {
+			return plan.Observed{}, newError(r, ctx.Err(), false)
+		}
+		return plan.Observed{}, newError(r, ctx.Err(), true).forMember(identity)
+	}
+}
+
+// withdraw takes an item back that is not in a request yet.
+func (b *batcher) withdraw(it *item) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, other := range b.pending {
+		if other == it {
+			b.pending = append(b.pending[:i], b.pending[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// dispatch sends what is pending, a batch per slot, until nothing is.
+func (b *batcher) dispatch(ctx context.Context) {
+	for {
+		if err := b.cloud.enter(ctx); err != nil {
+			b.fail(err)
+			return
+		}
+		runtime.Gosched() // callers that are ready to run get into this batch
+		batch := b.take()
+		if len(batch) == 0 {
+			b.cloud.slots.release()
+			if b.idle() {
+				return
+			}
+			continue
+		}
+		b.cloud.work.Go(func() {
+			defer b.cloud.slots.release()
+			b.send(ctx, batch)
+		})
+		if b.idle() {
+			return
+		}
+	}
+}
+
+// idle ends the dispatcher if nothing is pending; the next create starts another.
+func (b *batcher) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.pending) == 0 {
+		b.running = false
+	}
+	return !b.running
+}
+
+func (b *batcher) take() []*item {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(b.sizes.next(), len(b.pending))
+	batch := b.pending[:n:n]
+	b.pending = b.pending[n:]
+	if len(b.pending) == 0 {
+		b.pending = nil
+	}
+	return batch
+}
+
+func (b *batcher) fail(err error) {
+	b.mu.Lock()
+	failed := b.pending
+	b.pending, b.running = nil, false
+	b.mu.Unlock()
+	for _, it := range failed {
+		it.finish(plan.Observed{}, newError(call{op: opCreate, kind: b.kind, what: it.identity.Name}, err, false))
+	}
+}
+
+func (b *batcher) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.pending)
+}
+
+func (it *item) finish(found plan.Observed, err error) {
+	it.found, it.err = found, err
+	close(it.done)
+}
+
+// send creates a batch. The request is given up when all its callers are.
+func (b *batcher) send(ctx context.Context, batch []*item) {
+	ctx, cancel := context.WithCancel(ctx)
+	finished := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for _, it := range batch {
+			select {
+			case <-it.gone:
+			case <-finished:
+				return
+			}
+		}
+		cancel()
+	})
+	budget := 4*bits.Len(uint(len(batch))) + 4
+	b.divide(ctx, batch, &budget)
+	close(finished)
+	watch.Wait()
+	cancel()
+}
+
+// divide creates a group. If the request fails for the sake of one of its members, those that it names are set aside and the
+// others tried again; where it names none, the halves are tried. What is proven of one member alone holds for those that are
+// refused for the same reason. The number of requests is bounded; members left over are told to come again.
+func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
+	for len(group) > 0 {
+		if *budget--; *budget < 0 {
+			b.cloud.stats.count("undivided", len(group))
+			for _, it := range group {
+				it.finish(plan.Observed{}, (&Error{
+					Op: opCreate, Kind: b.kind.name, Message: "too many others in the same request were refused", class: ClassRetry,
+				}).forMember(it.identity))
+			}
+			return
+		}
+		started := b.cloud.clock.Now()
+		found, failure := b.cloud.createMany(ctx, b.kind, group)
+		switch {
+		case failure == nil:
+			b.sizes.observe(len(group), b.cloud.clock.Since(started), b.waiting())
+			for i, it := range group {
+				it.finish(found[i], nil)
+			}
+			return
+		case !individual(failure) || len(group) == 1:
+			if overload(failure) || failure.Status == 413 {
+				b.sizes.failed(len(group))
+			}
+			for _, it := range group {
+				it.finish(plan.Observed{}, failure.forMember(it.identity))
+			}
+			return
+		}
+		b.cloud.stats.count("divided", 1)
+		guilty, others := accused(group, failure)
+		if len(guilty) > 0 {
+			for _, it := range guilty {
+				it.finish(plan.Observed{}, failure.forMember(it.identity))
+			}
+			group = others
+			continue
+		}
+		first := group[:len(group)/2]
+		b.divide(ctx, first, budget)
+		group = likewise(first, group[len(group)/2:])
+	}
+}
+
+// accused parts a group by whether a refusal names something that only a member with that fault can have: an address that is
+// in use, or a thing that is not there. A full subnet is not such a fault: some members may still find room.
+func accused(group []*item, failure *Error) (guilty, others []*item) {
+	if failure.class != ClassNotFound && failure.class != ClassExists {
+		return nil, group
+	}
+	for _, it := range group {
+		if it.named(failure.Message) {
+			guilty = append(guilty, it)
+		} else {
+			others = append(others, it)
+		}
+	}
+	return guilty, others
+}
+
+// likewise takes from a group those members for which nothing can be hoped since another one, alone, was refused for a reason
+// that holds for them too: no room in a network that they want to be in as well.
+func likewise(tried, group []*item) []*item {
+	for _, other := range tried {
+		var failure *Error
+		if e, ok := other.err.(*Error); ok && e.class == ClassSubnetFull { //nolint:errorlint // set by this file, unwrapped
+			failure = e
+		}
+		if failure == nil || !other.named(failure.Message) {
+			continue
+		}
+		var rest []*item
+		for _, it := range group {
+			if it.named(failure.Message) && it.sameSubnets(other) {
+				it.finish(plan.Observed{}, failure.forMember(it.identity))
+			} else {
+				rest = append(rest, it)
+			}
+		}
+		group = rest
+	}
+	return group
+}
+
+// names matches what a refusal may name: a UUID, a MAC address, an IPv4 or IPv6 address or range.
+var names = regexp.MustCompile(`(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|` +
+	`\d{1,3}(?:\.\d{1,3}){3}(?:/\d+)?|[0-9a-f]{1,4}(?::[0-9a-f]{0,4}){2,7}(?:/\d+)?`)
+
+// named says whether a message names something that stands in the item's attributes.
+func (it *item) named(message string) bool {
+	if it.text == "" {
+		text, err := json.Marshal(it.attrs)
+		if err != nil {
+			return false
+		}
+		it.text = strings.ToLower(string(text))
+	}
+	for _, name := range names.FindAllString(strings.ToLower(message), -1) {
+		if strings.Contains(it.text, `"`+name+`"`) {
+			return true
+		}
+	}
+	return false
+}
+
+func (it *item) sameSubnets(other *item) bool {
+	mine, errMine := json.Marshal(it.attrs["fixed_ips"])
+	theirs, errTheirs := json.Marshal(other.attrs["fixed_ips"])
+	return errMine == nil && errTheirs == nil && string(mine) == string(theirs)
+}

@@ -1,0 +1,110 @@
+package openstack
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// dropped remembers the best-effort attributes that the credentials may not set, so that the refusal is met and said once.
+type dropped struct {
+	log        *slog.Logger
+	bestEffort map[drivers.Kind][]string
+
+	mu    sync.Mutex
+	names map[drivers.Kind]map[string]bool
+}
+
+func newDropped(logger *slog.Logger) *dropped {
+	d := &dropped{log: logger, bestEffort: map[drivers.Kind][]string{}, names: map[drivers.Kind]map[string]bool{}}
+	for _, k := range drivers.Kinds() {
+		for _, attribute := range drivers.Schema(k) {
+			if attribute.BestEffort {
+				d.bestEffort[k] = append(d.bestEffort[k], attribute.Name)
+			}
+		}
+	}
+	return d
+}
+
+// strip returns the document without what is known not to be allowed, and without these attributes.
+func (d *dropped) strip(of drivers.Kind, doc map[string]any, without []string) map[string]any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.names[of]) == 0 && len(without) == 0 {
+		return doc
+	}
+	doc = maps.Clone(doc)
+	for name := range d.names[of] {
+		delete(doc, name)
+	}
+	for _, name := range without {
+		delete(doc, name)
+	}
+	return doc
+}
+
+// suspects returns the best-effort attributes in a document that was refused: what to try again without. Neutron's refusal is
+// of no help, since it names the rules of all attributes that were set, the allowed ones too.
+func (d *dropped) suspects(of drivers.Kind, doc map[string]any) []string {
+	var names []string
+	for _, name := range d.bestEffort[of] {
+		if _, set := doc[name]; set {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// remember learns that a request worked, or met another error, once it went without these attributes.
+func (d *dropped) remember(of drivers.Kind, without []string, refusal error) {
+	d.mu.Lock()
+	if d.names[of] == nil {
+		d.names[of] = map[string]bool{}
+	}
+	var news []string
+	for _, name := range without {
+		if !d.names[of][name] {
+			d.names[of][name] = true
+			news = append(news, name)
+		}
+	}
+	d.mu.Unlock()
+	if len(news) > 0 {
+		d.log.Warn("working without attributes that the credentials may not set",
+			"kind", string(of), "attributes", news, "error", refusal.Error())
+	}
+}
+
+func (d *dropped) of(k drivers.Kind) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.names[k]))
+}
+
+// trial is one request that is tried again without best-effort attributes when it is refused.
+type trial struct {
+	dropped *dropped
+	kind    drivers.Kind
+	without []string
+	refusal error
+}
+
+// again takes the result of an attempt with this document and says whether to try again, with without left out. The error to
+// return is then that of the last attempt, or the first refusal if leaving out did not help.
+func (t *trial) again(doc map[string]any, err error) bool {
+	if t.refusal != nil {
+		if Classify(err) != ClassForbidden {
+			t.dropped.remember(t.kind, t.without, t.refusal)
+		}
+		return false
+	}
+	if Classify(err) != ClassForbidden {
+		return false
+	}
+	t.without, t.refusal = t.dropped.suspects(t.kind, doc), err
+	return len(t.without) > 0
+}

@@ -1,0 +1,106 @@
+package openstack
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// How the size of batches moves: hill climbing over powers of two, by seconds per item, each smoothed per size.
+//
+//	a full batch cost per item no more than one of half the size, and more wait   twice the size
+//	… so much less that the answer took about as long                             four times
+//	it cost riseFactor times more per item, or took longer than its share         half, and not above for reprobe batches
+//
+// Bulk is not always cheaper: a real Neutron takes least per item in tens, a far one with little to do in hundreds.
+const (
+	firstBatch = 16
+	batchShare = 0.25 // of the request time-out: the longest that one batch should take
+	smoothing  = 0.4
+	riseFactor = 1.1
+	flatFactor = 0.65
+	reprobe    = 24
+)
+
+// sizer decides how many resources go in one request.
+type sizer struct {
+	most    int
+	longest time.Duration
+
+	mu      sync.Mutex
+	size    int
+	cost    map[int]float64 // seconds per item, by bucket
+	ceiling int             // sizes above this one were worse; 0: none known
+	probeIn int             // full batches until the ceiling is forgotten
+}
+
+func newSizer(most int, longest time.Duration) *sizer {
+	return &sizer{most: most, longest: longest, size: min(firstBatch, most), cost: map[int]float64{}}
+}
+
+// next is how many may go together now.
+func (s *sizer) next() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size
+}
+
+// observe learns from a batch of n that took so long, while so many more were waiting.
+func (s *sizer) observe(n int, took time.Duration, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bucket := bucketOf(n)
+	cost := took.Seconds() / float64(n)
+	if known, ok := s.cost[bucket]; ok {
+		cost = known + smoothing*(cost-known)
+	}
+	s.cost[bucket] = cost
+	if took > s.longest && n > 1 {
+		s.shrink(n)
+		return
+	}
+	if bucket < bucketOf(s.size) {
+		return // not a full batch: nothing to say about this size
+	}
+	half, compared := s.cost[bucket-1]
+	if compared && cost > half*riseFactor {
+		s.shrink(n)
+		return
+	}
+	if s.probeIn--; s.probeIn <= 0 {
+		s.ceiling = 0
+	}
+	if waiting < n || (compared && cost > half) {
+		return
+	}
+	factor := 2
+	if compared && cost < half*flatFactor {
+		factor = 4
+	}
+	s.grow(factor, took)
+}
+
+// failed learns from a batch of n that was too much for the server, or not answered in time.
+func (s *sizer) failed(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shrink(n)
+}
+
+func (s *sizer) shrink(n int) {
+	smaller := max(1<<max(bucketOf(n)-1, 0), 1)
+	s.size = min(s.size, smaller)
+	s.ceiling, s.probeIn = s.size, reprobe
+}
+
+func (s *sizer) grow(factor int, took time.Duration) {
+	size := min(s.size*factor, s.most)
+	if s.ceiling > 0 {
+		size = min(size, s.ceiling)
+	}
+	// Not to a size that would take too long even if items cost as much as now.
+	for size > s.size && took.Seconds()*math.Sqrt(float64(size)/float64(s.size)) > s.longest.Seconds() {
+		size /= 2
+	}
+	s.size = max(s.size, size)
+}
