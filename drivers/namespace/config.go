@@ -64,7 +64,7 @@ func parse(values drivers.Values) (config, error) {
 		mtu:             values.Int(defaultsGroup, optNetworkDeviceMTU),
 		maxSubnets:      int(values.Int(subnetGroup, optMaxSubnets)),
 		dhcp:            values.Bool(subnetGroup, optDHCP),
-		external:        p.ranges(subnetGroup, optExternalSubnet),
+		external:        p.ranges(optExternalSubnet),
 	}
 	c.families = p.families()
 	p.dns(c.families)
@@ -81,12 +81,12 @@ func parse(values drivers.Values) (config, error) {
 }
 
 // ranges reads a list of ranges.
-func (p *parser) ranges(group, name string) []netip.Prefix {
+func (p *parser) ranges(name string) []netip.Prefix {
 	var ranges []netip.Prefix
-	for _, text := range p.values.List(group, name) {
+	for _, text := range p.values.List(subnetGroup, name) {
 		r, err := prefix(text)
 		if err != nil {
-			p.refuse("%s: %v", option(group, name), err)
+			p.refuse("%s: %v", option(subnetGroup, name), err)
 			continue
 		}
 		ranges = append(ranges, r)
@@ -125,7 +125,7 @@ func (p *parser) families() []family {
 // pool reads the ranges of a family's pool.
 func (p *parser) pool(f *family) {
 	name := option(subnetGroup, f.poolOption)
-	f.pool = p.ranges(subnetGroup, f.poolOption)
+	f.pool = p.ranges(f.poolOption)
 	if len(p.values.List(subnetGroup, f.poolOption)) == 0 {
 		p.refuse("%s is empty: the namespaces' IPv%d subnets have to come from somewhere", name, f.version)
 	}
@@ -160,7 +160,7 @@ func (p *parser) dns(families []family) {
 }
 
 func (p *parser) serviceCIDRs(families []family) {
-	for _, r := range p.ranges(subnetGroup, optServiceCIDR) {
+	for _, r := range p.ranges(optServiceCIDR) {
 		f := familyOf(families, r)
 		if f == nil {
 			p.refuse("%s: %s is an IPv%d range, which %s leaves out",
