@@ -112,9 +112,10 @@ func (b *batcher) idle() bool {
 }
 
 func (b *batcher) take() []*item {
+	slots, _, _ := b.cloud.slots.state()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := min(b.sizes.next(), len(b.pending))
+	n := b.sizes.next(len(b.pending), slots)
 	batch := b.pending[:n:n]
 	b.pending = b.pending[n:]
 	if len(b.pending) == 0 {

@@ -8,7 +8,7 @@ import (
 
 // How the size of batches moves: hill climbing over powers of two, by seconds per item, each smoothed per size.
 //
-//	a full batch cost per item no more than one of half the size, and more wait   twice the size
+//	a full batch cost less per item than one of half the size, and more wait      twice the size
 //	… so much less that the answer took about as long                             four times
 //	it cost riseFactor times more per item, or took longer than its share         half, and not above for reprobe batches
 //
@@ -18,6 +18,8 @@ const (
 	batchShare = 0.25 // of the request time-out: the longest that one batch should take
 	smoothing  = 0.4
 	riseFactor = 1.1
+	gainFactor = 0.98
+	goodEnough = 1.1
 	flatFactor = 0.65
 	reprobe    = 24
 )
@@ -38,8 +40,32 @@ func newSizer(most int, longest time.Duration) *sizer {
 	return &sizer{most: most, longest: longest, size: min(firstBatch, most), cost: map[int]float64{}}
 }
 
-// next is how many may go together now.
-func (s *sizer) next() int {
+// next is how many of those that wait go together now: a fair part for each slot, but no less than what is about as cheap per
+// item as any size, and no more than the size that was found to pay.
+func (s *sizer) next(waiting, slots int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := (waiting + slots - 1) / max(slots, 1)
+	return min(max(part, s.cheap()), s.size, waiting)
+}
+
+// cheap is the smallest size known to cost per item about as little as the cheapest.
+func (s *sizer) cheap() int {
+	least := math.Inf(1)
+	for _, cost := range s.cost {
+		least = min(least, cost)
+	}
+	small := bucketOf(s.size)
+	for bucket, cost := range s.cost {
+		if cost <= least*goodEnough {
+			small = min(small, bucket)
+		}
+	}
+	return 1 << small
+}
+
+// current is the size of a batch when there is enough for one.
+func (s *sizer) current() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.size
@@ -70,7 +96,7 @@ func (s *sizer) observe(n int, took time.Duration, waiting int) {
 	if s.probeIn--; s.probeIn <= 0 {
 		s.ceiling = 0
 	}
-	if waiting < n || (compared && cost > half) {
+	if waiting < n || (compared && cost > half*gainFactor) {
 		return
 	}
 	factor := 2

@@ -98,7 +98,7 @@ func (c *Cloud) Stats() Stats {
 	})
 	out.Slots, out.InFlight, out.Waiting = c.slots.state()
 	for name, b := range c.batchers {
-		out.Batch[string(name)], out.Queued[string(name)] = b.sizes.next(), b.waiting()
+		out.Batch[string(name)], out.Queued[string(name)] = b.sizes.current(), b.waiting()
 	}
 	out.HeldBack = max(c.gate.left(), 0)
 	return out
