@@ -57,21 +57,6 @@ func Attributes(spec Spec) map[string]any {
 	return structure(reflect.Indirect(reflect.ValueOf(spec)))
 }
 
-// Element returns what the contribution adds, in the form that Attributes gives the elements of lists; nil when none is set.
-func (c Contribution) Element() any {
-	switch {
-	case c.AddressPair != nil:
-		return structure(reflect.ValueOf(*c.AddressPair))
-	case c.Route != nil:
-		return structure(reflect.ValueOf(*c.Route))
-	case c.SecurityGroup.Ref != nil:
-		return *c.SecurityGroup.Ref
-	case c.SecurityGroup.Literal != "":
-		return c.SecurityGroup.Literal
-	}
-	return nil
-}
-
 func structure(v reflect.Value) map[string]any {
 	t := v.Type()
 	out := make(map[string]any, t.NumField())

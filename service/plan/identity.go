@@ -42,15 +42,16 @@ const (
 	maxUID     = 36
 	maxDriver  = maxTag - len(ownerToken) - 1 - maxUID
 	maxText    = 255 // characters of a name or a description
-
-	interfacePrefix = "rif."
 )
 
-// LogicalName returns the Name in the Identity of a resource of that kind with that logical name. A router interface is a
-// port in the cloud, so its name is set apart from those of ports.
+// InterfacePrefix begins the Name in the Identity of a router interface. It is a port in the cloud, so its name is set apart
+// from those of ports.
+const InterfacePrefix = "rif."
+
+// LogicalName returns the Name in the Identity of a resource of that kind with that logical name.
 func LogicalName(kind drivers.Kind, name string) string {
-	if kind == drivers.KindRouterInterface && !strings.HasPrefix(name, interfacePrefix) {
-		return interfacePrefix + name
+	if kind == drivers.KindRouterInterface && !strings.HasPrefix(name, InterfacePrefix) {
+		return InterfacePrefix + name
 	}
 	return name
 }
@@ -63,24 +64,59 @@ func ExpansionName(base string, n int) string {
 	return base + "." + strconv.Itoa(n)
 }
 
+// ExpansionOf is the reverse of ExpansionName, also for names that were shortened: 1 for the base itself, n for its n-th
+// subnet up to MaxExpand, 0 for any other name.
+func ExpansionOf(name, base string) int {
+	name = shorten(name, maxName, 12, "")
+	if name == shorten(base, maxName, 12, "") {
+		return 1
+	}
+	if digits, ok := strings.CutPrefix(name, base+"."); ok {
+		if n, err := strconv.Atoi(digits); err == nil && n >= 2 && n <= MaxExpand && strconv.Itoa(n) == digits {
+			return n
+		}
+		return 0
+	}
+	if len(base)+2 <= maxName && !strings.Contains(name, "~") {
+		return 0
+	}
+	for n := 2; n <= MaxExpand; n++ {
+		if name == shorten(ExpansionName(base, n), maxName, 12, "") {
+			return n
+		}
+	}
+	return 0
+}
+
+// MaxExpand bounds how many subnets one expandable subnet can become.
+const MaxExpand = 256
+
+// ShortDriver returns a driver's name as it stands in a Key, and in the Owner that Parse returns.
+func ShortDriver(driver string) string { return shorten(driver, maxDriver, 6, ":") }
+
 // Key returns the identity's comparable form.
 func (i Identity) Key() Key {
 	return Key{
 		Cluster: shorten(i.Cluster, maxCluster, 12, ""),
-		Driver:  shorten(i.Owner.Driver, maxDriver, 6, ":"),
+		Driver:  ShortDriver(i.Owner.Driver),
 		UID:     shorten(i.Owner.UID, maxUID, 12, ""),
 		Name:    shorten(i.Name, maxName, 12, ""),
 	}
 }
 
-// Tags returns the identity as four tags of at most 60 characters, with neither comma nor slash nor blank in them.
+// Tags returns the identity as four tags of at most 60 characters, with neither comma nor slash nor blank in them. A dot is
+// written as '@': a tag is the last part of a URL, where a server may take ".2" for the extension of a file's name and cut
+// it off.
 func (i Identity) Tags() []string {
 	k := i.Key()
 	owner := k.Driver
 	if owner != Shared || k.UID != "" {
 		owner += ":" + k.UID
 	}
-	return []string{clusterToken + k.Cluster, ownerToken + owner, nameToken + k.Name, policyToken + string(effective(i.Policy))}
+	return []string{
+		clusterToken + written(k.Cluster), ownerToken + written(owner), nameToken + written(k.Name),
+		policyToken + string(effective(i.Policy)),
+	}
 }
 
 // Description returns the same four tokens joined by blanks, so that Parse reads both. It has at most 255 characters.
@@ -177,7 +213,7 @@ func (p *proof) read(word string) {
 		into   *token
 	}{{clusterToken, &p.cluster}, {ownerToken, &p.owner}, {nameToken, &p.name}, {policyToken, &p.policy}} {
 		if value, ok := strings.CutPrefix(word, t.prefix); ok {
-			t.into.set(value)
+			t.into.set(strings.ReplaceAll(value, "@", "."))
 			return
 		}
 	}
@@ -226,7 +262,7 @@ func field(s string) (word, rest string) {
 // hex digits of its hash. What it returns it returns unchanged.
 func shorten(s string, limit, digits int, except string) string {
 	plain := func(r rune) bool {
-		return r > ' ' && r < 0x7f && r != ',' && r != '/' && !strings.ContainsRune(except, r)
+		return r > ' ' && r < 0x7f && r != ',' && r != '/' && r != '@' && !strings.ContainsRune(except, r)
 	}
 	if len(s) <= limit && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s
@@ -240,6 +276,8 @@ func shorten(s string, limit, digits int, except string) string {
 	}, s)
 	return head[:min(len(head), limit-1-digits)] + "~" + hex.EncodeToString(sum[:])[:digits]
 }
+
+func written(value string) string { return strings.ReplaceAll(value, ".", "@") }
 
 // cut returns the first characters of a text.
 func cut(s string, characters int) string {
