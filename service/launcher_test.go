@@ -1,0 +1,496 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kuryr/raven/service"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// journal records what happened, in order.
+type journal struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (j *journal) add(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.events = append(j.events, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) has(event string) bool { return slices.Contains(j.all(), event) }
+
+func (j *journal) count(event string) (n int) {
+	for _, e := range j.all() {
+		if e == event {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *journal) all() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.events)
+}
+
+// fake is a service whose every method can be made to misbehave.
+type fake struct {
+	name string
+	*journal
+	start, stop, reset func(context.Context) error
+	ended              chan error
+	once               sync.Once
+}
+
+func newFake(j *journal, name string) *fake {
+	return &fake{name: name, journal: j, ended: make(chan error, 1)}
+}
+
+func call(f func(context.Context) error, ctx context.Context) error { //nolint:revive // the function is the subject
+	if f == nil {
+		return nil
+	}
+	return f(ctx)
+}
+
+func (f *fake) Start(ctx context.Context) error {
+	f.add("start %s", f.name)
+	return call(f.start, ctx)
+}
+
+func (f *fake) Stop(ctx context.Context, graceful bool) error {
+	if !graceful {
+		f.add("end %s", f.name)
+		f.end(nil)
+		return nil
+	}
+	f.add("stop %s", f.name)
+	err := call(f.stop, ctx)
+	f.end(nil)
+	return err
+}
+
+func (f *fake) end(err error) { f.once.Do(func() { f.ended <- err; close(f.ended) }) }
+
+func (f *fake) Wait() error { return <-f.ended }
+
+func (f *fake) Reset(ctx context.Context) error {
+	f.add("reset %s", f.name)
+	return call(f.reset, ctx)
+}
+
+// rig is a launcher under test.
+type rig struct {
+	*journal
+	clock    *clocktesting.FakeClock
+	signals  chan os.Signal
+	log      *lockedBuffer
+	launcher *service.Launcher
+	result   chan error
+	ctx      context.Context //nolint:containedctx // the test's own
+	cancel   context.CancelFunc
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newRig(t *testing.T, grace time.Duration, notify *service.Notifier) *rig {
+	t.Helper()
+	r := &rig{
+		journal: &journal{}, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), signals: make(chan os.Signal, 4),
+		log: &lockedBuffer{}, result: make(chan error, 1),
+	}
+	r.ctx, r.cancel = context.WithCancel(t.Context())
+	r.launcher = service.NewLauncher(service.Config{
+		Logger: slog.New(slog.NewTextHandler(r.log, nil)), Clock: r.clock, Signal: r.signals, Notify: notify,
+		Grace: func() time.Duration { return grace },
+	})
+	return r
+}
+
+func (r *rig) run(services ...*fake) {
+	for _, s := range services {
+		r.launcher.Add(s.name, s)
+	}
+	go func() { r.result <- r.launcher.Run(r.ctx) }()
+}
+
+func (r *rig) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.result:
+		return err
+	case <-time.After(10 * time.Second):
+		t.Fatalf("the launcher does not end; so far: %v\n%s", r.all(), r.log)
+		return nil
+	}
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if condition() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}
+
+func (r *rig) running(t *testing.T) {
+	t.Helper()
+	eventually(t, "started", func() bool { return strings.Contains(r.log.String(), "msg=started") })
+}
+
+func TestStopsInReverse(t *testing.T) {
+	for _, s := range []os.Signal{syscall.SIGTERM, syscall.SIGINT, nil} {
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			r := newRig(t, time.Minute, nil)
+			r.run(newFake(r.journal, "a"), newFake(r.journal, "b"), newFake(r.journal, "c"))
+			r.running(t)
+			if s == nil {
+				r.cancel() // the same as a signal
+			} else {
+				r.signals <- s
+			}
+			err := r.wait(t)
+			if err != nil || service.ExitStatus(err) != service.ExitStopped {
+				t.Errorf("stopped as asked: %v", err)
+			}
+			want := []string{"start a", "start b", "start c", "stop c", "stop b", "stop a"}
+			if diff := cmp.Diff(want, r.all()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			r.cancel()
+		})
+	}
+}
+
+func TestAFailingServiceEndsAll(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	a, b, c := newFake(r.journal, "a"), newFake(r.journal, "b"), newFake(r.journal, "c")
+	r.run(a, b, c)
+	r.running(t)
+	broken := errors.New("broken")
+	b.end(broken)
+	err := r.wait(t)
+	failure, ok := errors.AsType[*service.Failure](err)
+	if !ok || failure.Service != "b" || failure.Doing != "running" || !errors.Is(err, broken) || service.ExitStatus(err) != service.ExitFailed {
+		t.Errorf("got %v", err)
+	}
+	want := []string{"start a", "start b", "start c", "stop c", "stop a"}
+	if diff := cmp.Diff(want, r.all()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	r.cancel()
+}
+
+func TestAFailingStart(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	a, b, c := newFake(r.journal, "a"), newFake(r.journal, "b"), newFake(r.journal, "c")
+	b.start = func(context.Context) error { panic("no such cloud") }
+	r.run(a, b, c)
+	err := r.wait(t)
+	if p, ok := errors.AsType[*service.PanicError](err); !ok || !bytes.Contains(p.Stack, []byte("launcher_test.go")) {
+		t.Errorf("no panic with its stack: %v", err)
+	}
+	if err == nil || err.Error() != "starting b: panic: no such cloud" {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff([]string{"start a", "start b", "stop a"}, r.all()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !strings.Contains(r.log.String(), "launcher_test.go") {
+		t.Error("the stack is not logged")
+	}
+	r.cancel()
+}
+
+func TestStopDuringStart(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	a, b, c := newFake(r.journal, "a"), newFake(r.journal, "b"), newFake(r.journal, "c")
+	b.start = func(ctx context.Context) error { <-ctx.Done(); return errors.New("cut off") }
+	r.run(a, b, c)
+	eventually(t, "b starts", func() bool { return r.has("start b") })
+	r.signals <- syscall.SIGTERM
+	if err := r.wait(t); err != nil {
+		t.Errorf("a start that was cut by the stop is no failure: %v", err)
+	}
+	if diff := cmp.Diff([]string{"start a", "start b", "stop a"}, r.all()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	r.cancel()
+}
+
+func TestAllComplete(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	a, b := newFake(r.journal, "a"), newFake(r.journal, "b")
+	r.run(a, b)
+	r.running(t)
+	a.end(nil)
+	eventually(t, "a is still alone", func() bool { return len(r.result) == 0 })
+	b.end(nil)
+	if err := r.wait(t); err != nil {
+		t.Errorf("got %v", err)
+	}
+	r.cancel()
+}
+
+func TestASecondSignalEndsAtOnce(t *testing.T) {
+	for _, tc := range []struct {
+		signal syscall.Signal
+		status int
+	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}} {
+		t.Run(tc.signal.String(), func(t *testing.T) {
+			r := newRig(t, 0, nil) // unbounded grace
+			a := newFake(r.journal, "a")
+			release := make(chan struct{})
+			a.stop = func(context.Context) error { <-release; return nil }
+			r.run(a)
+			r.running(t)
+			r.signals <- syscall.SIGTERM
+			eventually(t, "stop hangs", func() bool { return r.has("stop a") })
+			r.signals <- syscall.SIGHUP // is no second one
+			r.signals <- tc.signal
+			err := r.wait(t)
+			if got := service.ExitStatus(err); got != tc.status {
+				t.Errorf("status %d, want %d (%v)", got, tc.status, err)
+			}
+			close(release)
+			r.cancel()
+		})
+	}
+}
+
+func TestAHangingStopIsForced(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	a, b := newFake(r.journal, "a"), newFake(r.journal, "b")
+	b.stop = func(ctx context.Context) error { <-ctx.Done(); return nil }
+	r.run(a, b)
+	r.running(t)
+	r.signals <- syscall.SIGTERM
+	eventually(t, "stop hangs on a timer", func() bool { return r.has("stop b") && r.clock.HasWaiters() })
+	r.clock.Step(59 * time.Second)
+	if r.has("end b") {
+		t.Error("ended before its time")
+	}
+	r.clock.Step(time.Second)
+	err := r.wait(t)
+	if !errors.Is(err, service.ErrStopTimeout) || service.ExitStatus(err) != service.ExitFailed {
+		t.Errorf("got %v", err)
+	}
+	if !r.has("end a") || !r.has("end b") {
+		t.Errorf("not all were ended: %v", r.all())
+	}
+	r.cancel()
+}
+
+func TestAStopThatHeedsNothingIsLeft(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	release := make(chan struct{})
+	deaf := &deafService{release: release, journal: r.journal}
+	r.launcher.Add("deaf", deaf)
+	r.run()
+	r.running(t)
+	r.signals <- syscall.SIGTERM
+	eventually(t, "stop hangs", func() bool { return r.has("stop deaf true") && r.clock.HasWaiters() })
+	r.clock.Step(time.Minute)
+	eventually(t, "force", func() bool { return r.has("stop deaf false") && r.clock.HasWaiters() })
+	r.clock.Step(5 * time.Second)
+	if err := r.wait(t); !errors.Is(err, service.ErrStopTimeout) {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(r.log.String(), "leaving them") || !strings.Contains(r.log.String(), "deaf") {
+		t.Errorf("the log names nobody:\n%s", r.log)
+	}
+	close(release)
+	r.cancel()
+}
+
+// deafService ends only when the test says so.
+type deafService struct {
+	*journal
+	release chan struct{}
+}
+
+func (d *deafService) Start(context.Context) error { return nil }
+func (d *deafService) Stop(_ context.Context, graceful bool) error {
+	d.add("stop deaf %v", graceful)
+	<-d.release
+	return nil
+}
+func (d *deafService) Wait() error                 { <-d.release; return nil }
+func (d *deafService) Reset(context.Context) error { return nil }
+
+func TestReload(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	a, b := newFake(r.journal, "a"), newFake(r.journal, "b")
+	value := "old"
+	a.reset = func(context.Context) error { return errors.New("kuryr.conf:3: bad") } // keeps the old value
+	b.reset = func(context.Context) error { panic("reset") }
+	r.run(a, b)
+	r.running(t)
+	r.signals <- syscall.SIGHUP
+	eventually(t, "reset", func() bool { return strings.Count(r.log.String(), "reload failed") == 2 })
+	if value != "old" || len(r.result) > 0 {
+		t.Error("a bad reload changed or ended something")
+	}
+	r.signals <- syscall.SIGHUP
+	eventually(t, "reset again", func() bool { return r.count("reset b") == 2 })
+	r.signals <- syscall.SIGTERM
+	if err := r.wait(t); err != nil {
+		t.Errorf("got %v", err)
+	}
+	r.cancel()
+}
+
+func TestReloadsAreGathered(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	a := newFake(r.journal, "a")
+	release, startOn := make(chan struct{}), make(chan struct{})
+	a.start = func(context.Context) error { <-startOn; return nil }
+	a.reset = func(context.Context) error { <-release; return nil }
+	r.run(a)
+	r.signals <- syscall.SIGHUP // while starting: kept for later
+	eventually(t, "the signal is taken", func() bool { return len(r.signals) == 0 })
+	if r.has("reset a") {
+		t.Error("reset during start")
+	}
+	close(startOn)
+	eventually(t, "the kept reload runs", func() bool { return r.has("reset a") })
+	r.signals <- syscall.SIGHUP
+	r.signals <- syscall.SIGHUP
+	eventually(t, "the signals are taken", func() bool { return len(r.signals) == 0 })
+	close(release)
+	eventually(t, "two become one", func() bool { return r.count("reset a") == 2 })
+	r.signals <- syscall.SIGTERM
+	if err := r.wait(t); err != nil || r.count("reset a") != 2 {
+		t.Errorf("%v after %v", err, r.all())
+	}
+	r.cancel()
+}
+
+func TestAPanicInWaitIsAFailure(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	r.launcher.Add("loop", service.NewTask(func(context.Context) error { panic("loop") }, nil))
+	r.run()
+	err := r.wait(t)
+	if p, ok := errors.AsType[*service.PanicError](err); !ok || p.Value != "loop" || service.ExitStatus(err) != 1 {
+		t.Errorf("got %v", err)
+	}
+	r.cancel()
+}
+
+func TestTaskStops(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	r.launcher.Add("task", service.NewTask(func(ctx context.Context) error {
+		<-ctx.Done()
+		return fmt.Errorf("looping: %w", ctx.Err())
+	}, nil))
+	r.run()
+	r.running(t)
+	r.signals <- syscall.SIGHUP
+	r.signals <- syscall.SIGTERM
+	if err := r.wait(t); err != nil {
+		t.Errorf("got %v", err)
+	}
+	r.cancel()
+}
+
+func TestRealSignals(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	launcher := service.NewLauncher(service.Config{Logger: slog.New(slog.NewTextHandler(r.log, nil))})
+	launcher.Add("a", newFake(r.journal, "a"))
+	r.launcher = launcher
+	r.run()
+	r.running(t)
+	self := os.Getpid()
+	if err := syscall.Kill(self, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "reset", func() bool { return r.has("reset a") })
+	if err := syscall.Kill(self, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.wait(t); err != nil {
+		t.Errorf("got %v", err)
+	}
+	r.cancel()
+}
+
+func TestSystemd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "n")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := &journal{}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for buffer := make([]byte, 256); ; {
+			n, err := conn.Read(buffer)
+			if err != nil {
+				return
+			}
+			said.add("%s", buffer[:n])
+		}
+	})
+	env := map[string]string{"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "2000000"}
+	notify := service.NewNotifier(func(name string) string { return env[name] })
+	r := newRig(t, time.Minute, notify)
+	r.run(newFake(r.journal, "a"))
+	eventually(t, "ready", func() bool { return said.has("READY=1") })
+	notify.Status("%d drivers\nready", 2)
+	r.clock.Step(time.Second)
+	eventually(t, "watchdog", func() bool { return said.has("WATCHDOG=1") })
+	r.signals <- syscall.SIGHUP
+	eventually(t, "ready again", func() bool { return said.count("READY=1") == 2 })
+	r.signals <- syscall.SIGTERM
+	if err := r.wait(t); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "stopping", func() bool { return said.has("STOPPING=1") })
+	conn.Close() //nolint:errcheck,gosec // ends the reader
+	reading.Wait()
+	want := []string{"READY=1", "STATUS=2 drivers ready", "WATCHDOG=1", "RELOADING=1", "READY=1", "STOPPING=1"}
+	if diff := cmp.Diff(want, said.all()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var nobody *service.Notifier = service.NewNotifier(func(string) string { return "" })
+	nobody.Send("READY=1")
+	r.cancel()
+}
