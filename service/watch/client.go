@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -36,7 +37,10 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("connecting to the API server %s: %w", config.Host, err)
 	}
-	return Clients{Dynamic: objects, Metadata: metadatas, Discovery: discovery, Access: reviewer{objects}}, nil
+	return Clients{
+		Dynamic: objects, Metadata: metadatas, Discovery: discovery, Access: reviewer{objects},
+		closeIdle: func() { utilnet.CloseIdleConnectionsFor(client.Transport) },
+	}, nil
 }
 
 // groupDiscovery asks for the document of one group and version.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -40,7 +41,8 @@ func (i *informer) reflect(ctx context.Context, r *run) {
 	logger := klog.Logger{}
 	cache.NewReflectorWithOptions(source.listerWatcher(), example, store{i, r}, cache.ReflectorOptions{
 		Name: resourceText(i.key.gvr), TypeDescription: resourceText(i.key.gvr), Logger: &logger,
-		Clock: endingClock{clock.RealClock{}, func(f func()) func() bool { return context.AfterFunc(ctx, f) }},
+		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 30 * time.Second, Steps: 9, Factor: 2, Jitter: 1},
+		Clock:   endingClock{clock.RealClock{}, func(f func()) func() bool { return context.AfterFunc(ctx, f) }},
 	}).RunWithContext(ctx)
 }
 

@@ -128,6 +128,15 @@ type Clients struct {
 	Discovery Discovery
 	// Access explains a 403. Without it, a 403 is believed.
 	Access Access
+
+	closeIdle func()
+}
+
+// Close gives up idle connections.
+func (c Clients) Close() {
+	if c.closeIdle != nil {
+		c.closeIdle()
+	}
 }
 
 // Config is what a Manager needs.

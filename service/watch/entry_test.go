@@ -1,0 +1,152 @@
+package watch
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func pod(changes ...func(map[string]any)) *unstructured.Unstructured {
+	object := map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{
+			"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "7", "generation": int64(2),
+			"labels":      map[string]any{"app": "web", "tier": "front"},
+			"annotations": map[string]any{"raven/port": "p1", "other": "x"},
+			"managedFields": []any{
+				map[string]any{"manager": "raven-pod", "operation": "Apply", "fieldsV1": map[string]any{
+					"f:metadata": map[string]any{"f:annotations": map[string]any{"f:raven/port": map[string]any{}}},
+				}},
+				map[string]any{"manager": "kubectl", "operation": "Apply", "fieldsV1": map[string]any{
+					"f:metadata": map[string]any{"f:annotations": map[string]any{"f:other": map[string]any{}}},
+				}},
+			},
+		},
+		"spec":   map[string]any{"nodeName": "n1", "priority": int64(9007199254740993)},
+		"status": map[string]any{"phase": "Running"},
+	}
+	for _, change := range changes {
+		change(object)
+	}
+	return &unstructured.Unstructured{Object: object}
+}
+
+func set(value any, path ...string) func(map[string]any) {
+	return func(object map[string]any) {
+		for _, step := range path[:len(path)-1] {
+			object = object[step].(map[string]any)
+		}
+		object[path[len(path)-1]] = value
+	}
+}
+
+func mustEntry(t *testing.T, object any, spec *projection) *entry {
+	t.Helper()
+	e, err := newEntry(object, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestEntryHoldsFieldsOnly(t *testing.T) {
+	t.Parallel()
+	spec := &projection{fields: normalizedFields([]string{"spec.nodeName", "spec.priority"}), keep: []string{"raven/port"}}
+	e := mustEntry(t, pod(), spec)
+	want := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"default","uid":"u1"},` +
+		`"spec":{"nodeName":"n1","priority":9007199254740993}}`
+	if diff := cmp.Diff(want, string(e.raw)); diff != "" {
+		t.Errorf("raw (-want +got):\n%s", diff)
+	}
+	wantNode := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"default","uid":"u1"},"spec":{"priority":9007199254740993}}`
+	if diff := cmp.Diff(wantNode, string(e.rawFor([]string{"spec.priority"}))); diff != "" {
+		t.Errorf("raw for one field, a number not rounded (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"raven/port": "p1"}, e.annotations.pick([]string{"raven/port", "other"})); diff != "" {
+		t.Errorf("kept annotations (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]Owned{"raven-pod": {Annotations: []string{"raven/port"}}}, e.owners()); diff != "" {
+		t.Errorf("owned (-want +got):\n%s", diff)
+	}
+}
+
+func TestWholeObjectLeavesOutManagedFields(t *testing.T) {
+	t.Parallel()
+	e := mustEntry(t, pod(), &projection{keep: []string{}})
+	var back unstructured.Unstructured
+	if err := back.UnmarshalJSON(e.raw); err != nil {
+		t.Fatal(err)
+	}
+	want := pod()
+	unstructured.RemoveNestedField(want.Object, "metadata", "managedFields")
+	if diff := cmp.Diff(want.Object, back.Object); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestViewChange(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(map[string]any)
+		want   Reason
+		why    string
+	}{
+		"field":       {set("n2", "spec", "nodeName"), Updated, "the driver reads it"},
+		"status":      {set("Failed", "status", "phase"), "", "the driver does not read it, though another does"},
+		"kept":        {set("p2", "metadata", "annotations", "raven/port"), Updated, "an output was changed by another"},
+		"other":       {set("y", "metadata", "annotations", "other"), "", "nobody asked for it"},
+		"label":       {set("back", "metadata", "labels", "tier"), "", "labels are kept for selectors only"},
+		"version":     {set("8", "metadata", "resourceVersion"), "", "every write changes it"},
+		"deletion":    {set("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"), Updated, "always there"},
+		"another UID": {set("u2", "metadata", "uid"), Recreated, "another object of the same name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := &view{subscription: &Subscription{}, started: true, fields: []string{"spec.nodeName"}, keep: []string{"raven/port"}}
+			v.watch.Source = true
+			spec := v.projection().union(&projection{fields: []string{"status.phase"}, keep: []string{"other"}})
+			wakeups := v.change(mustEntry(t, pod(), spec), mustEntry(t, pod(test.change), spec), nil)
+			var got Reason
+			if len(wakeups) > 0 {
+				got = wakeups[0].reason
+			}
+			if got != test.want {
+				t.Errorf("woken with %q, want %q: %s", got, test.want, test.why)
+			}
+		})
+	}
+}
+
+func TestProjections(t *testing.T) {
+	t.Parallel()
+	p := func(fields ...string) *projection { return &projection{fields: normalizedFields(fields), keep: []string{}} }
+	for name, test := range map[string]struct {
+		have, want *projection
+		covers     bool
+		union      []string
+	}{
+		"same":           {p("spec.a"), p("spec.a"), true, []string{"spec.a"}},
+		"above":          {p("spec"), p("spec.a"), true, []string{"spec"}},
+		"below":          {p("spec.a"), p("spec"), false, []string{"spec"}},
+		"alike but more": {p("spec.a"), p("spec.ab"), false, []string{"spec.a", "spec.ab"}},
+		"whole":          {p(), p("spec.a"), true, nil},
+		"needs whole":    {p("spec.a"), p(), false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := test.have.covers(test.want); got != test.covers {
+				t.Errorf("covers: %t, want %t", got, test.covers)
+			}
+			if diff := cmp.Diff(test.union, test.have.union(test.want).fields); diff != "" {
+				t.Errorf("union (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if p("metadata.labels", "kind").metadataOnly() != true || p("metadata", "spec").metadataOnly() || p().metadataOnly() {
+		t.Error("metadataOnly")
+	}
+	if p("a").covers(&projection{fields: []string{"a"}, keep: []string{"k"}}) {
+		t.Error("a missing kept key is covered")
+	}
+}
