@@ -1,6 +1,9 @@
 package drivers
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // Need asks for one object by name, or for all objects that a label selector matches, of a watch that the driver declared.
 type Need struct {
@@ -25,12 +28,34 @@ func (n Need) String() string {
 // Needs answers the needs of one call of Translate and records what was asked. It is used by one goroutine at a time.
 type Needs struct {
 	answers map[Need][]Object
+	round   int
 	asked   []Need
 	open    bool
 }
 
 // NewNeeds returns the answers of earlier rounds. A need that maps to no objects was answered as absent.
 func NewNeeds(answers map[Need][]Object) *Needs { return &Needs{answers: answers} }
+
+// WithRound says which round it is, counted from 1, and returns the same Needs.
+func (n *Needs) WithRound(round int) *Needs {
+	n.round = round
+	return n
+}
+
+// Round returns which round it is, counted from 1: as WithRound said, else 1 without answers and 2 with some.
+func (n *Needs) Round() int {
+	switch {
+	case n.round > 0:
+		return n.round
+	case len(n.answers) == 0:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// Answers returns a copy of the answers of earlier rounds.
+func (n *Needs) Answers() map[Need][]Object { return maps.Clone(n.answers) }
 
 // Get returns the objects that a need names, and whether the need is answered yet. A driver that gets false should return at
 // once: it will be called again with the answer. Objects come in the order of namespace and name.

@@ -1,0 +1,9 @@
+// Command raven-driver-pod is the plugin of the pod driver. It must never be run by hand: raven starts it.
+package main
+
+import (
+	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/plugins/sdk"
+)
+
+func main() { sdk.Serve(pod.New()) }
