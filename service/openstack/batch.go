@@ -181,11 +181,12 @@ func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
 			}
 			return
 		}
-		started := b.cloud.clock.Now()
+		started, before := b.cloud.clock.Now(), b.cloud.slots.inFlight()
 		found, failure := b.cloud.createMany(ctx, b.kind, group)
 		switch {
 		case failure == nil:
-			b.sizes.observe(len(group), b.cloud.clock.Since(started), b.waiting())
+			beside := float64(before+b.cloud.slots.inFlight()) / 2
+			b.sizes.observe(len(group), b.cloud.clock.Since(started), beside, b.waiting())
 			for i, it := range group {
 				it.finish(found[i], nil)
 			}

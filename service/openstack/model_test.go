@@ -186,8 +186,8 @@ func TestPace(t *testing.T) {
 	}{
 		{"flat 50 ms, a thousand", 0, flat50, 1000, 17, 300 * time.Millisecond, 0},
 		{"flat 50 ms, ten thousand", 0, flat50, 10000, 60, time.Second, 0},
-		{"the lab's two workers", 2, lab, 1000, 120, 0, 0.85},
-		{"the lab's, few", 2, lab, 50, 12, 0, 0.55},
+		{"the lab's two workers", 2, lab, 1000, 200, 0, 0.85},
+		{"the lab's, few", 2, lab, 50, 12, 0, 0.6},
 		{"one slow worker", 1, lab, 300, 60, 0, 0.8},
 		{"eight linear workers", 8, linear, 4000, 200, 0, 0.6},
 	}

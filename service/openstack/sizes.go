@@ -71,12 +71,14 @@ func (s *sizer) current() int {
 	return s.size
 }
 
-// observe learns from a batch of n that took so long, while so many more were waiting.
-func (s *sizer) observe(n int, took time.Duration, waiting int) {
+// observe learns from a batch of n that took so long, beside so many requests in flight, itself included, while so many more
+// were waiting. Time is counted in parts of what was in flight, so that a size is not blamed for the company it had: where
+// requests queue for the server's workers, each takes longer the more there are.
+func (s *sizer) observe(n int, took time.Duration, beside float64, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bucket := bucketOf(n)
-	cost := took.Seconds() / float64(n)
+	cost := took.Seconds() / float64(n) / max(beside, 1)
 	if known, ok := s.cost[bucket]; ok {
 		cost = known + smoothing*(cost-known)
 	}
