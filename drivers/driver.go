@@ -6,6 +6,7 @@ package drivers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,9 @@ type Driver interface {
 	// again with the answer, at most MaxRounds times in all. An error means "no opinion": what exists for the object stays.
 	Translate(ctx context.Context, object Object, needs *Needs) (Set, error)
 }
+
+// ErrUnavailable is what Translate returns while a driver's process is dead or starting: no opinion, ask again later.
+var ErrUnavailable = errors.New("the driver is not available")
 
 // MaxRounds is how often the core calls Translate for one version of an object to settle its needs.
 const MaxRounds = 3

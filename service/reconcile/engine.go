@@ -1,0 +1,284 @@
+// Package reconcile is the loop that makes the cloud what the drivers say it should be: one key at a time, level triggered,
+// with the sweeper and the drift check beside it. It must never delete on an error, a silence or a guess: only a source
+// object that a synced cache lacks, or a driver's own answer, ends a resource.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/writeback"
+)
+
+// Reader reads the cloud.
+type Reader interface {
+	// Observe lists everything that carries the cluster's identity. An error means that nothing is known.
+	Observe(ctx context.Context, cluster string) ([]plan.Observed, error)
+	// ListIdentity lists what carries one identity.
+	ListIdentity(ctx context.Context, kind drivers.Kind, identity plan.Identity) ([]plan.Observed, error)
+	// Lookup finds an existing resource that an operator named.
+	Lookup(ctx context.Context, kind drivers.Kind, idOrName string) (plan.Observed, error)
+	Get(ctx context.Context, kind drivers.Kind, id string) (plan.Observed, error)
+	// Dependants names, for people, what uses a resource.
+	Dependants(ctx context.Context, kind drivers.Kind, id string) ([]string, error)
+}
+
+// Writer changes the cloud.
+type Writer interface {
+	Create(ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error)
+	Update(ctx context.Context, kind drivers.Kind, id string, revision int64, attrs map[string]any) (plan.Observed, error)
+	Delete(ctx context.Context, kind drivers.Kind, id string) error
+	AddTags(ctx context.Context, kind drivers.Kind, id string, tags []string) error
+	RemoveTags(ctx context.Context, kind drivers.Kind, id string, tags []string) error
+}
+
+// Linker joins router interfaces to routers.
+type Linker interface {
+	Attach(ctx context.Context, routerID, portID string) error
+	Detach(ctx context.Context, routerID, portID string) error
+}
+
+// Cloud is the OpenStack side.
+type Cloud interface {
+	Reader
+	Writer
+	Linker
+}
+
+// Source is the Kubernetes side of one driver: a watch.Subscription.
+type Source interface {
+	Get(key watch.Key) (drivers.Object, watch.Meta, watch.State)
+	Keys(name string) ([]watch.Key, bool)
+	Answer(need drivers.Need) ([]drivers.Object, watch.State)
+	Remember(owner watch.Key, needs []drivers.Need)
+}
+
+// Writeback is the way back to the source objects.
+type Writeback interface {
+	Apply(ctx context.Context, target writeback.Target, manager string, annotations, labels map[string]string) error
+	Event(target writeback.Target, severity drivers.Severity, reason, message string)
+}
+
+// Config is how the loop behaves. The zero value of a duration or count means its default.
+type Config struct {
+	// Cluster is the cluster id that every identity carries.
+	Cluster string
+	// Concurrency is how many keys of one driver are under way at once.
+	Concurrency int
+	// DriftInterval is the time between two drift checks; SweepInterval between two passes of the sweeper.
+	DriftInterval, SweepInterval time.Duration
+	// SweepLimit bounds how many orphaned owners one pass of the sweeper takes.
+	SweepLimit int
+	// MaxReplayDeletes and MaxReplayDeleteShare bound what a replay may delete of objects that still exist: a count, and a
+	// share of what exists.
+	MaxReplayDeletes     int
+	MaxReplayDeleteShare float64
+	// AmbiguousWait is how long a create that was cut may still commit.
+	AmbiguousWait time.Duration
+	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
+	ConfirmAfter time.Duration
+	// BackoffBase and BackoffMax bound the time between two tries of a failing key.
+	BackoffBase, BackoffMax time.Duration
+}
+
+// Validate fills in defaults and says what cannot be.
+func (c *Config) Validate() error {
+	if c.Cluster == "" {
+		return errors.New("reconcile: the cluster id is empty")
+	}
+	setDefault(&c.Concurrency, 1024)
+	setDefault(&c.DriftInterval, 5*time.Minute)
+	setDefault(&c.SweepInterval, time.Minute)
+	setDefault(&c.SweepLimit, 100)
+	setDefault(&c.AmbiguousWait, 2*time.Minute)
+	setDefault(&c.ConfirmAfter, 5*time.Second)
+	setDefault(&c.BackoffBase, 200*time.Millisecond)
+	setDefault(&c.BackoffMax, time.Minute)
+	if c.MaxReplayDeletes < 0 || c.MaxReplayDeleteShare < 0 || c.MaxReplayDeleteShare > 1 {
+		return errors.New("reconcile: max_replay_deletes must be 0 or more, and its share between 0 and 1")
+	}
+	return nil
+}
+
+func setDefault[T int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// Engine runs the loop for all watchers.
+type Engine struct {
+	config    Config
+	cloud     Cloud
+	writeback Writeback
+	clock     clock.WithTickerAndDelayedExecution
+	log       *slog.Logger
+	metrics   *Metrics
+
+	*store
+
+	runMu    sync.Mutex
+	watchers map[string]*watcher
+	shared   *keyQueue
+	running  context.Context //nolint:containedctx // set by Run for the queues that Add starts later; ended by Run
+	queues   sync.WaitGroup
+	driftNow chan struct{}
+	sweepNow chan struct{}
+	timers   timers
+}
+
+// watcher is a driver and its part of the world.
+type watcher struct {
+	name   string
+	driver drivers.Driver
+	info   drivers.Info
+	source Source
+	// sources are the watches whose objects are translated, by name.
+	sources map[string]drivers.Watch
+	queue   *keyQueue
+	// manager is the field manager of what is written back.
+	manager string
+}
+
+// New returns an engine that knows nothing yet: see Observe, Add and Run.
+func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelayedExecution, log *slog.Logger) (*Engine, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		config: config, cloud: cloud, writeback: wb, clock: clk, log: log, metrics: newMetrics(),
+		store:    newStore(config.Cluster),
+		watchers: map[string]*watcher{},
+		driftNow: make(chan struct{}, 1),
+		sweepNow: make(chan struct{}, 1),
+	}
+	e.shared = newKeyQueue("shared", 1, config, clk)
+	return e, nil
+}
+
+// Observe reads from the cloud what is ours. It must succeed once before Run.
+func (e *Engine) Observe(ctx context.Context) error { return e.observe(ctx) }
+
+// Add joins a watcher whose source is synced, and begins its replay: every source object is translated once.
+func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
+	w := &watcher{
+		name: name, driver: driver, info: driver.Info(), source: source,
+		sources: map[string]drivers.Watch{},
+		manager: "raven-" + name,
+		queue:   newKeyQueue(name, e.config.Concurrency, e.config, e.clock),
+	}
+	if w.info.Role != "" {
+		w.manager = "raven-" + w.info.Role
+	}
+	for _, wt := range driver.Watches() {
+		if wt.Source {
+			w.sources[wt.Name] = wt
+		}
+	}
+	if len(w.sources) == 0 {
+		return fmt.Errorf("driver(%s): it declares no source watch, so there is nothing to translate", name)
+	}
+	e.runMu.Lock()
+	defer e.runMu.Unlock()
+	if e.watchers[name] != nil {
+		return fmt.Errorf("driver(%s): it is there already", name)
+	}
+	e.watchers[name] = w
+	e.store.addDriver(name)
+	e.replay(w)
+	if e.running != nil {
+		e.start(w)
+	}
+	return nil
+}
+
+// Replay translates every source object of a driver anew, as after a restart of its plugin. Until all have answered, nothing
+// that exists is deleted on that driver's word; see the replay guard.
+func (e *Engine) Replay(name string) {
+	e.runMu.Lock()
+	w := e.watchers[name]
+	e.runMu.Unlock()
+	if w != nil {
+		e.replay(w)
+	}
+}
+
+func (e *Engine) replay(w *watcher) {
+	var keys []watch.Key
+	for name := range w.sources {
+		list, _ := w.source.Keys(name)
+		keys = append(keys, list...)
+	}
+	e.store.beginEpoch(w.name, keys)
+	for _, key := range keys {
+		w.queue.add(key)
+	}
+	// An epoch without keys is over at once.
+	e.finishEpoch(w.name)
+}
+
+// Wake tells the engine that a source object of a driver, or something that it needs, changed.
+func (e *Engine) Wake(name string, key watch.Key) {
+	e.runMu.Lock()
+	w := e.watchers[name]
+	e.runMu.Unlock()
+	if w != nil {
+		w.queue.add(key)
+	}
+}
+
+// Run works until ctx ends, then returns once every key under way has been left. What is under way is given grace to finish.
+func (e *Engine) Run(ctx context.Context) error {
+	e.runMu.Lock()
+	e.running = ctx
+	for _, w := range e.watchers {
+		e.start(w)
+	}
+	e.queues.Go(func() {
+		e.shared.run(ctx, func(ctx context.Context, _ watch.Key) result { return e.reconcileShared(ctx) })
+	})
+	e.runMu.Unlock()
+
+	var loops sync.WaitGroup
+	loops.Go(func() { e.driftLoop(ctx) })
+	loops.Go(func() { e.sweepLoop(ctx) })
+	<-ctx.Done()
+	loops.Wait()
+	e.runMu.Lock()
+	e.running = nil
+	e.runMu.Unlock()
+	e.queues.Wait()
+	return nil
+}
+
+func (e *Engine) start(w *watcher) {
+	ctx := e.running
+	e.queues.Go(func() {
+		w.queue.run(ctx, func(ctx context.Context, key watch.Key) result { return e.reconcileKey(ctx, w, key) })
+	})
+}
+
+// wakeAll enqueues owners, wherever they belong.
+func (e *Engine) wakeAll(items []item) {
+	if len(items) == 0 {
+		return
+	}
+	e.runMu.Lock()
+	defer e.runMu.Unlock()
+	for _, it := range items {
+		if it.driver == sharedDriver {
+			e.shared.add(watch.Key{})
+		} else if w := e.watchers[it.driver]; w != nil {
+			w.queue.add(it.key)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package reconcile
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// finishEpoch ends a driver's replay once every key has been answered. Until then its word ended nothing; now what it would
+// end is counted, and held if it is more than the guard allows.
+func (e *Engine) finishEpoch(name string) {
+	e.store.mu.Lock()
+	d := e.store.drivers[name]
+	if d == nil || len(d.open) > 0 || d.prune {
+		e.store.mu.Unlock()
+		return
+	}
+	held, existing, owners := e.store.wouldDelete(name)
+	d.held, d.allowed = held, allowed(e.config, existing)
+	d.prune = held <= d.allowed
+	guarded := !d.prune
+	limit := d.allowed
+	e.store.mu.Unlock()
+	if guarded {
+		e.log.Error("replay held back: it would delete more than the guard allows; `raven plan` shows what, and a higher "+
+			"[raven] max_replay_deletes or max_replay_delete_share lets it pass",
+			"driver", name, "deletions", held, "allowed", limit)
+	} else {
+		e.log.Info("every object is answered", "driver", name, "deletions", held)
+		e.wakeAll(append(owners, item{driver: sharedDriver}))
+		e.requestSweep()
+	}
+}
+
+// allowed is how many deletions a replay may make: the count, or the share of what exists, whichever is less.
+func allowed(c Config, existing int) int {
+	return min(c.MaxReplayDeletes, int(math.Ceil(c.MaxReplayDeleteShare*float64(existing))))
+}
+
+// wouldDelete counts what a driver's answers would end of objects that still exist, out of how many resources, and names the
+// owners concerned.
+func (s *store) wouldDelete(name string) (held, existing int, owners []item) {
+	short := ownerOf(name, "").Driver
+	for id, keys := range s.cloud.byOwner {
+		o := s.owners[id]
+		if id.Driver != short {
+			continue
+		}
+		existing += len(keys)
+		if o == nil || o.gone || !o.hasSet {
+			continue
+		}
+		w := s.desire(id, o.set)
+		p := plan.Compute(plan.Input{
+			Desired: w.desired, Observed: s.cloud.owned(id), Resolve: s.resolve(w), Dependants: s.cloud.dependants,
+		})
+		if p.Held > 0 {
+			held += p.Held
+			owners = append(owners, o.item)
+		}
+	}
+	return held, existing, owners
+}
+
+// Guard is what the replay guard holds of one driver.
+type Guard struct {
+	Driver  string `json:"driver"`
+	Held    int    `json:"held"`
+	Allowed int    `json:"allowed"`
+}
+
+// String says what is held and how to let it pass.
+func (g Guard) String() string {
+	return fmt.Sprintf("driver %s would delete %d resources of objects that still exist, %d are allowed: "+
+		"see `raven plan`; raise [raven] max_replay_deletes and max_replay_delete_share to let it", g.Driver, g.Held, g.Allowed)
+}
+
+// Guards lists the drivers whose replay is held.
+func (e *Engine) Guards() []Guard {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	var list []Guard
+	for _, d := range e.store.drivers {
+		if !d.prune && d.held > 0 {
+			list = append(list, Guard{d.name, d.held, d.allowed})
+		}
+	}
+	return list
+}
+
+// Replayed says whether every source object of every driver has been answered since its driver started.
+func (e *Engine) Replayed() bool {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	for _, d := range e.store.drivers {
+		if len(d.open) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// trimInterface returns the logical name behind an identity name.
+func trimInterface(name string) string {
+	return strings.TrimPrefix(name, plan.LogicalName(drivers.KindRouterInterface, ""))
+}
+
+// retained says whether a resource outlives its owner.
+func retained(o plan.Observed) bool { return o.Identity.Policy == drivers.Retain }

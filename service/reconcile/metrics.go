@@ -1,0 +1,57 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// Metrics counts what the loop does.
+type Metrics struct {
+	passes  *prometheus.HistogramVec
+	steps   *prometheus.CounterVec
+	writes  *prometheus.CounterVec
+	drifted prometheus.Counter
+}
+
+func newMetrics() *Metrics {
+	return &Metrics{
+		passes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "raven_reconcile_seconds", Help: "Time of one pass over a source object, by driver.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}, []string{"driver"}),
+		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "raven_steps_total", Help: "Steps applied to the cloud, by operation, kind and outcome.",
+		}, []string{"op", "kind", "outcome"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "raven_writebacks_total", Help: "Source objects that were written to, by driver.",
+		}, []string{"driver"}),
+		drifted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "raven_drifted_resources_total", Help: "Resources that a drift check found changed or gone.",
+		}),
+	}
+}
+
+// Metrics returns the engine's collectors, to be registered once.
+func (e *Engine) Metrics() []prometheus.Collector {
+	m := e.metrics
+	return []prometheus.Collector{m.passes, m.steps, m.writes, m.drifted}
+}
+
+func (m *Metrics) pass(driver string, d time.Duration) {
+	m.passes.WithLabelValues(driver).Observe(d.Seconds())
+}
+
+func (m *Metrics) step(s plan.Step, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = openstack.Classify(err).String()
+	}
+	m.steps.WithLabelValues(string(s.Op), string(s.Kind), outcome).Inc()
+}
+
+func (m *Metrics) written(driver string) { m.writes.WithLabelValues(driver).Inc() }
+func (m *Metrics) drift(n int)           { m.drifted.Add(float64(n)) }

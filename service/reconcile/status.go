@@ -1,0 +1,148 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// ResourceStatus is one resource of an object.
+type ResourceStatus struct {
+	Kind   drivers.Kind   `json:"kind"`
+	Name   string         `json:"name"` // its name in the cloud
+	ID     string         `json:"id"`
+	Role   string         `json:"role"`             // its logical name
+	Shared bool           `json:"shared,omitempty"` // shared with other objects
+	Status string         `json:"status,omitempty"`
+	Attrs  map[string]any `json:"attributes,omitempty"`
+}
+
+// ObjectStatus is what became of one source object.
+type ObjectStatus struct {
+	Driver    string           `json:"driver"`
+	Kind      string           `json:"kind"`
+	Namespace string           `json:"namespace,omitempty"`
+	Name      string           `json:"name"`
+	UID       string           `json:"uid"`
+	State     Phase            `json:"state"`
+	Reasons   []string         `json:"reasons,omitempty"`
+	Since     time.Time        `json:"since"`
+	NextTry   *time.Time       `json:"nextTry,omitempty"`
+	Tries     int              `json:"tries,omitempty"`
+	Deleted   bool             `json:"deleted,omitempty"` // the object is gone, what it had is going
+	Resources []ResourceStatus `json:"resources"`
+}
+
+// Filter selects objects. Empty fields select everything.
+type Filter struct {
+	Driver, Kind, Namespace, Name string
+	State                         Phase
+}
+
+// Objects returns what became of the source objects, ordered by kind, namespace, name and driver.
+func (e *Engine) Objects(f Filter) []ObjectStatus {
+	s := e.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]ObjectStatus, 0, len(s.owners))
+	for _, o := range s.owners {
+		if !f.selects(o) {
+			continue
+		}
+		list = append(list, s.statusOf(o))
+	}
+	slices.SortFunc(list, func(a, b ObjectStatus) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.UID, b.UID))
+	})
+	return list
+}
+
+func (f Filter) selects(o *owner) bool {
+	match := func(want, have string) bool { return want == "" || want == have }
+	return match(f.Driver, o.item.driver) && match(f.Kind, o.target.watch.Kind) && match(f.Namespace, o.target.namespace) &&
+		match(f.Name, o.target.name) && match(string(f.State), string(o.phase))
+}
+
+func (s *store) statusOf(o *owner) ObjectStatus {
+	st := ObjectStatus{
+		Driver: o.item.driver, Kind: o.target.watch.Kind, Namespace: o.target.namespace, Name: o.target.name, UID: o.target.uid,
+		State: o.phase, Reasons: o.reasons, Since: o.since, Tries: o.tries, Deleted: o.gone,
+	}
+	if !o.nextTry.IsZero() {
+		next := o.nextTry
+		st.NextTry = &next
+	}
+	for _, r := range s.cloud.owned(o.id) {
+		st.Resources = append(st.Resources, resourceStatus(r, false))
+	}
+	for _, r := range o.set.Resources {
+		if r.Claim == "" {
+			continue
+		}
+		if shared, ok := s.named(plan.Owner{Driver: sharedDriver}, r.Spec.Kind(), r.Claim, nil, nil); ok {
+			st.Resources = append(st.Resources, resourceStatus(shared, true))
+		}
+	}
+	return st
+}
+
+func resourceStatus(r plan.Observed, shared bool) ResourceStatus {
+	name, _ := r.Attrs["name"].(string)
+	return ResourceStatus{
+		Kind: r.Kind, Name: name, ID: r.ID, Role: trimInterface(r.Identity.Name), Shared: shared, Status: r.Status, Attrs: r.Attrs,
+	}
+}
+
+// DriverStatus is how a driver stands.
+type DriverStatus struct {
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Objects  int    `json:"objects"`
+	Replayed bool   `json:"replayed"` // every source object has been answered since it started
+	Guard    *Guard `json:"guard,omitempty"`
+}
+
+// Drivers returns how the drivers stand, by name.
+func (e *Engine) Drivers() []DriverStatus {
+	e.runMu.Lock()
+	versions := map[string]string{}
+	for name, w := range e.watchers {
+		versions[name] = w.info.Version
+	}
+	e.runMu.Unlock()
+	s := e.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[string]int{}
+	for _, o := range s.owners {
+		counts[o.item.driver]++
+	}
+	list := make([]DriverStatus, 0, len(s.drivers))
+	for name, d := range s.drivers {
+		st := DriverStatus{Name: name, Version: versions[name], Objects: counts[name], Replayed: len(d.open) == 0}
+		if !d.prune && d.held > 0 {
+			st.Guard = &Guard{name, d.held, d.allowed}
+		}
+		list = append(list, st)
+	}
+	slices.SortFunc(list, func(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Counts returns how many objects are in each phase.
+func (e *Engine) Counts() map[Phase]int {
+	s := e.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[Phase]int{}
+	for _, o := range s.owners {
+		if o.id.Driver != sharedDriver {
+			counts[o.phase]++
+		}
+	}
+	return counts
+}

@@ -1,0 +1,270 @@
+package reconcile_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/namespace"
+	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/writeback"
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a simulated cluster and cloud. Engines come and go in it.
+type world struct {
+	t     *testing.T
+	kube  *simkube.API
+	cloud *simcloud.Cloud
+}
+
+func newWorld(t *testing.T, ko simkube.Options, co simcloud.Options) *world {
+	t.Helper()
+	w := &world{t: t, kube: simkube.New(ko), cloud: simcloud.New(co)}
+	if _, err := w.kube.Start(""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.kube.Close)
+	if _, err := w.cloud.Start(t.Context(), "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.cloud.Close)
+	return w
+}
+
+func namespaces() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+}
+
+func pods() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+}
+
+func (w *world) createNamespace(name string) {
+	w.t.Helper()
+	w.create(namespaces(), map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
+}
+
+func (w *world) createPod(ns, name string) {
+	w.t.Helper()
+	w.create(pods(), podObject(ns, name))
+}
+
+func podObject(ns, name string) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": ns},
+		"spec":   map[string]any{"nodeName": "node-1", "containers": []any{map[string]any{"name": "c", "image": "i"}}},
+		"status": map[string]any{"phase": "Running"},
+	}
+}
+
+func (w *world) create(gvr schema.GroupVersionResource, object map[string]any) {
+	w.t.Helper()
+	if _, err := w.kube.Create(gvr, object); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) delete(gvr schema.GroupVersionResource, ns, name string) {
+	w.t.Helper()
+	if err := w.kube.Delete(gvr, ns, name); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// annotation returns an annotation's document, or nil.
+func (w *world) annotation(gvr schema.GroupVersionResource, ns, name, key string) map[string]any {
+	w.t.Helper()
+	object, err := w.kube.Get(gvr, ns, name)
+	if err != nil {
+		return nil
+	}
+	meta, _ := object["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	text, _ := annotations[key].(string)
+	if text == "" {
+		return nil
+	}
+	doc := map[string]any{}
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		w.t.Fatalf("annotation %s of %s/%s is no JSON document: %v", key, ns, name, err)
+	}
+	return doc
+}
+
+// raven is one engine with its connections.
+type raven struct {
+	w      *world
+	engine *reconcile.Engine
+	cloud  *openstack.Cloud
+	stop   func()
+}
+
+// setup changes how an engine is started.
+type setup struct {
+	config  func(*reconcile.Config)
+	drivers map[string]drivers.Driver
+	values  map[string]map[string]any
+	project string
+}
+
+func (w *world) cloudConfig() openstack.Config {
+	return openstack.Config{
+		AuthURL: w.cloud.AuthURL(), Username: "raven", Password: "secret", ProjectName: "kuryr",
+		UserDomainName: "Default", ProjectDomainName: "Default", Timeout: 10 * time.Second,
+	}
+}
+
+func testLog(t *testing.T) *slog.Logger {
+	t.Helper()
+	if os.Getenv("RAVEN_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func (w *world) start(s setup) *raven {
+	w.t.Helper()
+	t := w.t
+	log := testLog(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	clients, err := watch.NewClients(&rest.Config{Host: w.kube.URL(), QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := openstack.Connect(ctx, w.cloudConfig(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manager := watch.New(watch.Config{Clients: clients, Logger: log})
+	writer := writeback.New(clients.Dynamic, writeback.Events{Logger: log})
+	config := reconcile.Config{
+		Cluster: "cluster-1", MaxReplayDeletes: 20, MaxReplayDeleteShare: 0.5, BackoffBase: 5 * time.Millisecond,
+		BackoffMax: 200 * time.Millisecond, SweepInterval: 50 * time.Millisecond, AmbiguousWait: 30 * time.Second,
+		ConfirmAfter: 20 * time.Millisecond,
+	}
+	if s.config != nil {
+		s.config(&config)
+	}
+	engine, err := reconcile.New(config, cloud, writer, clock.RealClock{}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Observe(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s.drivers == nil {
+		s.drivers = map[string]drivers.Driver{"namespace": namespace.New(), "pod": pod.New()}
+	}
+	var work sync.WaitGroup
+	var subs []*watch.Subscription
+	for name, d := range s.drivers {
+		values, err := drivers.DefaultValues(d.Info().Options, onlyKnown(d.Info(), s.values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Configure(ctx, values); err != nil {
+			t.Fatal(err)
+		}
+		keep := append(append([]string{}, d.Info().Annotations...), d.Info().Labels...)
+		sub, err := manager.Subscribe(name, d.Watches(), keep, func(key watch.Key, _ watch.Reason) { engine.Wake(name, key) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, sub)
+		defer func() {
+			if err := sub.WaitSynced(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := engine.Add(name, d, sub); err != nil {
+				t.Fatal(err)
+			}
+		}()
+	}
+	work.Go(func() { _ = manager.Run(ctx) })
+	work.Go(func() { _ = engine.Run(ctx) })
+	r := &raven{w: w, engine: engine, cloud: cloud}
+	var once sync.Once
+	r.stop = func() {
+		once.Do(func() {
+			cancel()
+			work.Wait()
+			for _, sub := range subs {
+				sub.Close()
+			}
+			writer.Close(context.Background())
+			cloud.Close()
+		})
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+func onlyKnown(info drivers.Info, values map[string]map[string]any) map[string]map[string]any {
+	known := map[string]map[string]any{}
+	for _, o := range info.Options {
+		if v, ok := values[o.Group][o.Name]; ok {
+			if known[o.Group] == nil {
+				known[o.Group] = map[string]any{}
+			}
+			known[o.Group][o.Name] = v
+		}
+	}
+	return known
+}
+
+// eventually waits for a condition, and says what it saw last when it never comes.
+func (w *world) eventually(what string, condition func() (bool, string)) {
+	w.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	var last string
+	for time.Now().Before(deadline) {
+		var ok bool
+		if ok, last = condition(); ok {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	w.t.Fatalf("never: %s; last seen: %s", what, last)
+}
+
+// settled waits until every object is done, and there are as many as wanted.
+func (r *raven) settled(objects int) {
+	r.w.t.Helper()
+	r.w.eventually(fmt.Sprintf("%d objects done", objects), func() (bool, string) {
+		var open []string
+		done := 0
+		for _, o := range r.engine.Objects(reconcile.Filter{}) {
+			if o.Driver == "shared" {
+				if o.State != reconcile.Done {
+					open = append(open, fmt.Sprintf("%s %s: %s", o.Kind, o.State, strings.Join(o.Reasons, "; ")))
+				}
+				continue
+			}
+			if o.State == reconcile.Done {
+				done++
+			} else {
+				open = append(open, fmt.Sprintf("%s %s/%s %s: %s", o.Kind, o.Namespace, o.Name, o.State, strings.Join(o.Reasons, "; ")))
+			}
+		}
+		return done == objects && len(open) == 0, fmt.Sprintf("%d done, open: %v", done, open)
+	})
+}
