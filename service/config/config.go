@@ -63,6 +63,8 @@ type Option struct {
 	// Choices are the values that a String, or each item of a List or Multi, may have. ChoiceHelp describes them in the sample.
 	Choices    []string
 	ChoiceHelp map[string]string
+	// IgnoreCase accepts the choices in any case; the value is the choice as declared.
+	IgnoreCase bool
 	// Min and Max bound an Integer, Float or Port, and a Duration in seconds; nil is unbounded (a Duration is never negative
 	// unless Min says so).
 	Min, Max *float64

@@ -33,13 +33,13 @@ func (o Option) parse(texts []string) (any, string) {
 			if problem := o.choose(text); problem != "" {
 				return nil, problem
 			}
-			items = append(items, text)
+			items = append(items, o.choice(text))
 		}
 		return items, ""
 	}
 	text := texts[len(texts)-1]
 	if o.Type == String {
-		return text, o.choose(text)
+		return o.choice(text), o.choose(text)
 	}
 	text = strings.TrimSpace(text)
 	if text == "" && o.Type != List && o.Type != Dict {
@@ -54,10 +54,11 @@ func (o Option) parse(texts []string) (any, string) {
 	}
 	switch v := value.(type) {
 	case []string:
-		for _, item := range v {
+		for i, item := range v {
 			if problem := o.choose(item); problem != "" {
 				return nil, problem
 			}
+			v[i] = o.choice(item)
 		}
 	case int64:
 		return value, o.bound(text, float64(v))
@@ -134,8 +135,18 @@ func parseDict(text string) (map[string]string, bool) {
 	return dict, true
 }
 
+// choice returns the choice that the text means, as declared, or the text itself.
+func (o Option) choice(text string) string {
+	for _, c := range o.Choices {
+		if o.IgnoreCase && strings.EqualFold(c, text) {
+			return c
+		}
+	}
+	return text
+}
+
 func (o Option) choose(text string) string {
-	if len(o.Choices) == 0 || slices.Contains(o.Choices, text) {
+	if len(o.Choices) == 0 || slices.Contains(o.Choices, o.choice(text)) {
 		return ""
 	}
 	return o.problem(text, "is not one of the choices")
