@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kuryr/raven/drivers"
 )
 
 // entry is one object in a cache. It is never changed once it is made. The object is held as JSON, which takes a fifth of the
@@ -65,7 +67,7 @@ func entryOf(o *unstructured.Unstructured, spec *projection) (*entry, error) {
 		labels:   newPairs(o.GetLabels(), nil), annotations: newPairs(o.GetAnnotations(), spec.keep),
 		owned: ownedBy(o.Object),
 	}
-	raw, err := json.Marshal(trim(o.Object, spec.fields))
+	raw, err := json.Marshal(drivers.Trim(o.Object, spec.fields))
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s/%s: %w", e.namespace, e.name, err)
 	}
@@ -82,7 +84,7 @@ func (e *entry) rawFor(fields []string) []byte {
 	if err := utiljson.Unmarshal(e.raw, &object); err != nil {
 		return e.raw // it was encoded here, so that it decodes
 	}
-	raw, err := json.Marshal(trim(object, fields))
+	raw, err := json.Marshal(drivers.Trim(object, fields))
 	if err != nil {
 		return e.raw
 	}
@@ -231,7 +233,9 @@ type projection struct {
 // metadataOnly says that nothing but metadata is read.
 func (p *projection) metadataOnly() bool {
 	for _, f := range p.fields {
-		if f != "metadata" && !strings.HasPrefix(f, "metadata.") && f != "apiVersion" && f != "kind" {
+		switch drivers.SplitField(f)[0] {
+		case "metadata", "apiVersion", "kind":
+		default:
 			return false
 		}
 	}
@@ -285,7 +289,7 @@ func normalized(texts []string) []string {
 func normalizedFields(fields []string) []string {
 	var out []string
 	for _, f := range normalized(fields) {
-		if !slices.ContainsFunc(out, func(have string) bool { return within(f, have) }) {
+		if len(drivers.SplitField(f)) > 0 && !slices.ContainsFunc(out, func(have string) bool { return within(f, have) }) {
 			out = append(out, f)
 		}
 	}
@@ -294,5 +298,6 @@ func normalizedFields(fields []string) []string {
 
 // within says whether a path is another, or below it.
 func within(path, of string) bool {
-	return path == of || strings.HasPrefix(path, of+".")
+	below, above := drivers.SplitField(path), drivers.SplitField(of)
+	return len(below) >= len(above) && slices.Equal(below[:len(above)], above)
 }

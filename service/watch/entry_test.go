@@ -120,18 +120,21 @@ func TestViewChange(t *testing.T) {
 
 func TestProjections(t *testing.T) {
 	t.Parallel()
-	p := func(fields ...string) *projection { return &projection{fields: normalizedFields(fields), keep: []string{}} }
+	p := func(fields ...string) *projection {
+		return &projection{fields: normalizedFields(fields), keep: []string{}}
+	}
 	for name, test := range map[string]struct {
 		have, want *projection
 		covers     bool
 		union      []string
 	}{
-		"same":           {p("spec.a"), p("spec.a"), true, []string{"spec.a"}},
-		"above":          {p("spec"), p("spec.a"), true, []string{"spec"}},
-		"below":          {p("spec.a"), p("spec"), false, []string{"spec"}},
-		"alike but more": {p("spec.a"), p("spec.ab"), false, []string{"spec.a", "spec.ab"}},
-		"whole":          {p(), p("spec.a"), true, nil},
-		"needs whole":    {p("spec.a"), p(), false, nil},
+		"same":            {p("spec.a"), p("spec.a"), true, []string{"spec.a"}},
+		"above":           {p("spec"), p("spec.a"), true, []string{"spec"}},
+		"below":           {p("spec.a"), p("spec"), false, []string{"spec"}},
+		"alike but more":  {p("spec.a"), p("spec.ab"), false, []string{"spec.a", "spec.ab"}},
+		"key in brackets": {p("metadata.annotations"), p("metadata.annotations['a.b/c']"), true, []string{"metadata.annotations"}},
+		"whole":           {p(), p("spec.a"), true, nil},
+		"needs whole":     {p("spec.a"), p(), false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

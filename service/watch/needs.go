@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -86,36 +87,33 @@ func (x *needsIndex) forget(owner Key, need drivers.Need) {
 	}
 }
 
-// affected adds to owners who needs an object that was old and is new now; nil is none. changed says whether it changed in
-// what the driver reads: if not, only coming into or leaving a selection counts.
-func (x *needsIndex) affected(watch string, old, now *entry, changed bool, owners map[Key]bool) {
+// affected returns who needs an object that was old and is new now; nil is none. changed says whether it changed in what the
+// driver reads: if not, only coming into or leaving a selection counts.
+func (x *needsIndex) affected(watch string, old, now *entry, changed bool) map[Key]bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.owners) == 0 {
-		return
+		return nil
 	}
-	any := now
-	if any == nil {
-		any = old
+	either := now
+	if either == nil {
+		either = old
 	}
+	affected := map[Key]bool{}
 	if changed {
-		for owner := range x.names[Key{watch, any.namespace, any.name}] {
-			owners[owner] = true
-		}
+		maps.Copy(affected, x.names[Key{watch, either.namespace, either.name}])
 	}
 	for need, s := range x.selected[watch] {
-		if need.Namespace != "" && need.Namespace != any.namespace {
+		if need.Namespace != "" && need.Namespace != either.namespace {
 			continue
 		}
 		was := old != nil && s.selector.Matches(old.labels)
 		is := now != nil && s.selector.Matches(now.labels)
-		if was == is && (!is || !changed) {
-			continue
-		}
-		for owner := range s.owners {
-			owners[owner] = true
+		if was != is || (is && changed) {
+			maps.Copy(affected, s.owners)
 		}
 	}
+	return affected
 }
 
 // of returns every owner that needs anything of a watch.

@@ -210,9 +210,7 @@ func (v *view) change(old, now *entry, wakeups []wakeup) []wakeup {
 		}
 		wakeups = append(wakeups, wakeup{s, v.key(e), reason})
 	}
-	owners := map[Key]bool{}
-	s.needs.affected(v.watch.Name, old, now, changed, owners)
-	for owner := range owners {
+	for owner := range s.needs.affected(v.watch.Name, old, now, changed) {
 		wakeups = append(wakeups, wakeup{s, owner, NeedChanged})
 	}
 	return wakeups
@@ -221,11 +219,9 @@ func (v *view) change(old, now *entry, wakeups []wakeup) []wakeup {
 // begin makes a view see the cache, and wakes all its keys and all who need something of it. The lock is held.
 func (i *informer) begin(v *view, wakeups []wakeup) []wakeup {
 	v.started = true
-	if v.watch.Source {
-		for _, objects := range i.objects {
-			for _, e := range objects {
-				wakeups = append(wakeups, wakeup{v.subscription, v.key(e), Added})
-			}
+	for _, objects := range i.objects {
+		for _, e := range objects {
+			wakeups = v.change(nil, e, wakeups)
 		}
 	}
 	return wakeups
