@@ -104,6 +104,12 @@ func TestProbes(t *testing.T) {
   "ready": false
 }
 `)
+	clk.SetTime(time.Unix(120, 0).UTC())
+	watch.NotReady("still waiting")
+	if got := registry.Reports()[1].Since; !got.Equal(time.Unix(60, 0)) {
+		t.Errorf("another reason is no other state, but it counts from %s", got)
+	}
+	watch.NotReady("waiting for pods")
 	plugin.Failed("its binary is gone")
 	check("/livez", 503, "not alive\nfailed    driver pod: its binary is gone\nnot ready watch: waiting for pods\n")
 	plugin.Remove()
