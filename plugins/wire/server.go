@@ -308,7 +308,12 @@ func (s *serverSession) run(ctx context.Context, item *ravenv1.TranslateItem) *r
 		return failed(&ravenv1.TranslateResult{Id: item.GetId()}, ctxError(ctx))
 	}
 	done := make(chan *ravenv1.TranslateResult, 1)
-	go func() { done <- s.server.translate(ctx, item) }()
+	go func() {
+		// This result stands when the driver ends the goroutine itself, by runtime.Goexit.
+		result := failed(&ravenv1.TranslateResult{Id: item.GetId()}, &Error{Code: Panic, Message: "Translate ended its goroutine"})
+		defer func() { done <- result }()
+		result = s.server.translate(ctx, item)
+	}()
 	select {
 	case result := <-done:
 		return result
