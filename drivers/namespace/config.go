@@ -48,11 +48,15 @@ func (c *config) asksServiceCIDRs() bool {
 // parser gathers every problem, so that an operator reads them all at once.
 type parser struct {
 	values   drivers.Values
-	problems []string
+	problems []error // *drivers.OptionError
 }
 
-func (p *parser) refuse(format string, args ...any) {
-	p.problems = append(p.problems, fmt.Sprintf(format, args...))
+func (p *parser) refuse(group, name, format string, args ...any) {
+	p.problems = append(p.problems, refusal(group, name, format, args...))
+}
+
+func refusal(group, name, format string, args ...any) error {
+	return &drivers.OptionError{Group: group, Name: name, Message: fmt.Sprintf(format, args...)}
 }
 
 func parse(values drivers.Values) (config, error) {
@@ -75,7 +79,7 @@ func parse(values drivers.Values) (config, error) {
 		p.checkRanges(&c)
 	}
 	if len(p.problems) > 0 {
-		return config{}, errors.New(strings.Join(p.problems, "; "))
+		return config{}, errors.Join(p.problems...)
 	}
 	return c, nil
 }
@@ -86,7 +90,7 @@ func (p *parser) ranges(name string) []netip.Prefix {
 	for _, text := range p.values.List(subnetGroup, name) {
 		r, err := prefix(text)
 		if err != nil {
-			p.refuse("%s: %v", option(subnetGroup, name), err)
+			p.refuse(subnetGroup, name, "%v", err)
 			continue
 		}
 		ranges = append(ranges, r)
@@ -112,7 +116,7 @@ func (p *parser) families() []family {
 	case dualStack:
 		families = []family{f4, f6}
 	default:
-		p.refuse("%s = %q is none of %s, %s, %s", option(subnetGroup, optFamilies), which, ipv4Only, ipv6Only, dualStack)
+		p.refuse(subnetGroup, optFamilies, "%q is none of %s, %s, %s", which, ipv4Only, ipv6Only, dualStack)
 	}
 	for i := range families {
 		if families[i].existingPool == "" {
@@ -124,21 +128,20 @@ func (p *parser) families() []family {
 
 // pool reads the ranges of a family's pool.
 func (p *parser) pool(f *family) {
-	name := option(subnetGroup, f.poolOption)
 	f.pool = p.ranges(f.poolOption)
 	if len(p.values.List(subnetGroup, f.poolOption)) == 0 {
-		p.refuse("%s is empty: the namespaces' IPv%d subnets have to come from somewhere", name, f.version)
+		p.refuse(subnetGroup, f.poolOption, "is empty: the namespaces' IPv%d subnets have to come from somewhere", f.version)
 	}
 	for i, r := range f.pool {
 		if versionOf(r) != f.version {
-			p.refuse("%s: %s is not an IPv%d range", name, r, f.version)
+			p.refuse(subnetGroup, f.poolOption, "%s is not an IPv%d range", r, f.version)
 		}
 		if int64(r.Bits()) > f.prefixLength {
-			p.refuse("%s: %s is smaller than one subnet of prefix length %d", name, r, f.prefixLength)
+			p.refuse(subnetGroup, f.poolOption, "%s is smaller than one subnet of prefix length %d", r, f.prefixLength)
 		}
 		for _, other := range f.pool[:i] {
 			if r.Overlaps(other) {
-				p.refuse("%s: %s and %s overlap", name, other, r)
+				p.refuse(subnetGroup, f.poolOption, "%s and %s overlap", other, r)
 			}
 		}
 	}
@@ -148,7 +151,7 @@ func (p *parser) dns(families []family) {
 	for _, text := range p.values.List(subnetGroup, optDNS) {
 		addr, err := netip.ParseAddr(text)
 		if err != nil || addr.Zone() != "" {
-			p.refuse("%s: %q is not an address", option(subnetGroup, optDNS), text)
+			p.refuse(subnetGroup, optDNS, "%q is not an address", text)
 			continue
 		}
 		for i := range families {
@@ -163,8 +166,8 @@ func (p *parser) serviceCIDRs(families []family) {
 	for _, r := range p.ranges(optServiceCIDR) {
 		f := familyOf(families, r)
 		if f == nil {
-			p.refuse("%s: %s is an IPv%d range, which %s leaves out",
-				option(subnetGroup, optServiceCIDR), r, versionOf(r), option(subnetGroup, optFamilies))
+			p.refuse(subnetGroup, optServiceCIDR, "%s is an IPv%d range, which %s leaves out",
+				r, versionOf(r), option(subnetGroup, optFamilies))
 			continue
 		}
 		f.serviceCIDRs = append(f.serviceCIDRs, r)
@@ -173,7 +176,7 @@ func (p *parser) serviceCIDRs(families []family) {
 
 // serviceSubnets reads service_subnet: ranges to make subnets with, or names of existing subnets.
 func (p *parser) serviceSubnets(families []family) {
-	name := option(defaultsGroup, optServiceSubnet)
+	refuse := func(format string, args ...any) { p.refuse(defaultsGroup, optServiceSubnet, format, args...) }
 	var existing []string
 	ranges := 0
 	for _, text := range p.values.List(defaultsGroup, optServiceSubnet) {
@@ -183,15 +186,15 @@ func (p *parser) serviceSubnets(families []family) {
 		}
 		r, err := prefix(text)
 		if err != nil {
-			p.refuse("%s: %v", name, err)
+			refuse("%v", err)
 			continue
 		}
 		ranges++
 		switch f := familyOf(families, r); {
 		case f == nil:
-			p.refuse("%s: %s is an IPv%d range, which %s leaves out", name, r, versionOf(r), option(subnetGroup, optFamilies))
+			refuse("%s is an IPv%d range, which %s leaves out", r, versionOf(r), option(subnetGroup, optFamilies))
 		case f.serviceSubnet.IsValid():
-			p.refuse("%s: %s and %s are two IPv%d ranges; give one", name, f.serviceSubnet, r, f.version)
+			refuse("%s and %s are two IPv%d ranges; give one", f.serviceSubnet, r, f.version)
 		default:
 			f.serviceSubnet = r
 		}
@@ -199,10 +202,10 @@ func (p *parser) serviceSubnets(families []family) {
 	switch {
 	case len(existing) == 0:
 	case ranges > 0:
-		p.refuse("%s: %s is a name among ranges; give ranges only, or existing subnets only", name, existing[0])
+		refuse("%s is a name among ranges; give ranges only, or existing subnets only", existing[0])
 	case len(existing) > len(families):
-		p.refuse("%s names %d subnets; there is one per IP version, and %s has %d",
-			name, len(existing), option(subnetGroup, optFamilies), len(families))
+		refuse("names %d subnets; there is one per IP version, and %s has %d",
+			len(existing), option(subnetGroup, optFamilies), len(families))
 	default:
 		for i := range existing {
 			families[i].existingSubnet = existing[i]
@@ -214,19 +217,20 @@ func (p *parser) serviceSubnets(families []family) {
 func (p *parser) check(c *config) {
 	topology := p.values.String(subnetGroup, optTopology)
 	if topology != sharedTopology && topology != dedicatedTopology {
-		p.refuse("%s = %q is none of %s, %s", option(subnetGroup, optTopology), topology, sharedTopology, dedicatedTopology)
+		p.refuse(subnetGroup, optTopology, "%q is none of %s, %s", topology, sharedTopology, dedicatedTopology)
 	}
 	if c.dedicated && c.router != "" {
-		p.refuse("%s = %q names one router for all, but %s = %s makes one per namespace: leave one of them out",
-			option(subnetGroup, optRouter), c.router, option(subnetGroup, optTopology), dedicatedTopology)
+		p.refuse(subnetGroup, optRouter, "%q names one router for all, but %s = %s makes one per namespace: leave one of them out",
+			c.router, option(subnetGroup, optTopology), dedicatedTopology)
 	}
 	for _, f := range c.families {
 		if c.dedicated && f.existingSubnet != "" {
-			p.refuse("%s = %q names one subnet for all, but %s = %s makes one per namespace: give a range, or leave one of them out",
-				option(defaultsGroup, optServiceSubnet), f.existingSubnet, option(subnetGroup, optTopology), dedicatedTopology)
+			p.refuse(defaultsGroup, optServiceSubnet,
+				"%q names one subnet for all, but %s = %s makes one per namespace: give a range, or leave one of them out",
+				f.existingSubnet, option(subnetGroup, optTopology), dedicatedTopology)
 		}
 		if least := map[int64]int64{4: 68, 6: 1280}[f.version]; c.mtu != 0 && c.mtu < least {
-			p.refuse("%s = %d is less than the %d bytes that IPv%d needs", option(defaultsGroup, optNetworkDeviceMTU), c.mtu, least, f.version)
+			p.refuse(defaultsGroup, optNetworkDeviceMTU, "%d is less than the %d bytes that IPv%d needs", c.mtu, least, f.version)
 		}
 	}
 }
@@ -240,25 +244,23 @@ func (p *parser) checkRanges(c *config) {
 		}
 		if len(f.serviceCIDRs) > 0 {
 			if _, err := c.plan(f, f.serviceCIDRs); err != nil {
-				p.refuse("%v", err)
+				p.problems = append(p.problems, err)
 			}
-		} else if f.serviceSubnet.IsValid() {
-			p.overlaps(c, f, named{option(defaultsGroup, optServiceSubnet), f.serviceSubnet})
+			continue
+		}
+		if f.serviceSubnet.IsValid() {
+			subnet := named{group: defaultsGroup, option: optServiceSubnet, Prefix: f.serviceSubnet}
+			if err := clash(subnet, taken(c, f)); err != nil {
+				p.problems = append(p.problems, err)
+			}
 		}
 	}
 	for i := range c.families {
-		f := &c.families[i]
-		for _, r := range f.pool {
-			if err := clash(named{option(subnetGroup, f.poolOption), r}, externals(c)); err != nil {
-				p.refuse("%v", err)
+		for _, r := range pools(&c.families[i]) {
+			if err := clash(r, externals(c)); err != nil {
+				p.problems = append(p.problems, err)
 			}
 		}
-	}
-}
-
-func (p *parser) overlaps(c *config, f *family, subnet named) {
-	if err := clash(subnet, append(pools(f), externals(c)...)); err != nil {
-		p.refuse("%v", err)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestConfigureRefuses(t *testing.T) {
 		{
 			"the original's defaults: services inside the pods' pool",
 			map[string]any{"namespace_subnet/service_cidr": []string{"192.168.3.0/24"}},
-			[]string{"[namespace_subnet] service_cidr = 192.168.3.0/24", "[namespace_subnet] cluster_subnet_pool = 192.168.0.0/16"},
+			[]string{"[namespace_subnet] service_cidr: 192.168.3.0/24", "[namespace_subnet] cluster_subnet_pool = 192.168.0.0/16"},
 		},
 		{
 			"a pool inside the derived service subnet",
@@ -97,19 +97,19 @@ func TestConfigureRefuses(t *testing.T) {
 		{
 			"a configured service subnet over the pool, with no service CIDR known yet",
 			map[string]any{"neutron_defaults/service_subnet": []string{"192.0.0.0/8"}},
-			[]string{"[neutron_defaults] service_subnet = 192.0.0.0/8", "cluster_subnet_pool = 192.168.0.0/16"},
+			[]string{"[neutron_defaults] service_subnet: 192.0.0.0/8", "cluster_subnet_pool = 192.168.0.0/16"},
 		},
 		{
 			"IPv6 overlap",
 			map[string]any{
 				"namespace_subnet/ip_families": "dual", "namespace_subnet/service_cidr": []string{"fd72:6176:656e:1::/108"},
 			},
-			[]string{"service_cidr = fd72:6176:656e:1::/108", "cluster_subnet_pool_v6 = fd72:6176:656e::/48"},
+			[]string{"service_cidr: fd72:6176:656e:1::/108", "cluster_subnet_pool_v6 = fd72:6176:656e::/48"},
 		},
 		{
 			"pods in the external network",
 			map[string]any{"namespace_subnet/cluster_external_subnet": []string{"192.168.128.0/17"}},
-			[]string{"cluster_subnet_pool = 192.168.0.0/16", "cluster_external_subnet = 192.168.128.0/17"},
+			[]string{"cluster_subnet_pool: 192.168.0.0/16", "cluster_external_subnet = 192.168.128.0/17"},
 		},
 		{
 			"services in the external network",
@@ -117,12 +117,12 @@ func TestConfigureRefuses(t *testing.T) {
 				"namespace_subnet/cluster_external_subnet": []string{"10.0.0.0/8"},
 				"namespace_subnet/service_cidr":            []string{"10.96.0.0/12"},
 			},
-			[]string{"service_cidr = 10.96.0.0/12", "cluster_external_subnet = 10.0.0.0/8"},
+			[]string{"service_cidr: 10.96.0.0/12", "cluster_external_subnet = 10.0.0.0/8"},
 		},
 		{
 			"a second service CIDR over the pool",
 			map[string]any{"namespace_subnet/service_cidr": []string{"10.96.0.0/12", "192.168.9.0/24"}},
-			[]string{"service_cidr = 192.168.9.0/24", "cluster_subnet_pool = 192.168.0.0/16"},
+			[]string{"service_cidr: 192.168.9.0/24", "cluster_subnet_pool = 192.168.0.0/16"},
 		},
 		{
 			"a service subnet that is the service CIDR",
@@ -130,7 +130,7 @@ func TestConfigureRefuses(t *testing.T) {
 				"namespace_subnet/service_cidr":   []string{"10.96.0.0/12"},
 				"neutron_defaults/service_subnet": []string{"10.96.0.0/12"},
 			},
-			[]string{"service_subnet = 10.96.0.0/12 must contain", "service_cidr = 10.96.0.0/12", "Neutron"},
+			[]string{"service_subnet: 10.96.0.0/12 must contain", "service_cidr = 10.96.0.0/12", "Neutron"},
 		},
 		{
 			"a service subnet elsewhere",
@@ -138,7 +138,7 @@ func TestConfigureRefuses(t *testing.T) {
 				"namespace_subnet/service_cidr":   []string{"10.96.0.0/12"},
 				"neutron_defaults/service_subnet": []string{"10.0.0.0/12"},
 			},
-			[]string{"service_subnet = 10.0.0.0/12", "service_cidr = 10.96.0.0/12"},
+			[]string{"service_subnet: 10.0.0.0/12", "service_cidr = 10.96.0.0/12"},
 		},
 		{
 			"a service subnet without room",
@@ -146,7 +146,7 @@ func TestConfigureRefuses(t *testing.T) {
 				"namespace_subnet/service_cidr":   []string{"10.96.0.0/31"},
 				"neutron_defaults/service_subnet": []string{"10.96.0.0/30"},
 			},
-			[]string{"service_subnet = 10.96.0.0/30", "room", "service_cidr = 10.96.0.0/31"},
+			[]string{"service_subnet: 10.96.0.0/30", "room", "service_cidr = 10.96.0.0/31"},
 		},
 		{
 			"a derived service subnet with public addresses",
@@ -209,7 +209,7 @@ func TestConfigureRefuses(t *testing.T) {
 		{
 			"an MTU below what IPv6 needs",
 			map[string]any{"namespace_subnet/ip_families": "ipv6", "neutron_defaults/network_device_mtu": int64(1000)},
-			[]string{"network_device_mtu = 1000", "1280"},
+			[]string{"network_device_mtu: 1000", "1280"},
 		},
 		{
 			"one router in the dedicated topology",
@@ -242,8 +242,13 @@ func TestConfigureRefuses(t *testing.T) {
 					t.Errorf("error %q does not name %q", err, want)
 				}
 			}
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %q has more than one line", err)
+			for line := range strings.Lines(err.Error()) {
+				if !strings.HasPrefix(line, "[") {
+					t.Errorf("line %q of the error is about no option", line)
+				}
+			}
+			if !errors.As(err, new(*drivers.OptionError)) {
+				t.Errorf("error %v is about no option", err)
 			}
 		})
 	}

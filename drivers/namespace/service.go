@@ -25,13 +25,27 @@ type service struct {
 	outside  []netip.Prefix // ranges of Kubernetes that the subnet does not contain
 }
 
-// named is a range with the name of the option that it comes from.
+// named is a range with where it comes from.
 type named struct {
-	name string
+	group, option string // empty for what the cluster says
+	about         string // what it is, where it is not the option's value
 	netip.Prefix
 }
 
-func (n named) String() string { return fmt.Sprintf("%s = %s", n.name, n.Prefix) }
+func (n named) String() string {
+	if n.about != "" {
+		return n.about + " " + n.Prefix.String()
+	}
+	return fmt.Sprintf("%s = %s", option(n.group, n.option), n.Prefix)
+}
+
+// value is the range for a message that begins with the option.
+func (n named) value() string {
+	if n.about != "" {
+		return n.String()
+	}
+	return n.Prefix.String()
+}
 
 // services says which service subnets a namespace has, asking for the cluster's ServiceCIDR objects where it has to. When
 // the needs are open afterwards, the answer does not count. An error means that the options contradict what the cluster says,
@@ -84,42 +98,46 @@ func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic
 // plan lays out the service subnet of one IP version, of which Kubernetes has the given ranges, at least one.
 func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 	s := service{family: f, cidr: cidrs[0], subnet: f.serviceSubnet}
-	cidr, taken := named{"the service CIDR", s.cidr}, append(pools(f), externals(c)...)
-	if len(f.serviceCIDRs) > 0 {
-		cidr.name = option(subnetGroup, optServiceCIDR)
+	cidr := func(r netip.Prefix) named {
+		if len(f.serviceCIDRs) > 0 {
+			return named{group: subnetGroup, option: optServiceCIDR, Prefix: r}
+		}
+		return named{about: "the cluster's service CIDR", Prefix: r}
 	}
 	for _, r := range cidrs[:max(1, len(f.serviceCIDRs))] {
-		if err := clash(named{cidr.name, r}, taken); err != nil {
+		if err := clash(cidr(r), taken(c, f)); err != nil {
 			return service{}, err
 		}
 	}
-	subnet := named{option(defaultsGroup, optServiceSubnet), s.subnet}
+	subnet := named{group: defaultsGroup, option: optServiceSubnet}
 	if !s.subnet.IsValid() {
 		larger, ok := parent(s.cidr)
 		if !ok || private(s.cidr) && !private(larger) {
-			return service{}, fmt.Errorf("the range next larger than %s is not private: set %s to a range that contains %s and is larger",
-				cidr, option(defaultsGroup, optServiceSubnet), s.cidr)
+			return service{}, refusal(defaultsGroup, optServiceSubnet,
+				"is not set, and the range next larger than %s is not private; set one that contains %s and is larger", cidr(s.cidr), s.cidr)
 		}
 		s.subnet = larger
-		subnet = named{fmt.Sprintf("%s (not set, so the range next larger than %s)", subnet.name, cidr), larger}
+		subnet.about = fmt.Sprintf("is not set; the range next larger than %s, namely", cidr(s.cidr))
 	}
-	if err := clash(subnet, taken); err != nil {
+	subnet.Prefix = s.subnet
+	if err := clash(subnet, taken(c, f)); err != nil {
 		return service{}, err
 	}
 	for _, r := range cidrs {
 		switch {
 		case contains(s.subnet, r):
 		case f.serviceSubnet.IsValid():
-			return service{}, fmt.Errorf("%s must contain %s and be larger: Neutron takes the gateway and the addresses that it gives "+
-				"by itself from the difference, so that it never gives one that Kubernetes may assign to a Service",
-				subnet, named{cidr.name, r})
+			return service{}, refusal(defaultsGroup, optServiceSubnet, "%s must contain %s and be larger: Neutron takes the gateway and "+
+				"the addresses that it gives by itself from the difference, so that it never gives one that Kubernetes may assign to a "+
+				"Service", s.subnet, cidr(r))
 		default:
 			s.outside = append(s.outside, r)
 		}
 	}
 	room, ok := free(s.subnet, cidrs)
 	if !ok || room.Addr().BitLen()-room.Bits() < 2 {
-		return service{}, fmt.Errorf("%s leaves no room beside %s for a gateway and for addresses that Neutron gives by itself", subnet, cidr)
+		return service{}, refusal(defaultsGroup, optServiceSubnet, "%s leaves no room beside %s for a gateway and for addresses that "+
+			"Neutron gives by itself", subnet.value(), cidr(s.cidr))
 	}
 	s.gateway = room.Addr().Next()
 	s.first = s.gateway.Next()
@@ -130,20 +148,30 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 	return s, nil
 }
 
-// clash returns an error if the range overlaps one of the others.
+// clash returns an error if the range overlaps one of the others. It is about the option that gives the range, or the other's
+// where the cluster gives it.
 func clash(r named, others []named) error {
 	for _, other := range others {
-		if r.Overlaps(other.Prefix) {
-			return fmt.Errorf("%s overlaps %s: an address must be either a pod's, a service's or outside; change one of the two", r, other)
+		if !r.Overlaps(other.Prefix) {
+			continue
 		}
+		about, with := r, other
+		if r.option == "" {
+			about, with = other, r
+		}
+		return refusal(about.group, about.option, "%s overlaps %s: an address must be either a pod's, a service's or outside; "+
+			"change one of the two", about.value(), with)
 	}
 	return nil
 }
 
+// taken returns the ranges that services must not lie in.
+func taken(c *config, f *family) []named { return append(pools(f), externals(c)...) }
+
 func pools(f *family) []named {
 	var ranges []named
 	for _, r := range f.pool {
-		ranges = append(ranges, named{option(subnetGroup, f.poolOption), r})
+		ranges = append(ranges, named{group: subnetGroup, option: f.poolOption, Prefix: r})
 	}
 	return ranges
 }
@@ -151,7 +179,7 @@ func pools(f *family) []named {
 func externals(c *config) []named {
 	var ranges []named
 	for _, r := range c.external {
-		ranges = append(ranges, named{option(subnetGroup, optExternalSubnet), r})
+		ranges = append(ranges, named{group: subnetGroup, option: optExternalSubnet, Prefix: r})
 	}
 	return ranges
 }

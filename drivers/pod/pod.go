@@ -97,7 +97,10 @@ func (d *driver) Configure(_ context.Context, values drivers.Values) error {
 	case dualStack:
 		c.subnets = []string{drivers.PodSubnet, drivers.PodSubnet6}
 	default:
-		return fmt.Errorf("[%s] %s = %q is none of %s, %s, %s", subnetGroup, optFamilies, families, ipv4Only, ipv6Only, dualStack)
+		return &drivers.OptionError{
+			Group: subnetGroup, Name: optFamilies,
+			Message: fmt.Sprintf("%q is none of %s, %s, %s", families, ipv4Only, ipv6Only, dualStack),
+		}
 	}
 	seen := map[string]bool{}
 	for _, group := range values.List(defaultsGroup, optSecurityGroups) {

@@ -1,0 +1,10 @@
+package namespace_test
+
+import (
+	"testing"
+
+	"github.com/kuryr/raven/drivers/namespace"
+	"github.com/kuryr/raven/plugins/sdktest"
+)
+
+func TestGolden(t *testing.T) { sdktest.Golden(t, namespace.New(), "testdata") }

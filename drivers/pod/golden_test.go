@@ -1,0 +1,10 @@
+package pod_test
+
+import (
+	"testing"
+
+	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/plugins/sdktest"
+)
+
+func TestGolden(t *testing.T) { sdktest.Golden(t, pod.New(), "testdata") }
