@@ -118,15 +118,14 @@ func (a *API) applyOver(res *resource, current *item, config map[string]any, for
 	live := current.object
 	m := current.managed.clone()
 	narrow := metadataOnly(config) && m.metadataOnly(key)
-	parse, liveValue, configValue := parser(deduced), labelsAndAnnotations(live), labelsAndAnnotations(config)
+	parse, liveValue, configValue := a.types.narrow(), labelsAndAnnotations(live), labelsAndAnnotations(config)
 	var err error
 	switch {
 	case !narrow:
 		parse, liveValue, configValue = a.types.of(res.kind, live), live, withoutSystem(config)
-		err = m.complete(parse, live)
+		err = m.complete(parse, live, a.now())
 	case len(m.sets) == 0:
-		liveValue["apiVersion"] = version
-		err = m.claimRest(parse, liveValue)
+		err = m.claimRest(parse, liveValue, a.now())
 	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -198,15 +197,15 @@ func mergeApply(parse parser, live, config map[string]any, sets fieldpath.Manage
 	return object, sets, nil
 }
 
-// labelsAndAnnotations is the part of an object that a metadata-only apply can touch.
+// labelsAndAnnotations is the part of an object that a metadata-only apply can touch, and its name, so that it is never empty.
 func labelsAndAnnotations(object map[string]any) map[string]any {
 	meta := map[string]any{}
-	for _, part := range []string{"labels", "annotations"} {
+	for _, part := range []string{"name", "labels", "annotations"} {
 		if value, ok := metadata(object)[part]; ok {
 			meta[part] = value
 		}
 	}
-	return map[string]any{"metadata": meta}
+	return map[string]any{"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": meta}
 }
 
 // metadataOnly says whether a configuration names nothing but labels and annotations beside its identity.

@@ -102,16 +102,20 @@ func (m *managed) metadataOnly(key string) bool {
 }
 
 // claimRest gives what nobody owns yet to "before-first-apply".
-func (m *managed) claimRest(parse parser, live map[string]any) error {
-	value, err := parse(live, typed.AllowDuplicates)
-	if err != nil {
-		return err
-	}
-	set, err := value.ToFieldSet()
+func (m *managed) claimRest(parse parser, live map[string]any, now string) error {
+	nothing, err := parse(map[string]any{"apiVersion": live["apiVersion"], "kind": live["kind"]})
 	if err != nil {
 		return fmt.Errorf("collecting the object's fields: %w", err)
 	}
-	set = set.Leaves().Difference(systemFields())
+	value, err := parse(live, typed.AllowDuplicates)
+	if err != nil {
+		return fmt.Errorf("collecting the object's fields: %w", err)
+	}
+	all, err := nothing.Compare(value)
+	if err != nil {
+		return fmt.Errorf("collecting the object's fields: %w", err)
+	}
+	set := all.Added.Difference(systemFields())
 	key := ""
 	for k, owned := range m.sets {
 		set = set.Difference(owned.Set())
@@ -129,22 +133,23 @@ func (m *managed) claimRest(parse parser, live map[string]any) error {
 		set = set.Union(m.sets[key].Set())
 	}
 	m.sets[key] = fieldpath.NewVersionedSet(set, fieldpath.APIVersion(version), false)
+	m.times[key] = now
 	return nil
 }
 
 // complete widens the tracking to the whole object.
-func (m *managed) complete(parse parser, live map[string]any) error {
+func (m *managed) complete(parse parser, live map[string]any, now string) error {
 	if m.full {
 		return nil
 	}
 	m.full = true
-	return m.claimRest(parse, live)
+	return m.claimRest(parse, live, now)
 }
 
 // trackUpdate works out who owns what after a write that was no apply.
 func (a *API) trackUpdate(res *resource, m *managed, old, object map[string]any, o writeOptions) *managed {
 	m = m.clone()
-	parse, version := parser(deduced), text(object, "apiVersion")
+	parse, version := a.types.narrow(), text(object, "apiVersion")
 	if m.full {
 		parse = a.types.of(res.kind, old, object)
 	} else {
@@ -180,7 +185,7 @@ func strip(sets fieldpath.ManagedFields, key string) {
 		return
 	}
 	set := versioned.Set().Difference(systemFields())
-	if set.Empty() && !versioned.Applied() {
+	if set.Empty() {
 		delete(sets, key)
 		return
 	}
@@ -211,6 +216,47 @@ func deduced(object map[string]any, options ...typed.ValidationOptions) (*typed.
 type typeTable struct {
 	once      sync.Once
 	converter managedfields.TypeConverter
+
+	narrowOnce sync.Once
+	narrowType typed.ParseableType
+}
+
+// narrowSchema is what labelsAndAnnotations leaves of an object. A value that is no string, which only Replay lets in, is
+// one value.
+const narrowSchema = `types:
+- name: object
+  map:
+    fields:
+    - {name: apiVersion, type: {scalar: string}}
+    - {name: kind, type: {scalar: string}}
+    - {name: metadata, type: {namedType: metadata}}
+- name: metadata
+  map:
+    fields:
+    - {name: name, type: {scalar: string}}
+    - {name: labels, type: {namedType: values}}
+    - {name: annotations, type: {namedType: values}}
+- name: values
+  map:
+    elementType: {namedType: value}
+- name: value
+  scalar: untyped
+  list: {elementType: {namedType: value}, elementRelationship: atomic}
+  map: {elementType: {namedType: value}, elementRelationship: atomic}
+`
+
+// narrow reads what labelsAndAnnotations returns.
+func (t *typeTable) narrow() parser {
+	t.narrowOnce.Do(func() {
+		p, err := typed.NewParser(narrowSchema)
+		if err != nil {
+			panic("reading the schema of metadata: " + err.Error())
+		}
+		t.narrowType = p.Type("object")
+	})
+	return func(object map[string]any, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+		return t.narrowType.FromUnstructured(object, options...)
+	}
 }
 
 // of returns the schema's parser for built-in kinds whose given objects fit it, else the deducing one.

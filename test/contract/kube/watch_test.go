@@ -1,0 +1,242 @@
+package kube_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+func names(list *unstructured.UnstructuredList) []string {
+	var out []string
+	for _, u := range list.Items {
+		out = append(out, u.GetName())
+	}
+	return out
+}
+
+func testList(t *testing.T, e *env) {
+	create(t, e.maps(), configMap("one", map[string]string{"tier": "web", "env": "test"}))
+	create(t, e.maps(), configMap("two", map[string]string{"tier": "db"}))
+	last := create(t, e.maps(), configMap("three", nil))
+	create(t, e.pods(), pod("p"))
+	for _, test := range []struct {
+		name string
+		o    metav1.ListOptions
+		want []string
+	}{
+		{"equality", metav1.ListOptions{LabelSelector: "tier=web"}, []string{"one"}},
+		{"inequality matches objects without the label", metav1.ListOptions{LabelSelector: "tier!=web", FieldSelector: "metadata.name!=kube-root-ca.crt"}, []string{"three", "two"}},
+		{"sets", metav1.ListOptions{LabelSelector: "tier in (web,db)"}, []string{"one", "two"}},
+		{"existence", metav1.ListOptions{LabelSelector: "tier,!env"}, []string{"two"}},
+		{"name", metav1.ListOptions{FieldSelector: "metadata.name=two"}, []string{"two"}},
+		{"version 0", metav1.ListOptions{LabelSelector: "tier=web", ResourceVersion: "0"}, []string{"one"}},
+		{"at least a version", metav1.ListOptions{LabelSelector: "tier", ResourceVersion: last.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, []string{"one", "two"}},
+	} {
+		list, err := e.maps().List(t.Context(), test.o)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, names(list)); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+	if list, err := e.pods().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=,status.phase=Pending"}); err != nil || len(list.Items) != 1 {
+		t.Errorf("pods without a node: %v, %v", list, err)
+	}
+	if _, err := e.pods().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nothing=1"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("an unknown field selector: %v", err)
+	}
+	if _, err := e.maps().Get(t.Context(), "none", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a missing object: %v", err)
+	}
+}
+
+func testPaging(t *testing.T, e *env) {
+	for i := range 5 {
+		create(t, e.maps(), configMap(fmt.Sprint("m", i), map[string]string{"page": "yes"}))
+	}
+	o := metav1.ListOptions{LabelSelector: "page", Limit: 2}
+	var got []string
+	for page := 0; ; page++ {
+		list, err := e.maps().List(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, names(list)...)
+		if page == 0 {
+			// a continued list shows the state of its first page
+			create(t, e.maps(), configMap("m9", map[string]string{"page": "yes"}))
+			if err := e.maps().Delete(t.Context(), "m4", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if o.Continue = list.GetContinue(); o.Continue == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"m0", "m1", "m2", "m3", "m4"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// now is the version of the present state.
+func now(t *testing.T, e *env) string {
+	t.Helper()
+	list, err := e.maps().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.GetResourceVersion()
+}
+
+func testWatch(t *testing.T, e *env) {
+	w := open(t, e.maps(), metav1.ListOptions{ResourceVersion: now(t, e), FieldSelector: "metadata.name=x"})
+	first := create(t, e.maps(), configMap("x", nil))
+	create(t, e.maps(), configMap("other", nil))
+	if u := expect(t, w, watch.Added, "x"); u.GetUID() != first.GetUID() || u.GetResourceVersion() != first.GetResourceVersion() {
+		t.Errorf("the event shows %s at %s", u.GetUID(), u.GetResourceVersion())
+	}
+	changed := patch(t, e.maps(), "x", types.MergePatchType, map[string]any{"data": map[string]any{"a": "2"}})
+	if u := expect(t, w, watch.Modified, "x"); u.GetResourceVersion() != changed.GetResourceVersion() {
+		t.Errorf("got version %s, want %s", u.GetResourceVersion(), changed.GetResourceVersion())
+	}
+	patch(t, e.maps(), "x", types.MergePatchType, map[string]any{"data": map[string]any{"a": "2"}}) // changes nothing: no event
+	if err := e.maps().Delete(t.Context(), "x", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := expect(t, w, watch.Deleted, "x")
+	if version(t, gone) <= version(t, changed) {
+		t.Errorf("the deletion's version %s is not above %s", gone.GetResourceVersion(), changed.GetResourceVersion())
+	}
+	create(t, e.maps(), configMap("x", nil))
+	if u := expect(t, w, watch.Added, "x"); u.GetUID() == first.GetUID() {
+		t.Error("a successor has its predecessor's UID")
+	}
+}
+
+func version(t *testing.T, u *unstructured.Unstructured) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func testWatchSelectors(t *testing.T, e *env) {
+	w := open(t, e.maps(), metav1.ListOptions{ResourceVersion: now(t, e), LabelSelector: "on=yes"})
+	create(t, e.maps(), configMap("x", nil))
+	label := func(value any) *unstructured.Unstructured {
+		return patch(t, e.maps(), "x", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{"on": value}}})
+	}
+	label("yes")
+	expect(t, w, watch.Added, "x")
+	left := label("no")
+	if u := expect(t, w, watch.Deleted, "x"); u.GetResourceVersion() != left.GetResourceVersion() || u.GetLabels()["on"] != "yes" {
+		t.Errorf("what leaves is shown as %v at %s, want its last matching state at %s", u.GetLabels(), u.GetResourceVersion(), left.GetResourceVersion())
+	}
+	label("yes")
+	expect(t, w, watch.Added, "x")
+}
+
+func testWatchResume(t *testing.T, e *env) {
+	start := now(t, e)
+	one := create(t, e.maps(), configMap("one", nil))
+	create(t, e.maps(), configMap("two", nil))
+	if err := e.maps().Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w := open(t, e.maps(), metav1.ListOptions{ResourceVersion: start, FieldSelector: "metadata.name!=kube-root-ca.crt"})
+	expect(t, w, watch.Added, "one")
+	expect(t, w, watch.Added, "two")
+	expect(t, w, watch.Deleted, "one")
+	w = open(t, e.maps(), metav1.ListOptions{ResourceVersion: one.GetResourceVersion(), FieldSelector: "metadata.name!=kube-root-ca.crt"})
+	expect(t, w, watch.Added, "two")
+}
+
+func testWatchList(t *testing.T, e *env) {
+	create(t, e.maps(), configMap("one", map[string]string{"x": "y"}))
+	create(t, e.maps(), configMap("two", map[string]string{"x": "y"}))
+	yes := true
+	w := open(t, e.maps(), metav1.ListOptions{
+		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, LabelSelector: "x",
+	})
+	got := map[string]bool{}
+	for range 2 {
+		kind, u := next(t, w)
+		got[string(kind)+" "+u.GetName()] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"ADDED one": true, "ADDED two": true}, got); diff != "" {
+		t.Error(diff)
+	}
+	kind, end := next(t, w)
+	if kind != watch.Bookmark || end.GetResourceVersion() == "" {
+		t.Fatalf("got %s %v, want the bookmark that ends the initial events", kind, end)
+	}
+	create(t, e.maps(), configMap("three", map[string]string{"x": "y"}))
+	if u := expect(t, w, watch.Added, "three"); version(t, u) <= version(t, end) {
+		t.Errorf("version %s came after the bookmark %s", u.GetResourceVersion(), end.GetResourceVersion())
+	}
+	_, err := e.maps().Watch(t.Context(), metav1.ListOptions{SendInitialEvents: &yes, AllowWatchBookmarks: true})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("initial events without a version match: %v", err)
+	}
+}
+
+func testWatchTimeout(t *testing.T, e *env) {
+	second := int64(1)
+	w := open(t, e.maps(), metav1.ListOptions{ResourceVersion: now(t, e), TimeoutSeconds: &second})
+	timeout := time.After(patience)
+	for {
+		select {
+		case ev, ok := <-w.ResultChan():
+			if !ok {
+				return
+			}
+			if ev.Type == watch.Error {
+				t.Fatalf("got %v, want a clean end", ev)
+			}
+		case <-timeout:
+			t.Fatal("the watch did not end")
+		}
+	}
+}
+
+func testWatchGone(t *testing.T, e *env) {
+	old := now(t, e)
+	if e.compact == nil {
+		old = "1"
+	} else {
+		e.compact()
+	}
+	w, err := e.maps().Watch(t.Context(), metav1.ListOptions{ResourceVersion: old})
+	if err == nil {
+		defer w.Stop()
+		select {
+		case ev := <-w.ResultChan():
+			if ev.Type != watch.Error {
+				t.Skipf("the server still answers version %s: %s", old, ev.Type)
+			}
+			err = apierrors.FromObject(ev.Object)
+		case <-time.After(5 * time.Second):
+			t.Skipf("the server still answers version %s", old)
+		}
+	}
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		t.Errorf("got %v, want 410", err)
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != 410 {
+		t.Errorf("got %v, want code 410", err)
+	}
+}
