@@ -1,0 +1,193 @@
+// Package openstack is a simulated OpenStack cloud on loopback: Keystone v3 and Neutron v2.0, stateful, with the real
+// services' validation, error bodies, costs and, by rule, faults. It must never be lenient where the real services
+// refuse: whatever a client gets away with here it must get away with there.
+//
+// The files go by Neutron noun. A request passes: fault rules, authentication, a worker of the cost profile, the
+// collection's validation under one lock (all of the request or nothing), the request log. The lock is never held
+// while anything waits.
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Options are what a Cloud may be given. The zero Options make a cloud without cost, quotas or page limit.
+type Options struct {
+	// Clock decides token expiry, timestamps, costs and delays. Nil: the real one.
+	Clock clock.Clock
+	// Seed makes ids, MAC addresses and fault probabilities repeatable. 0: ids still differ from cloud to cloud.
+	Seed uint64
+	// TokenTTL is how long a token is valid. 0: one hour.
+	TokenTTL time.Duration
+	// Profile is what requests cost. Nil: None().
+	Profile *Profile
+	// Quotas are the default limits by resource name ("port", "security_group_rule"). Absent or negative: unlimited.
+	Quotas map[string]int
+	// PageLimit is the longest page of a list (pagination_max_limit). 0: unlimited.
+	PageLimit int
+	// Password of every user. Empty: "secret".
+	Password string
+	// NoExternal leaves out the external network "public" with its subnet 172.24.4.0/24.
+	NoExternal bool
+	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
+	LogSize int
+}
+
+// Cloud is a simulated cloud. It is an http.Handler, and serves itself between Start and Close.
+type Cloud struct {
+	opts    Options
+	clock   clock.Clock
+	kinds   map[string]*kind // by segment of the URL
+	handler http.Handler
+	profile *Profile
+	workers *workers
+
+	done chan struct{} // closed by Close: everything that waits gives up
+	jobs sync.WaitGroup
+	stop sync.Once
+
+	mu       sync.Mutex
+	closed   bool
+	base     string // "http://127.0.0.1:1234"
+	server   *http.Server
+	serveErr chan error
+	rand     *rand.Rand
+	lastSeq  int64
+	tables   map[string]*table // by kind name
+	used     map[quotaKey]int
+	limits   map[string]map[string]int // project, resource
+	accounts accounts
+	tokens   map[string]*token
+	log      requestLog
+	faults   []*fault
+	faultSeq int
+	faultRnd *rand.Rand
+	hooks    []func(int, Request)
+}
+
+// New makes a cloud with its projects, users and, unless told otherwise, an external network.
+func New(o Options) *Cloud {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.TokenTTL == 0 {
+		o.TokenTTL = time.Hour
+	}
+	if o.Password == "" {
+		o.Password = "secret"
+	}
+	if o.LogSize == 0 {
+		o.LogSize = 100_000
+	}
+	if o.Profile == nil {
+		o.Profile = None()
+	}
+	seed := o.Seed
+	if seed == 0 {
+		seed = rand.Uint64() //nolint:gosec // ids of a simulation
+	}
+	c := &Cloud{
+		opts: o, clock: o.Clock, kinds: kinds(), profile: o.Profile, workers: newWorkers(o.Profile.Workers),
+		done: make(chan struct{}), base: "http://127.0.0.1",
+		rand:     rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // ids of a simulation
+		faultRnd: rand.New(rand.NewPCG(seed, 2)), //nolint:gosec // faults of a simulation
+		tables:   map[string]*table{}, used: map[quotaKey]int{}, limits: map[string]map[string]int{},
+		tokens: map[string]*token{},
+		log:    newRequestLog(o.LogSize),
+	}
+	for _, k := range c.kinds {
+		c.tables[k.name] = newTable(k)
+	}
+	c.accounts = newAccounts(c, o.Password)
+	if !o.NoExternal {
+		c.addExternal()
+	}
+	c.handler = c.routes()
+	return c
+}
+
+// Start listens on addr ("127.0.0.1:0" if empty) until ctx ends or Close, and returns the base URL, which has no slash at its end:
+// Keystone is at base + "/v3", Neutron at base + "/networking".
+func (c *Cloud) Start(ctx context.Context, addr string) (string, error) {
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("listening for the simulated cloud: %w", err)
+	}
+	c.mu.Lock()
+	if c.closed || c.server != nil {
+		c.mu.Unlock()
+		return "", errors.Join(errors.New("the simulated cloud was started before"), l.Close())
+	}
+	c.base = "http://" + l.Addr().String()
+	c.server = &http.Server{Handler: c, ReadHeaderTimeout: 30 * time.Second, ErrorLog: discardLog()}
+	c.serveErr = make(chan error, 1)
+	server, base, serveErr := c.server, c.base, c.serveErr
+	c.mu.Unlock()
+	c.jobs.Go(func() { serveErr <- server.Serve(l) })
+	unhook := context.AfterFunc(ctx, c.shutdown)
+	c.jobs.Go(func() { <-c.done; unhook() })
+	return base, nil
+}
+
+// Close cuts every connection, gives up what waits, and returns when nothing of the cloud runs any more. The state
+// can still be read.
+func (c *Cloud) Close() {
+	c.shutdown()
+	c.jobs.Wait()
+}
+
+func (c *Cloud) shutdown() {
+	c.stop.Do(func() {
+		c.mu.Lock()
+		c.closed = true
+		server := c.server
+		c.mu.Unlock()
+		close(c.done)
+		if server != nil {
+			_ = server.Close() // the listener and the connections; nothing to be done about an error
+		}
+	})
+}
+
+// BaseURL returns what Start returned.
+func (c *Cloud) BaseURL() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.base
+}
+
+// AuthURL returns Keystone's URL.
+func (c *Cloud) AuthURL() string { return c.BaseURL() + "/v3" }
+
+// NetworkURL returns Neutron's URL, as the catalogue has it.
+func (c *Cloud) NetworkURL() string { return c.BaseURL() + "/networking" }
+
+// wait waits for d, and returns false if the cloud was closed or ctx ended meanwhile.
+func (c *Cloud) wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := c.clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C():
+		return true
+	case <-ctx.Done():
+		return false
+	case <-c.done:
+		return false
+	}
+}
