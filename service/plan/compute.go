@@ -250,7 +250,7 @@ func (c *computer) replace() {
 			continue
 		}
 		byID[m.observed.ID] = m
-		if m.replaced = c.immutableDifference(m); m.replaced != "" {
+		if m.replaced = cmp.Or(c.immutableDifference(m), c.clinging(m)); m.replaced != "" {
 			queue = append(queue, m)
 		}
 	}
@@ -286,6 +286,17 @@ func (c *computer) immutableDifference(m *match) string {
 		return ""
 	}
 	return strings.Join(texts, " and ") + ", which cannot be changed in place"
+}
+
+// clinging says why a resource has to go that is made of another one which goes, though what it should be made of instead is
+// not there yet. Otherwise each would wait for the other where both ranges cannot exist side by side.
+func (c *computer) clinging(m *match) string {
+	for _, d := range m.diffs {
+		if old, ok := d.old.(string); ok && d.immutable && len(d.waits) > 0 && c.leaves(old) {
+			return fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.name, old)
+		}
+	}
+	return ""
 }
 
 // lookup resolves a ref. What is about to be replaced does not count as there: what is made now would be made on the old one.

@@ -51,6 +51,12 @@ func (c *computer) create(m *match, reason string, waits []Wait) {
 			attrs["mac_address"] = MAC(d.Identity)
 		}
 	}
+	for _, o := range c.clashes(m, attrs) {
+		waits = append(waits, Wait{
+			Resource: &Resource{Kind: kindOf(o), ID: o.ID, Identity: o.Identity},
+			Message:  fmt.Sprintf("waiting for %s %s to go, which holds the same", kindOf(o), o.Identity),
+		})
+	}
 	c.plan.Steps = append(c.plan.Steps, Step{
 		Op: Create, Kind: m.id.kind, Identity: d.Identity, Attrs: attrs, Reason: reason, Waits: distinct(waits),
 	})
