@@ -13,8 +13,8 @@ import (
 )
 
 // bigPod is a pod as a cluster has it: about 5 KB of JSON.
-func bigPod(t testing.TB, n int) *unstructured.Unstructured {
-	t.Helper()
+func bigPod(tb testing.TB, n int) *unstructured.Unstructured {
+	tb.Helper()
 	env := make([]any, 20)
 	for i := range env {
 		env[i] = map[string]any{"name": fmt.Sprintf("VARIABLE_%d", i), "value": fmt.Sprintf("the value of variable %d", i)}
@@ -47,18 +47,18 @@ func bigPod(t testing.TB, n int) *unstructured.Unstructured {
 	}
 	raw, err := json.Marshal(object)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return o
 }
 
 // filled returns a store with so many pods and one driver that reads what the pod driver reads.
-func filled(t testing.TB, pods int) (store, *int) {
-	t.Helper()
+func filled(tb testing.TB, pods int) (store, *int) {
+	tb.Helper()
 	m := New(Config{})
 	woken := new(int)
 	_, err := m.Subscribe("pod", []drivers.Watch{{
@@ -67,7 +67,7 @@ func filled(t testing.TB, pods int) (store, *int) {
 		Fields: []string{"metadata.labels", "spec.nodeName", "spec.hostNetwork", "status.phase"},
 	}}, []string{"raven/port"}, func(Key, Reason) { *woken++ })
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var s store
 	for _, i := range m.informers {
@@ -75,14 +75,14 @@ func filled(t testing.TB, pods int) (store, *int) {
 	}
 	objects := make([]any, pods)
 	for n := range objects {
-		e, err := newEntry(bigPod(t, n), s.run.spec)
+		e, err := newEntry(bigPod(tb, n), s.run.spec)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		objects[n] = e
 	}
 	if err := s.Replace(objects, "1"); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s, woken
 }

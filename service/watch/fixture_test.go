@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
-
-	"go.uber.org/goleak"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/watch"
@@ -28,9 +27,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func pods() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 }
+
 func services() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "services"}
 }
+
 func widgets() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 }
@@ -154,12 +155,15 @@ func (w *woken) await(t *testing.T, wake string) {
 
 func eventually(t *testing.T, condition func() bool, describe func() any) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if condition() {
-			return
+	timeout, tick := time.After(20*time.Second), time.NewTicker(2*time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("not in time: %v", describe())
 		}
 	}
-	t.Fatalf("not in time: %v", describe())
 }
 
 func (f *fixture) subscribe(t *testing.T, driver string, keep []string, watches ...drivers.Watch) (*watch.Subscription, *woken) {

@@ -18,61 +18,58 @@ import (
 	"github.com/kuryr/raven/test/sim/kube"
 )
 
-// both runs a test with streaming lists and without.
-func both(t *testing.T, test func(t *testing.T, listOnly bool)) {
-	t.Helper()
-	for name, listOnly := range map[string]bool{"streaming list": false, "list only": true} {
-		t.Run(name, func(t *testing.T) { test(t, listOnly) })
-	}
-}
+// modes are streaming lists and plain ones, and whether they are Config.ListOnly.
+func modes() map[string]bool { return map[string]bool{"streaming list": false, "list only": true} }
 
 func TestLife(t *testing.T) {
-	both(t, func(t *testing.T, listOnly bool) {
-		f := setup(t, kube.Options{}, func(c *watch.Config) { c.ListOnly = listOnly })
-		f.pod(t, "web", "app", "web")
-		s, w := f.subscribe(t, "pod", []string{"raven/port"}, podWatch("spec.nodeName", "metadata.labels"))
-		f.start(t)
-		synced(t, s)
-		w.await(t, "pods default/web added")
-		wantLists := 0
-		if listOnly {
-			wantLists = 1
-		}
-		if n := f.asked.count("GET /api/v1/pods"); n != wantLists {
-			t.Errorf("%d lists, want %d", n, wantLists)
-		}
+	for mode, listOnly := range modes() {
+		t.Run(mode, func(t *testing.T) {
+			f := setup(t, kube.Options{}, func(c *watch.Config) { c.ListOnly = listOnly })
+			f.pod(t, "web", "app", "web")
+			s, w := f.subscribe(t, "pod", []string{"raven/port"}, podWatch("spec.nodeName", "metadata.labels"))
+			f.start(t)
+			synced(t, s)
+			w.await(t, "pods default/web added")
+			wantLists := 0
+			if listOnly {
+				wantLists = 1
+			}
+			if n := f.asked.count("GET /api/v1/pods"); n != wantLists {
+				t.Errorf("%d lists, want %d", n, wantLists)
+			}
 
-		got, meta, state := s.Get(key("web"))
-		var pod corev1.Pod
-		if err := got.Into(&pod); err != nil || state != watch.Present {
-			t.Fatal(state, err)
-		}
-		if pod.Name != "web" || pod.Kind != "Pod" || pod.Labels["app"] != "web" || pod.Spec.Containers != nil ||
-			meta.UID != string(pod.UID) || meta.UID == "" || meta.ResourceVersion == "" {
-			t.Errorf("got %s, %+v", got.Raw, meta)
-		}
+			got, meta, state := s.Get(key("web"))
+			var pod corev1.Pod
+			if err := got.Into(&pod); err != nil || state != watch.Present {
+				t.Fatal(state, err)
+			}
+			if pod.Name != "web" || pod.Kind != "Pod" || pod.Labels["app"] != "web" || pod.Spec.Containers != nil ||
+				meta.UID != string(pod.UID) || meta.UID == "" || meta.ResourceVersion == "" {
+				t.Errorf("got %s, %+v", got.Raw, meta)
+			}
 
-		w.reset()
-		f.patch(t, pods(), "web", `{"status":{"phase":"Running"}}`, "status")
-		f.patch(t, pods(), "web", `{"metadata":{"annotations":{"other":"x"}}}`)
-		f.patch(t, pods(), "web", `{"metadata":{"annotations":{"raven/port":"p"}}}`)
-		w.await(t, "pods default/web updated")
-		if diff := cmp.Diff([]string{"pods default/web updated"}, w.all()); diff != "" {
-			t.Errorf("only the kept annotation wakes (-want +got):\n%s", diff)
-		}
-		if _, meta, _ := s.Get(key("web")); meta.Annotations["raven/port"] != "p" || len(meta.Annotations) != 1 {
-			t.Errorf("annotations %v", meta.Annotations)
-		}
+			w.reset()
+			f.patch(t, pods(), "web", `{"status":{"phase":"Running"}}`, "status")
+			f.patch(t, pods(), "web", `{"metadata":{"annotations":{"other":"x"}}}`)
+			f.patch(t, pods(), "web", `{"metadata":{"annotations":{"raven/port":"p"}}}`)
+			w.await(t, "pods default/web updated")
+			if diff := cmp.Diff([]string{"pods default/web updated"}, w.all()); diff != "" {
+				t.Errorf("only the kept annotation wakes (-want +got):\n%s", diff)
+			}
+			if _, meta, _ := s.Get(key("web")); meta.Annotations["raven/port"] != "p" || len(meta.Annotations) != 1 {
+				t.Errorf("annotations %v", meta.Annotations)
+			}
 
-		f.remove(t, pods(), "web")
-		w.await(t, "pods default/web deleted")
-		if _, _, state := s.Get(key("web")); state != watch.Absent {
-			t.Errorf("state %v after deletion", state)
-		}
-		if keys, complete := s.Keys("pods"); len(keys) != 0 || !complete {
-			t.Error(keys, complete)
-		}
-	})
+			f.remove(t, pods(), "web")
+			w.await(t, "pods default/web deleted")
+			if _, _, state := s.Get(key("web")); state != watch.Absent {
+				t.Errorf("state %v after deletion", state)
+			}
+			if keys, complete := s.Keys("pods"); len(keys) != 0 || !complete {
+				t.Error(keys, complete)
+			}
+		})
+	}
 }
 
 // TestNothingLost changes objects while watches end in every way.
@@ -85,42 +82,44 @@ func TestNothingLost(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, listOnly bool) {
-				f := setup(t, kube.Options{}, func(c *watch.Config) { c.ListOnly = listOnly })
-				s, w := f.subscribe(t, "pod", nil, podWatch("metadata.labels"))
-				f.start(t)
-				synced(t, s)
-				f.pod(t, "gone")
-				f.pod(t, "again")
-				f.pod(t, "changed")
-				w.await(t, "pods default/changed added")
-				w.await(t, "pods default/again added")
-				_, before, _ := s.Get(key("again"))
+			for mode, listOnly := range modes() {
+				t.Run(mode, func(t *testing.T) {
+					f := setup(t, kube.Options{}, func(c *watch.Config) { c.ListOnly = listOnly })
+					s, w := f.subscribe(t, "pod", nil, podWatch("metadata.labels"))
+					f.start(t)
+					synced(t, s)
+					f.pod(t, "gone")
+					f.pod(t, "again")
+					f.pod(t, "changed")
+					w.await(t, "pods default/changed added")
+					w.await(t, "pods default/again added")
+					_, before, _ := s.Get(key("again"))
 
-				end(f.api)
-				f.remove(t, pods(), "gone")
-				f.remove(t, pods(), "again")
-				f.pod(t, "again")
-				f.patch(t, pods(), "changed", `{"metadata":{"labels":{"a":"b"}}}`)
-				end(f.api)
-				f.pod(t, "new")
+					end(f.api)
+					f.remove(t, pods(), "gone")
+					f.remove(t, pods(), "again")
+					f.pod(t, "again")
+					f.patch(t, pods(), "changed", `{"metadata":{"labels":{"a":"b"}}}`)
+					end(f.api)
+					f.pod(t, "new")
 
-				w.await(t, "pods default/gone deleted")
-				w.await(t, "pods default/new added")
-				w.await(t, "pods default/changed updated")
-				eventually(t, func() bool {
-					_, now, state := s.Get(key("again"))
-					return state == watch.Present && now.UID != before.UID
-				}, func() any { return w.all() })
-				all := w.all()
-				if !slices.Contains(all, "pods default/again recreated") && !slices.Contains(all, "pods default/again deleted") {
-					t.Errorf("nobody heard that there is another object: %v", all)
-				}
-				if keys, complete := s.Keys("pods"); len(keys) != 3 || !complete {
-					eventually(t, func() bool { keys, complete := s.Keys("pods"); return len(keys) == 3 && complete },
-						func() any { return s.Status() })
-				}
-			})
+					w.await(t, "pods default/gone deleted")
+					w.await(t, "pods default/new added")
+					w.await(t, "pods default/changed updated")
+					eventually(t, func() bool {
+						_, now, state := s.Get(key("again"))
+						return state == watch.Present && now.UID != before.UID
+					}, func() any { return w.all() })
+					all := w.all()
+					if !slices.Contains(all, "pods default/again recreated") && !slices.Contains(all, "pods default/again deleted") {
+						t.Errorf("nobody heard that there is another object: %v", all)
+					}
+					if keys, complete := s.Keys("pods"); len(keys) != 3 || !complete {
+						eventually(t, func() bool { keys, complete := s.Keys("pods"); return len(keys) == 3 && complete },
+							func() any { return s.Status() })
+					}
+				})
+			}
 		})
 	}
 }
@@ -213,24 +212,26 @@ func TestSharedInformer(t *testing.T) {
 }
 
 func TestMetadataOnly(t *testing.T) {
-	both(t, func(t *testing.T, listOnly bool) {
-		f := setup(t, kube.Options{}, func(c *watch.Config) { c.ListOnly = listOnly })
-		f.pod(t, "web", "app", "web")
-		s, w := f.subscribe(t, "labels", nil, podWatch("metadata.labels"))
-		f.start(t)
-		synced(t, s)
-		w.await(t, "pods default/web added")
-		f.pod(t, "more", "app", "more")
-		w.await(t, "pods default/more added")
-		for _, name := range []string{"web", "more"} {
-			got, meta, _ := s.Get(key(name))
-			want := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"app":%q},"name":%q,"namespace":"default","uid":%q}}`,
-				name, name, meta.UID)
-			if diff := cmp.Diff(want, string(got.Raw)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+	for mode, listOnly := range modes() {
+		t.Run(mode, func(t *testing.T) {
+			f := setup(t, kube.Options{}, func(c *watch.Config) { c.ListOnly = listOnly })
+			f.pod(t, "web", "app", "web")
+			s, w := f.subscribe(t, "labels", nil, podWatch("metadata.labels"))
+			f.start(t)
+			synced(t, s)
+			w.await(t, "pods default/web added")
+			f.pod(t, "more", "app", "more")
+			w.await(t, "pods default/more added")
+			for _, name := range []string{"web", "more"} {
+				got, meta, _ := s.Get(key(name))
+				want := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"app":%q},"name":%q,"namespace":"default","uid":%q}}`,
+					name, name, meta.UID)
+				if diff := cmp.Diff(want, string(got.Raw)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func TestNeeds(t *testing.T) {

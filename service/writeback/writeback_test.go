@@ -112,13 +112,19 @@ func TestApplyWritesAndPrunes(t *testing.T) {
 		wantAnnotations, wantLs map[string]string
 	}{
 		{
-			"another value, one key less", map[string]string{"raven/port": "q"}, map[string]string{"raven": "done"},
-			map[string]string{"raven/port": "q", "theirs": "x"}, map[string]string{"app": "web", "raven": "done"},
+			"another value, one key less",
+			map[string]string{"raven/port": "q"},
+			map[string]string{"raven": "done"},
+			map[string]string{"raven/port": "q", "theirs": "x"},
+			map[string]string{"app": "web", "raven": "done"},
 		},
 		{"nothing", nil, nil, map[string]string{"theirs": "x"}, map[string]string{"app": "web"}},
 		{
-			"a key of others is taken over", map[string]string{"theirs": "ours"}, nil,
-			map[string]string{"theirs": "ours"}, map[string]string{"app": "web"},
+			"a key of others is taken over",
+			map[string]string{"theirs": "ours"},
+			nil,
+			map[string]string{"theirs": "ours"},
+			map[string]string{"app": "web"},
 		},
 	}
 	for _, step := range steps {
