@@ -18,7 +18,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, r *http.Request, user string
 	switch {
 	case path == "version":
 		writeJSON(w, http.StatusOK, encodeJSON(version.Info{
-			Major: "1", Minor: "34", GitVersion: "v1.34.0-sim", GitTreeState: "clean", GoVersion: "go", Compiler: "gc", Platform: "linux/amd64",
+			Major: "1", Minor: "33", GitVersion: "v1.33.0-sim", GitTreeState: "clean", GoVersion: "go", Compiler: "gc", Platform: "linux/amd64",
 		}))
 	case path == "healthz" || path == "livez" || path == "readyz":
 		_, _ = w.Write([]byte("ok"))
@@ -251,6 +251,6 @@ func (a *API) serveOpenAPI(w http.ResponseWriter, r *http.Request, path string) 
 		}
 	}
 	writeJSON(w, http.StatusOK, encodeJSON(map[string]any{
-		"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.34.0-sim"}, "paths": paths, "components": map[string]any{"schemas": schemas},
+		"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.33.0-sim"}, "paths": paths, "components": map[string]any{"schemas": schemas},
 	}))
 }

@@ -59,7 +59,7 @@ func (a *API) serveOpenAPIv2(w http.ResponseWriter, r *http.Request) {
 		paths[root+"/"+v.kind.Plural+"/{name}"] = operation
 	}
 	body := encodeJSON(map[string]any{
-		"swagger": "2.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.34.0-sim"}, "paths": paths, "definitions": definitions,
+		"swagger": "2.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.33.0-sim"}, "paths": paths, "definitions": definitions,
 	})
 	if !strings.Contains(r.Header.Get("Accept"), "protobuf") {
 		writeJSON(w, http.StatusOK, body)
