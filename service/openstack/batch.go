@@ -36,6 +36,7 @@ type batcher struct {
 	mu      sync.Mutex
 	pending []*item
 	running bool
+	flying  int // requests
 }
 
 func (b *batcher) create(ctx context.Context, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
@@ -82,7 +83,7 @@ func (b *batcher) dispatch(ctx context.Context) {
 			b.fail(err)
 			return
 		}
-		runtime.Gosched() // callers that are ready to run get into this batch
+		b.gather()
 		batch := b.take()
 		if len(batch) == 0 {
 			b.cloud.slots.release()
@@ -98,6 +99,20 @@ func (b *batcher) dispatch(ctx context.Context) {
 		if b.idle() {
 			return
 		}
+	}
+}
+
+// gather lets callers that are ready to run get into the batch: it yields for as long as that makes more of them. It waits for
+// nobody.
+func (b *batcher) gather() {
+	const yields = 16
+	for before, i := -1, 0; i < yields; i++ {
+		n := b.waiting()
+		if n == before || n >= b.sizes.current() {
+			return
+		}
+		before = n
+		runtime.Gosched()
 	}
 }
 
@@ -138,6 +153,14 @@ func (b *batcher) waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.pending)
+}
+
+// fly counts a request that begins or ends, and returns how many there are then.
+func (b *batcher) fly(n int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flying += n
+	return b.flying
 }
 
 func (it *item) finish(found plan.Observed, err error) {
@@ -181,12 +204,12 @@ func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
 			}
 			return
 		}
-		started, before := b.cloud.clock.Now(), b.cloud.slots.inFlight()
+		started, before := b.cloud.clock.Now(), b.fly(1)
 		found, failure := b.cloud.createMany(ctx, b.kind, group)
+		after := b.fly(-1) + 1
 		switch {
 		case failure == nil:
-			beside := float64(before+b.cloud.slots.inFlight()) / 2
-			b.sizes.observe(len(group), b.cloud.clock.Since(started), beside, b.waiting())
+			b.sizes.observe(len(group), b.cloud.clock.Since(started), float64(before+after)/2, b.waiting())
 			for i, it := range group {
 				it.finish(found[i], nil)
 			}

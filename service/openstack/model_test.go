@@ -184,12 +184,12 @@ func TestPace(t *testing.T) {
 		took     time.Duration // at most
 		share    float64       // at least, of what the workers could do
 	}{
-		{"flat 50 ms, a thousand", 0, flat50, 1000, 17, 300 * time.Millisecond, 0},
-		{"flat 50 ms, ten thousand", 0, flat50, 10000, 60, time.Second, 0},
-		{"the lab's two workers", 2, lab, 1000, 200, 0, 0.85},
-		{"the lab's, few", 2, lab, 50, 12, 0, 0.6},
-		{"one slow worker", 1, lab, 300, 60, 0, 0.8},
-		{"eight linear workers", 8, linear, 4000, 200, 0, 0.6},
+		{"flat 50 ms, a thousand", 0, flat50, 1000, 24, 300 * time.Millisecond, 0},
+		{"flat 50 ms, ten thousand", 0, flat50, 10000, 70, time.Second, 0},
+		{"the lab's two workers", 2, lab, 1000, 250, 0, 0.85},
+		{"the lab's, few", 2, lab, 50, 24, 0, 0.6},
+		{"one slow worker", 1, lab, 300, 120, 0, 0.8},
+		{"eight linear workers", 8, linear, 4000, 300, 0, 0.45},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -64,6 +64,8 @@ func (c *Cloud) send(ctx context.Context, r call) (map[string]any, error) {
 	defer cancel()
 	var sent atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		// The transport tries again by itself only if nothing had left: what counts is the last attempt.
+		GetConn:      func(string) { sent.Store(false) },
 		WroteHeaders: func() { sent.Store(true) },
 	})
 	target := c.client.ServiceURL(r.path)

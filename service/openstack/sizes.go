@@ -17,7 +17,7 @@ const (
 	firstBatch = 16
 	batchShare = 0.25 // of the request time-out: the longest that one batch should take
 	smoothing  = 0.4
-	riseFactor = 1.1
+	riseFactor = 1.2
 	gainFactor = 0.98
 	goodEnough = 1.1
 	flatFactor = 0.65

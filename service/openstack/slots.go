@@ -153,12 +153,6 @@ func (s *slots) cut(factor float64, started, now time.Time) {
 	s.cutAt = now
 }
 
-func (s *slots) inFlight() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
-}
-
 func (s *slots) state() (limit, used, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
