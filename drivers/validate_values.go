@@ -23,7 +23,7 @@ func malformed(kind Kind, name, text string) string {
 		return badAddress(text)
 	case "ip_address":
 		if _, err := netip.ParsePrefix(text); kind == KindPort && err == nil {
-			return "" // of an address pair
+			return "" // as an address pair may have it; see rules for a fixed IP
 		}
 		return badAddress(text)
 	case "remote_ip_prefix":
@@ -103,6 +103,8 @@ func (v *validator) rules(at string, spec Spec) {
 		for i, ip := range s.FixedIPs {
 			if ip.SubnetID.IsZero() && ip.IPAddress == "" {
 				v.say("%s: fixed_ips[%d] needs subnet_id or ip_address", at, i)
+			} else if problem := badAddress(ip.IPAddress); problem != "" {
+				v.say("%s: fixed_ips[%d]: ip_address: %q %s", at, i, ip.IPAddress, problem)
 			}
 		}
 		for i, pair := range s.AllowedAddressPairs {

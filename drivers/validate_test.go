@@ -1,0 +1,96 @@
+package drivers
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestValidate(t *testing.T) {
+	info := Info{Kinds: Kinds(), Annotations: []string{"kuryr.org/neutron-port"}}
+	info.Kinds = Kinds()[:9] // all but floating IPs
+	network := Resource{Name: "network", Spec: Network{}}
+	subnet := Resource{Name: "subnet", Spec: Subnet{NetworkID: From("network"), IPVersion: ptr(int64(4)), SubnetPoolID: Text("p")}, Expand: 3}
+	one := func(r Resource) Set { return Set{Resources: []Resource{network, subnet, r}} }
+	spec := func(s Spec) Set { return one(Resource{Name: "x", Spec: s}) }
+	role := Role{Kind: "Namespace", Name: "web", Role: PodNetwork}
+	for _, tc := range []struct {
+		name, reason string
+		set          Set
+		want         []string // what the problems name; nil: none
+	}{
+		{"nothing", "the zero Set is a wish too", Set{}, nil},
+		{"fine", "nothing is wrong", one(Resource{Name: "port", Spec: Port{NetworkID: FromRole(role)}, Exports: []string{"a"}, OnDelete: Retain}), nil},
+		{"all at once", "an author mends all in one go", Set{Resources: []Resource{{Name: "", Spec: Port{}}, {Name: "y"}}},
+			[]string{"name is empty", "network_id must be set", `resource "y": spec is not set`}},
+		{"name twice", "identity rests on it", one(network), []string{`resource "network": its name is there twice`}},
+		{"rif name", "it is kept", one(Resource{Name: "rif.x", Spec: Network{}}), []string{`"rif."`}},
+		{"tilde", "it is kept", one(Resource{Name: "a~b", Spec: Network{}}), []string{"'~'"}},
+		{"name of an expansion", "it is kept", one(Resource{Name: "subnet.2", Spec: Network{}}), []string{`further subnet of "subnet"`}},
+		{"dotted name", "only expansions are kept", one(Resource{Name: "network.2", Spec: Network{}}), nil},
+		{"kind not declared", "a driver's authority is what it declares", spec(FloatingIP{FloatingNetworkID: Text("x")}), []string{"floatingip"}},
+		{"dangling ref", "it would wait for ever", spec(Port{NetworkID: From("nowhere")}), []string{`network_id: refers to "nowhere"`}},
+		{"deep dangling ref", "it would wait for ever", spec(Port{NetworkID: From("network"), FixedIPs: []FixedIP{{SubnetID: From("nowhere")}}}),
+			[]string{`fixed_ips: subnet_id: refers to "nowhere"`}},
+		{"dangling after", "it would wait for ever", one(Resource{Name: "x", Spec: Network{}, After: []Ref{{Name: "nowhere"}}}), []string{"after"}},
+		{"no such attribute", "it would wait for ever", spec(Port{NetworkID: From("subnet", "netwrok_id")}), []string{`no attribute "netwrok_id"`}},
+		{"ref of both", "it is not clear which counts", spec(Port{NetworkID: Value{Ref: &Ref{Name: "network", Role: &role}}}), []string{"either"}},
+		{"half a role", "it names nobody", spec(Port{NetworkID: FromRole(Role{Kind: "Pod", Role: "r"})}), []string{"source object"}},
+		{"cycle", "each would wait for the other", Set{Resources: []Resource{
+			{Name: "a", Spec: Network{}, After: []Ref{{Name: "b"}}}, {Name: "b", Spec: Subnet{NetworkID: From("a"), IPVersion: ptr(int64(4)), CIDR: ptr("10.0.0.0/8")}},
+		}}, []string{"a → b → a"}},
+		{"export twice", "a role names one resource", Set{Resources: []Resource{
+			{Name: "a", Spec: Network{}, Exports: []string{"r"}}, {Name: "b", Spec: Network{}, Exports: []string{"r"}},
+		}}, []string{`role "r"`}},
+		{"claim of a private one", "other claimants do not have it", one(Resource{Name: "x", Claim: "x", Spec: Port{NetworkID: From("network")}}),
+			[]string{"claimed resource"}},
+		{"policy", "there are two", one(Resource{Name: "x", Spec: Network{}, OnDelete: "keep"}), []string{"on_delete"}},
+		{"expand a network", "only subnets fill up", one(Resource{Name: "x", Spec: Network{}, Expand: 2}), []string{"expand"}},
+		{"expand a fixed range", "a second one would overlap", one(Resource{Name: "x", Expand: 2,
+			Spec: Subnet{NetworkID: From("network"), IPVersion: ptr(int64(4)), CIDR: ptr("10.0.0.0/8")}}), []string{"expand"}},
+		{"no range", "Neutron would refuse it", spec(Subnet{NetworkID: From("network"), IPVersion: ptr(int64(5))}), []string{"ip_version", "cidr or"}},
+		{"range of the other version", "Neutron would refuse it",
+			spec(Subnet{NetworkID: From("network"), IPVersion: ptr(int64(6)), CIDR: ptr("10.0.0.0/8")}), []string{"no IPv6 range"}},
+		{"bad texts", "Neutron would refuse them", spec(Port{NetworkID: From("network"), MACAddress: ptr("x"), FixedIPs: []FixedIP{{IPAddress: "10.0.0.0/8"}},
+			AllowedAddressPairs: []AddressPair{{IPAddress: "10.0.0.1/8"}}, SecurityGroups: []Value{{}}}),
+			[]string{"mac_address", "security_groups[0]", "fixed_ips[0]"}},
+		{"output not declared", "a driver's authority is what it declares",
+			Set{Outputs: []Output{{Kind: Annotation, Key: "other", Text: Text("x")}, {Kind: Label, Key: "kuryr.org/neutron-port", Text: Text("x")}}},
+			[]string{`"other"`, "output label"}},
+		{"output of nowhere", "it would wait for ever", Set{Outputs: []Output{{Kind: Annotation, Key: "kuryr.org/neutron-port", Document: &Ref{Name: "p"}}}},
+			[]string{"document"}},
+		{"subnets of a port", "only ports have them", Set{Resources: []Resource{network}, Outputs: []Output{
+			{Kind: Annotation, Key: "kuryr.org/neutron-port", Document: &Ref{Name: "network", Attribute: "subnets"}},
+		}}, []string{"only a port"}},
+		{"contribution", "it adds one fitting element", Set{Contributions: []Contribution{
+			{Name: "c", Target: role, Attribute: "routes", AddressPair: &AddressPair{IPAddress: "10.0.0.1"}},
+			{Name: "c", Target: role, Attribute: "name"},
+		}}, []string{"one for routes", "there twice", `contributed to "name"`}},
+		{"diagnostic", "Events know two", Set{Diagnostics: []Diagnostic{{Severity: "fatal", Reason: "X"}}}, []string{"severity"}},
+		{"lookup of a lookup", "it names nothing", spec(Lookup{Of: KindLookup, ID: "x"}), []string{"looked up"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := tc.set.Validate(info)
+			if tc.want == nil {
+				if err != nil {
+					t.Errorf("%s: %v", tc.reason, err)
+				}
+				return
+			}
+			var invalid *InvalidError
+			if !errors.As(err, &invalid) {
+				t.Fatalf("%s: got %v", tc.reason, err)
+			}
+			if len(invalid.Problems) != len(tc.want) {
+				t.Fatalf("%s: (-want +got):\n%s", tc.reason, cmp.Diff(tc.want, invalid.Problems))
+			}
+			for i, problem := range invalid.Problems {
+				if !strings.Contains(problem, tc.want[i]) {
+					t.Errorf("%s: problem %q does not name %q", tc.reason, problem, tc.want[i])
+				}
+			}
+		})
+	}
+}
