@@ -5,6 +5,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuryr/raven/drivers"
 )
 
 func pod(changes ...func(map[string]any)) *unstructured.Unstructured {
@@ -151,5 +154,60 @@ func TestProjections(t *testing.T) {
 	}
 	if p("a").covers(&projection{fields: []string{"a"}, keep: []string{"k"}}) {
 		t.Error("a missing kept key is covered")
+	}
+}
+
+// TestVanish takes a resource away that was served, from a driver that allows that and from one that does not.
+func TestVanish(t *testing.T) {
+	t.Parallel()
+	m := New(Config{})
+	var woken []string
+	subscribe := func(driver string, optional bool) *Subscription {
+		s, err := m.Subscribe(driver, []drivers.Watch{{
+			Name: "pods", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Source: true, Optional: optional,
+		}}, nil, func(key Key, reason Reason) { woken = append(woken, driver+" "+key.Name+" "+string(reason)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	may, must := subscribe("may", true), subscribe("must", false)
+	i := may.order[0].informer
+	r := &run{spec: may.order[0].projection(), cancel: func() {}}
+	fill := func() {
+		if err := (store{i, r}).Replace([]any{pod()}, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps := []struct {
+		name     string
+		do       func()
+		woken    []string
+		may      State
+		complete bool
+	}{
+		{"served", fill, []string{"may web added", "must web added"}, Present, true},
+		{"not served", i.vanish, []string{"may web deleted"}, Absent, true},
+		{"served again", fill, []string{"may web added"}, Present, true},
+	}
+	for _, step := range steps {
+		woken = nil
+		step.do()
+		if diff := cmp.Diff(step.woken, woken); diff != "" {
+			t.Errorf("%s: woken (-want +got):\n%s", step.name, diff)
+		}
+		key := Key{"pods", "default", "web"}
+		if _, _, state := may.Get(key); state != step.may {
+			t.Errorf("%s: %v to who allows that, want %v", step.name, state, step.may)
+		}
+		if _, complete := may.Keys("pods"); complete != step.complete {
+			t.Errorf("%s: complete: %t", step.name, complete)
+		}
+		if _, _, state := must.Get(key); state != Present {
+			t.Errorf("%s: %v to who does not", step.name, state)
+		}
+		if _, complete := must.Keys("pods"); complete != (step.name != "not served") {
+			t.Errorf("%s: complete to who does not allow that: %t", step.name, complete)
+		}
 	}
 }

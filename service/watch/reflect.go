@@ -194,12 +194,7 @@ func (i *informer) explainNotServed(ctx context.Context, s *source, failed *fail
 			return
 		}
 	}
-	i.mu.Lock()
-	before := i.usableViews()
-	i.absent = true
-	wakeups := i.nowUsable(before, nil)
-	i.mu.Unlock()
-	deliver(wakeups)
+	i.vanish()
 	s.absent()
 }
 

@@ -120,6 +120,29 @@ func (i *informer) replace(r *run, entries map[string]map[string]*entry) {
 	deliver(wakeups)
 }
 
+// vanish notes that the resource is not served. To views that allow that, all its objects are gone; the others keep what was
+// last seen.
+func (i *informer) vanish() {
+	i.mu.Lock()
+	before := i.usableViews()
+	i.absent = true
+	var wakeups []wakeup
+	for _, v := range i.views {
+		if !v.started || !v.watch.Optional {
+			continue
+		}
+		v.started = false // what comes when the resource is served again is new to the view
+		for _, objects := range i.objects {
+			for _, e := range objects {
+				wakeups = v.change(e, nil, wakeups)
+			}
+		}
+	}
+	wakeups = i.nowUsable(before, wakeups)
+	i.mu.Unlock()
+	deliver(wakeups)
+}
+
 // diff makes the cache hold exactly the entries. The lock is held.
 func (i *informer) diff(entries map[string]map[string]*entry) []wakeup {
 	var wakeups []wakeup

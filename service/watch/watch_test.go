@@ -142,6 +142,7 @@ func TestRecreatedWithinOneList(t *testing.T) {
 	s, w := f.subscribe(t, "pod", nil, podWatch("spec"))
 	f.start(t)
 	synced(t, s)
+	w.await(t, "pods default/web added")
 	w.reset()
 	f.api.SetDeny(kube.Deny{Verbs: []string{"list", "watch"}})
 	f.api.CutWatches("", kube.CleanEOF)
@@ -164,6 +165,8 @@ func TestSharedInformer(t *testing.T) {
 	f.start(t)
 	synced(t, one)
 	synced(t, two)
+	w1.await(t, "pods default/web added")
+	w2.await(t, "pods default/web added")
 	if n := f.asked.count("GET /api/v1/pods"); n != 1 {
 		t.Errorf("%d lists for two drivers, want 1", n)
 	}
@@ -421,6 +424,7 @@ func TestForbiddenNeedIsUnknown(t *testing.T) {
 		t.Fatalf("%v", state)
 	}
 	synced(t, s)
+	w.await(t, "pods default/web added")
 
 	// Rights that are taken away later.
 	w.reset()
@@ -520,5 +524,27 @@ func TestOwned(t *testing.T) {
 	_, meta, _ := s.Get(key("web"))
 	if diff := cmp.Diff(map[string]watch.Owned{"raven-pod": {Annotations: []string{"raven/port"}}}, meta.Owned); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestStopWhileTheServerHangs ends a Manager whose every request is under way.
+func TestStopWhileTheServerHangs(t *testing.T) {
+	for mode, listOnly := range modes() {
+		t.Run(mode, func(t *testing.T) {
+			f := setup(t, kube.Options{}, func(c *watch.Config) { c.ListOnly = listOnly })
+			release, arrived := make(chan struct{}), make(chan struct{}, 100)
+			f.api.OnRequest(func(kube.Request) { arrived <- struct{}{}; <-release })
+			t.Cleanup(func() { close(release) })
+			s, _ := f.subscribe(t, "pod", nil, podWatch("spec"))
+			f.start(t)
+			<-arrived
+			started := time.Now()
+			f.manager.Stop()
+			<-f.ended
+			s.Close()
+			if took := time.Since(started); took > 2*time.Second {
+				t.Errorf("took %s", took)
+			}
+		})
 	}
 }
