@@ -86,6 +86,9 @@ type API struct {
 	tasks   sync.WaitGroup // goroutines of its own
 	serving sync.WaitGroup // requests in flight
 
+	gate   sync.Mutex
+	closed bool
+
 	mu        sync.RWMutex
 	version   uint64
 	resources map[schema.GroupResource]*resource
@@ -163,6 +166,9 @@ func (a *API) URL() string { return a.url }
 
 // Close ends every watch and request, and waits for all goroutines.
 func (a *API) Close() {
+	a.gate.Lock()
+	a.closed = true
+	a.gate.Unlock()
 	a.cancel()
 	if a.server != nil {
 		_ = a.server.Close()

@@ -214,6 +214,9 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("stats %v, %v", stats, err)
 	}
 	call(http.MethodPost, "/sim/faults", `{"path":"/nothing","status":500,"delay":"1ms"}`)
+	if got := call(http.MethodGet, "/sim/kubeconfig", ""); !strings.Contains(got, config.Host) {
+		t.Errorf("kubeconfig %s", got)
+	}
 	if got := call(http.MethodGet, "/sim/faults", ""); !strings.Contains(got, `"delay":"1ms"`) {
 		t.Errorf("faults %s", got)
 	}

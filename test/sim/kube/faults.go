@@ -171,7 +171,7 @@ func (f *Fault) answer(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, f.Status, encodeJSON(status))
 }
 
-// serveAdmin answers under /sim/: log, stats, dump, and the orders faults, compact, expire, cut and bookmark.
+// serveAdmin answers under /sim/: log, stats, dump, kubeconfig, and the orders faults, compact, expire, cut and bookmark.
 func (a *API) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	resource := r.URL.Query().Get("resource")
 	switch r.URL.Path {
@@ -185,6 +185,9 @@ func (a *API) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	case "/sim/dump":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte(a.Dump(DumpOptions{Resources: r.URL.Query()["resource"], Versions: truthy(r.URL.Query().Get("versions"))})))
+	case "/sim/kubeconfig":
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(a.Kubeconfig())
 	case "/sim/faults":
 		a.serveFaults(w, r)
 	case "/sim/compact", "/sim/expire", "/sim/cut", "/sim/bookmark":
@@ -217,7 +220,9 @@ func (a *API) serveFaults(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
 		var f Fault
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&f); err != nil {
+		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		decoder.DisallowUnknownFields() // a mistyped field would make a rule that hits everything
+		if err := decoder.Decode(&f); err != nil {
 			writeError(w, apierrors.NewBadRequest(err.Error()))
 			return
 		}

@@ -29,7 +29,9 @@ type call struct {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a.serving.Add(1)
+	if !a.enter() {
+		panic(http.ErrAbortHandler)
+	}
 	defer a.serving.Done()
 	if strings.HasPrefix(r.URL.Path, "/sim/") {
 		a.serveAdmin(w, r)
@@ -54,6 +56,17 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.serveObjects(c)
 		}
 	})
+}
+
+// enter counts a request in, unless the API is being closed.
+func (a *API) enter() bool {
+	a.gate.Lock()
+	defer a.gate.Unlock()
+	if a.closed {
+		return false
+	}
+	a.serving.Add(1)
+	return true
 }
 
 // parse finds out what the request is about. The view stays nil where it is not about objects.
