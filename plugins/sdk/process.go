@@ -1,12 +1,15 @@
 package sdk
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 )
 
 // takeStdout keeps the real standard output for the handshake, which go-plugin prints on os.Stdout, and leads everything else
@@ -21,6 +24,16 @@ func takeStdout() error {
 	}
 	os.Stdout = os.NewFile(uintptr(kept), "handshake")
 	return nil
+}
+
+// ownStreams gives os.Stdout and os.Stderr back to the process at the first call. go-plugin puts pipes there whose text travels by
+// gRPC: it would come late, and the last words before a crash not at all.
+func ownStreams(stderr *os.File) grpc.UnaryServerInterceptor {
+	var once sync.Once
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		once.Do(func() { os.Stdout, os.Stderr = stderr, stderr })
+		return handler(ctx, request)
+	}
 }
 
 // holdLifeline ends the process when the pipe with the given number ends: its other end is Raven's, and goes with Raven however

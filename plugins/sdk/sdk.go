@@ -66,6 +66,7 @@ func Serve(driver drivers.Driver, options ...Option) {
 			Name: "go-plugin", Level: hclog.Warn, Output: stderr{}, JSONFormat: true,
 		}),
 		GRPCServer: func(given []grpc.ServerOption) *grpc.Server {
+			given = append(given, grpc.ChainUnaryInterceptor(ownStreams(os.Stderr)))
 			return grpc.NewServer(append(given, wire.ServerOptions()...)...)
 		},
 	})

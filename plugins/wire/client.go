@@ -227,3 +227,16 @@ func callError(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("%s: %s", doing, status.Convert(err).Message())
 	}
 }
+
+// InFlight returns how many calls the driver owes an answer to.
+func (c *Client) InFlight() int {
+	c.mu.Lock()
+	session := c.session
+	c.mu.Unlock()
+	if session == nil {
+		return 0
+	}
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	return len(session.calls)
+}

@@ -161,9 +161,8 @@ func refusal(err error) []*ravenv1.ConfigureDiagnostic {
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only a join at the top is taken apart
 	if !ok {
 		out := &ravenv1.ConfigureDiagnostic{Severity: ravenv1.Severity_SEVERITY_ERROR, Message: err.Error()}
-		var option *drivers.OptionError
-		if errors.As(err, &option) {
-			out.Group, out.Name = option.Group, option.Name
+		if option, ok := err.(*drivers.OptionError); ok { //nolint:errorlint // a wrapped one is shown with its wrapping
+			out.Group, out.Name, out.Message = option.Group, option.Name, option.Message
 		}
 		return []*ravenv1.ConfigureDiagnostic{out}
 	}

@@ -1,0 +1,107 @@
+package host
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const executablePrefix = "raven-driver-"
+
+// driverName is what a driver may be called.
+var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`) //nolint:gochecknoglobals // a constant
+
+// ErrNotFound says that there is no executable for a driver.
+var ErrNotFound = errors.New("not found")
+
+// Discover returns the executable of a driver: raven-driver-<name> in pluginDir, else in the folder of Raven's own executable.
+// pluginDir may be empty. The error says where it looked and is ErrNotFound where there was nothing.
+func Discover(name, pluginDir string) (string, error) {
+	folders := []string{pluginDir}
+	if own, err := os.Executable(); err == nil {
+		folders = append(folders, filepath.Dir(own))
+	}
+	return discover(name, folders)
+}
+
+func discover(name string, folders []string) (string, error) {
+	if !driverName.MatchString(name) {
+		return "", fmt.Errorf("driver(%s): a driver's name has lower case letters, digits and dashes, 40 at most", name)
+	}
+	var looked []string
+	for _, folder := range folders {
+		if folder == "" {
+			continue
+		}
+		path, err := filepath.Abs(filepath.Join(folder, executablePrefix+name))
+		if err != nil {
+			return "", fmt.Errorf("driver(%s): %w", name, err)
+		}
+		_, err = os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			looked = append(looked, filepath.Dir(path))
+			continue
+		}
+		if err == nil {
+			err = checkExecutable(path)
+		}
+		if err != nil {
+			return "", fmt.Errorf("driver(%s): %w", name, err)
+		}
+		return path, nil
+	}
+	return "", fmt.Errorf("driver(%s): %w: no %s in %s; see [raven] plugin_dir", name, ErrNotFound, executablePrefix+name,
+		strings.Join(looked, " or "))
+}
+
+func checkExecutable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %s", ErrNotFound, path)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a folder, not an executable", path)
+	}
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return fmt.Errorf("%s is not executable (its mode is %s)", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// openExecutable checks an executable. With a digest it returns the open file that has it, to be executed itself.
+func openExecutable(path, digest string) (string, *os.File, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := checkExecutable(path); err != nil {
+		return "", nil, err
+	}
+	if digest == "" {
+		return path, nil, nil
+	}
+	file, err := os.Open(path) //nolint:gosec // the operator's own configuration
+	if err != nil {
+		return "", nil, err
+	}
+	sum := sha256.New()
+	_, err = io.Copy(sum, file)
+	if found := hex.EncodeToString(sum.Sum(nil)); err == nil && !strings.EqualFold(found, digest) {
+		err = fmt.Errorf("%s has sha256 %s, configured is %s", path, found, digest)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, file.Close())
+	}
+	return path, file, nil
+}

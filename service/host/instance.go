@@ -1,0 +1,145 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/kuryr/raven/plugins/wire"
+)
+
+// instance is one life of a driver's process. go-plugin's configuration, command and client serve one life only.
+type instance struct {
+	process *process
+	plugin  *plugin.Client
+	conn    *grpc.ClientConn
+	client  *wire.Client
+}
+
+// start executes the driver and shakes hands with it. Its sockets come under folder.
+func start(ctx context.Context, config Config, folder string) (*instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)
+	defer cancel()
+	process, err := newProcess(config)
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{process: process}
+	i.plugin = plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  wire.Handshake(),
+		Plugins:          wire.Plugins(&wire.Plugin{ClientConfig: wire.ClientConfig{CoreVersion: config.CoreVersion, Logger: config.Logger, Clock: config.Clock}}),
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		StartTimeout:     config.Timeouts.Start,
+		Logger:           hclog.NewNullLogger(), // what it says, our errors and the driver's own lines say better
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: folder},
+		GRPCDialOptions:  wire.DialOptions(),
+		SyncStdout:       process.lines,
+		SyncStderr:       process.lines,
+		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runner, error) {
+			process.cmd.Env = append(process.cmd.Env, spec.Env...)
+			return process, nil
+		},
+	})
+	if err := i.connect(ctx); err != nil {
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			err = fmt.Errorf("%s is not ready within %s%s", process.path, config.Timeouts.Start, process.lastWords())
+		case ctx.Err() != nil:
+			err = ctx.Err()
+		default:
+			err = process.explain(err)
+		}
+		_ = i.stop(ctx, config.Timeouts, false)
+		return nil, err
+	}
+	return i, nil
+}
+
+// connect shakes hands and opens the stream. go-plugin knows no context, so the end of ctx kills the process under it.
+func (i *instance) connect(ctx context.Context) error {
+	unhook := context.AfterFunc(ctx, func() { _ = i.process.Kill(ctx) })
+	defer unhook()
+	protocol, err := i.plugin.Client()
+	if err != nil {
+		return err
+	}
+	raw, err := protocol.Dispense(wire.PluginName)
+	if err != nil {
+		return err
+	}
+	client, ok := raw.(*wire.Client)
+	if !ok {
+		return fmt.Errorf("dispensed a %T", raw)
+	}
+	over, ok := protocol.(*plugin.GRPCClient)
+	if !ok {
+		return fmt.Errorf("speaks %T", protocol)
+	}
+	i.client, i.conn = client, over.Conn
+	return client.Connect(ctx)
+}
+
+func (i *instance) ping(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := healthv1.NewHealthClient(i.conn).Check(ctx, &healthv1.HealthCheckRequest{Service: plugin.GRPCServiceName})
+	if err != nil {
+		return err
+	}
+	if answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("its health is %s", answer.GetStatus())
+	}
+	return nil
+}
+
+// errSurvives says that even SIGKILL did not end the process: it hangs in the kernel.
+var errSurvives = errors.New("the process does not end")
+
+// stop ends the process and all that it started. go-plugin's own end has neither a bound nor an eye for work in hand, and hangs
+// on a process that a signal stopped: so drain first, then let it end, then kill the group.
+func (i *instance) stop(ctx context.Context, timeouts Timeouts, drain bool) error {
+	if drain && i.client != nil {
+		bounded, cancel := context.WithTimeout(ctx, timeouts.Drain)
+		_ = i.client.Drain(bounded) // whatever comes of it, the process ends
+		cancel()
+	}
+	if i.client != nil {
+		i.client.Close()
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		i.plugin.Kill()
+		i.process.close()
+	}()
+	grace := time.NewTimer(timeouts.Kill)
+	defer grace.Stop()
+	if !drain {
+		_ = i.process.Kill(ctx)
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	case <-grace.C:
+	}
+	_ = i.process.Kill(ctx)
+	last := time.NewTimer(timeouts.Kill)
+	defer last.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-last.C:
+		return fmt.Errorf("%w: pid %d", errSurvives, i.process.pid())
+	}
+}

@@ -1,0 +1,233 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-plugin/runner"
+
+	"github.com/kuryr/raven/plugins/wire"
+)
+
+// process is a driver's process in go-plugin's terms. It has a process group and a lifeline of its own, nothing of Raven's
+// environment but what passedOn lists, and no standard input.
+type process struct {
+	cmd      *exec.Cmd
+	path     string
+	lifeline *os.File // our end; its closing, by us or by our death, ends the driver
+	binary   *os.File // the executable that was checked, nil without a digest
+	lines    *lines
+	out      *io.PipeReader // what go-plugin reads: the handshake alone
+	exited   chan struct{}
+
+	mu        sync.Mutex
+	number    int // the process's, and its group's; 0 before the start
+	reaped    bool
+	handshake string
+	exitErr   error
+}
+
+var _ runner.Runner = (*process)(nil)
+
+// passedOn names the variables of Raven's environment that drivers see.
+func passedOn() []string {
+	return []string{
+		"PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GOTRACEBACK", "GODEBUG", "GOCOVERDIR",
+	}
+}
+
+func newProcess(config Config) (*process, error) {
+	path, binary, err := openExecutable(config.Path, config.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{path: path, binary: binary, lines: newLines(config.Logger), exited: make(chan struct{})}
+	p.cmd = &exec.Cmd{
+		Path: path, Args: append([]string{path}, config.Args...), SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if binary != nil {
+		p.cmd.Path = "/proc/self/fd/4" // what was checked, whatever stands under its name by now
+	}
+	for _, name := range passedOn() {
+		if value, ok := os.LookupEnv(name); ok {
+			p.cmd.Env = append(p.cmd.Env, name+"="+value)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, config.Env...)
+	p.cmd.Env = append(p.cmd.Env, wire.LifelineEnv+"=3", wire.LogLevelEnv+"="+leastLevel(config.Logger))
+	return p, nil
+}
+
+// Start implements runner.Runner.
+func (p *process) Start(context.Context) error {
+	theirs, lifeline, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("making the lifeline: %w", err)
+	}
+	defer theirs.Close() //nolint:errcheck // the child has its own
+	p.lifeline = lifeline
+	p.cmd.ExtraFiles = []*os.File{theirs}
+	if p.binary != nil {
+		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, p.binary)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("making a pipe: %w", err)
+	}
+	defer outW.Close() //nolint:errcheck // the child has its own
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		return errors.Join(fmt.Errorf("making a pipe: %w", err), outR.Close())
+	}
+	defer errW.Close() //nolint:errcheck // the child has its own
+	p.cmd.Stdout, p.cmd.Stderr = outW, errW
+	if err := p.execute(); err != nil {
+		return errors.Join(fmt.Errorf("cannot execute %s: %w", p.path, err), outR.Close(), errR.Close())
+	}
+	var readers sync.WaitGroup
+	var toPlugin *io.PipeWriter
+	p.out, toPlugin = io.Pipe()
+	readers.Go(func() { p.readStdout(outR, toPlugin) })
+	readers.Go(func() { _, _ = io.Copy(p.lines, errR) })
+	go p.reap(&readers, outR, errR)
+	return nil
+}
+
+func (p *process) execute() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	p.number = p.cmd.Process.Pid
+	return nil
+}
+
+// reap waits for the process, takes what it started along, and reads its last words.
+func (p *process) reap(readers *sync.WaitGroup, pipes ...*os.File) {
+	awaitExit(p.pid())
+	p.mu.Lock()
+	_ = syscall.Kill(-p.number, syscall.SIGKILL) // it is not waited for yet, so its group cannot be another's
+	p.reaped = true
+	p.mu.Unlock()
+	err := p.cmd.Wait()
+	for _, pipe := range pipes { // something that left the group may still hold them
+		_ = pipe.SetReadDeadline(time.Now().Add(time.Second))
+	}
+	readers.Wait()
+	for _, pipe := range pipes {
+		_ = pipe.Close()
+	}
+	p.lines.flush()
+	p.mu.Lock()
+	p.exitErr = err
+	p.mu.Unlock()
+	close(p.exited)
+}
+
+// handshakeOf finds the handshake in a line, also behind text that was printed without a newline.
+var handshakeOf = regexp.MustCompile(`\d+\|\d+\|(?:unix|tcp)\|.*$`) //nolint:gochecknoglobals // a constant
+
+// readStdout passes the handshake on, and everything else to the log: a driver that prints breaks nothing.
+func (p *process) readStdout(from io.Reader, to *io.PipeWriter) {
+	defer to.Close() //nolint:errcheck // never fails
+	reader := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := reader.ReadSlice('\n')
+		if found := handshakeOf.Find(bytes.TrimRight(line, "\r\n")); found != nil && p.handshakeLine() == "" {
+			p.mu.Lock()
+			p.handshake = string(found)
+			p.mu.Unlock()
+			_, _ = fmt.Fprintf(to, "%s\n", found)
+			line = append(bytes.TrimSuffix(bytes.TrimRight(line, "\r\n"), found), '\n')
+		}
+		_, _ = p.lines.Write(line)
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+func (p *process) handshakeLine() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.handshake
+}
+
+// Kill implements runner.Runner: SIGKILL to the whole group, which also ends what a signal stopped.
+func (p *process) Kill(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.number == 0 || p.reaped {
+		return nil
+	}
+	if err := syscall.Kill(-p.number, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("killing process group %d: %w", p.number, err)
+	}
+	return nil
+}
+
+// close lets go of our files, after the process is gone.
+func (p *process) close() {
+	for _, file := range []*os.File{p.lifeline, p.binary} {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+}
+
+// Wait implements runner.Runner.
+func (p *process) Wait(context.Context) error {
+	<-p.exited
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exitErr
+}
+
+// Stdout implements runner.Runner.
+func (p *process) Stdout() io.ReadCloser { return p.out }
+
+// Stderr implements runner.Runner. It is empty: the driver's lines go to our log without go-plugin.
+func (p *process) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
+
+// Name implements runner.Runner.
+func (p *process) Name() string { return p.path }
+
+// ID implements runner.Runner.
+func (p *process) ID() string {
+	if pid := p.pid(); pid != 0 {
+		return strconv.Itoa(pid)
+	}
+	return ""
+}
+
+// Diagnose implements runner.Runner; explain does it better.
+func (p *process) Diagnose(context.Context) string { return "" }
+
+// PluginToHost implements runner.Runner.
+func (p *process) PluginToHost(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+// HostToPlugin implements runner.Runner.
+func (p *process) HostToPlugin(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.number
+}
