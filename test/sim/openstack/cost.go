@@ -94,6 +94,11 @@ func (p *Profile) find(method, kind string, narrow bool) Cost {
 	return p.Costs[method+" *"]
 }
 
+// Price returns what a request costs that writes or lists so many resources while other workers are busy.
+func (p *Profile) Price(method, kind string, items, busyOthers int) time.Duration {
+	return p.cost(method, kind, items, false, busyOthers)
+}
+
 func (p *Profile) cost(method, kind string, items int, narrow bool, busyOthers int) time.Duration {
 	d := p.find(method, kind, narrow).of(items, busyOthers)
 	if p.Scale > 0 {

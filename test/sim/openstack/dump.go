@@ -111,7 +111,8 @@ func (d *dumper) wanted(x *object) bool {
 func (d *dumper) skip(x *object, name string) bool {
 	switch name {
 	case "name", "created_at", "updated_at", "revision_number", "standard_attr_id", "tenant_id", "subnets", "security_group_rules",
-		"provider:segmentation_id", "ip_allocation", "l2_adjacency", "normalized_cidr", "belongs_to_default_sg", "binding:vif_details":
+		"provider:segmentation_id", "ip_allocation", "l2_adjacency", "normalized_cidr", "belongs_to_default_sg", "binding:vif_details", "binding:vif_type", "ha",
+		"distributed", "provider:network_type":
 		return true
 	case "id":
 		return !d.o.IDs
@@ -126,7 +127,19 @@ func (d *dumper) skip(x *object, name string) bool {
 	case "project_id":
 		return d.o.Project != ""
 	}
-	return slices.Contains(d.o.Hide, name)
+	return slices.Contains(d.o.Hide, name) || (name == "shared" && !truth(x.doc, name))
+}
+
+// address returns what a dump says of an address on a subnet whose range the cloud chose.
+func (d *dumper) address(fixed map[string]any) (string, bool) {
+	s, ok := d.c.tables["subnet"].byID[str(fixed, "subnet_id")]
+	if !ok || d.o.Addresses || !s.auto[str(s.doc, "cidr")] {
+		return "", false
+	}
+	if s.doc["gateway_ip"] == fixed["ip_address"] {
+		return "gateway", true
+	}
+	return "auto", true
 }
 
 func (d *dumper) line(x *object) string {
@@ -180,6 +193,10 @@ func (d *dumper) value(x *object, v any) string {
 		parts := make([]string, 0, len(y))
 		for _, k := range slices.Sorted(maps.Keys(y)) {
 			if k == "mac_address" && !d.o.MACs {
+				continue
+			}
+			if a, chosen := d.address(y); k == "ip_address" && chosen {
+				parts = append(parts, k+"="+a)
 				continue
 			}
 			parts = append(parts, k+"="+d.value(x, y[k]))

@@ -173,13 +173,13 @@ func (c *Cloud) answer(r *http.Request, where target, req *Request, body []byte,
 func (c *Cloud) process(r *http.Request, where target, req *Request, body []byte) response {
 	release, ok := c.workers.acquire(c.done)
 	if !ok {
-		return response{status: http.StatusServiceUnavailable}
+		return response{} // closed: nobody is answered any more
 	}
 	defer release()
 	ctx := context.WithoutCancel(r.Context())
 	if isWrite(req.Method, req.Kind) || req.Kind == "token" {
 		if !c.wait(ctx, c.profile.cost(req.Method, req.Kind, req.Items, false, c.workers.busyOthers())) {
-			return response{status: http.StatusServiceUnavailable}
+			return response{} // closed: nobody is answered any more
 		}
 		return c.apply(r, where, req, body)
 	}

@@ -1,0 +1,255 @@
+package neutron
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Run runs the whole suite against a cloud.
+func Run(t *testing.T, target Target) {
+	tests := []struct {
+		name string
+		run  func(*api)
+	}{
+		{"creation", creation},
+		{"addresses", addresses},
+		{"bulk is atomic", bulk},
+		{"tags", tags},
+		{"filters", filters},
+		{"pagination", pagination},
+		{"conflicts", conflicts},
+		{"in use", inUse},
+		{"revisions", revisions},
+		{"what a member may not", forbidden},
+		{"error bodies", errorBodies},
+		{"router interfaces", routerInterfaces},
+		{"security groups", securityGroups},
+		{"subnet pools", subnetPools},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { tt.run(newAPI(t, target)) })
+	}
+}
+
+func creation(a *api) {
+	n := a.create("networks", attrs{"name": a.prefix, "description": "d"})
+	if n["status"] != "ACTIVE" || n["admin_state_up"] != true || n["shared"] != false || n["description"] != "d" {
+		a.t.Errorf("network is %v", n)
+	}
+	for _, key := range []string{"created_at", "updated_at", "project_id", "tenant_id"} {
+		if text(n, key) == "" {
+			a.t.Errorf("network has no %s", key)
+		}
+	}
+	s := a.create("subnets", attrs{"network_id": n["id"], "ip_version": 4, "cidr": "10.91.0.0/24"})
+	if s["gateway_ip"] != "10.91.0.1" || s["enable_dhcp"] != true {
+		a.t.Errorf("subnet is %v", s)
+	}
+	pools := docs(s["allocation_pools"])
+	if len(pools) != 1 || pools[0]["start"] != "10.91.0.2" || pools[0]["end"] != "10.91.0.254" {
+		a.t.Errorf("allocation pools are %v", pools)
+	}
+	p := a.port(text(n, "id"), attrs{"device_owner": "compute:kuryr", "description": "x"})
+	if p["status"] != "DOWN" || text(p, "mac_address") == "" || len(fixedIPs(p)) != 1 || p["device_owner"] != "compute:kuryr" {
+		a.t.Errorf("port is %v", p)
+	}
+	if groups, _ := p["security_groups"].([]any); len(groups) != 1 {
+		a.t.Errorf("port has security groups %v, want the project's default one", p["security_groups"])
+	}
+	if _, shown := p["binding:host_id"]; shown {
+		a.t.Error("a member sees binding:host_id")
+	}
+	a.must(http.MethodDelete, "/ports/"+text(p, "id"), nil)
+	a.refused(http.StatusNotFound, "PortNotFound", http.MethodGet, "/ports/"+text(p, "id"), nil)
+}
+
+func addresses(a *api) {
+	n, s := a.network("10.92.0.0/29") // .2 to .6 are free
+	bare := text(a.create("networks", attrs{"name": a.prefix}), "id")
+	if ips := fixedIPs(a.port(bare, nil)); len(ips) != 0 {
+		a.t.Errorf("on a network without subnets a port got %v", ips)
+	}
+	asked := a.port(n, attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.92.0.1"}}})
+	if diff := cmp.Diff([]string{"10.92.0.1"}, fixedIPs(asked)); diff != "" {
+		a.t.Errorf("the gateway's address can be asked for: %s", diff)
+	}
+	seen := map[string]bool{}
+	for range 5 {
+		for _, ip := range fixedIPs(a.port(n, nil)) {
+			seen[ip] = true
+		}
+	}
+	if len(seen) != 5 {
+		a.t.Errorf("five ports got the addresses %v", seen)
+	}
+	a.refused(http.StatusConflict, "IpAddressGenerationFailure", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": n}})
+	more := text(a.create("subnets", attrs{"network_id": n, "ip_version": 4, "cidr": "10.92.1.0/29"}), "id")
+	p := a.port(n, nil)
+	if ips := fixedIPs(p); len(ips) != 1 || !strings.HasPrefix(ips[0], "10.92.1.") {
+		a.t.Errorf("with a second subnet %s a port got %v", more, ips)
+	}
+	a.create("subnets", attrs{"network_id": n, "ip_version": 6, "cidr": "fd91::/64"})
+	if ips := fixedIPs(a.port(n, nil)); len(ips) != 2 {
+		a.t.Errorf("with a subnet of each version a port got %v", ips)
+	}
+}
+
+func bulk(a *api) {
+	n, s := a.network("10.93.0.0/24")
+	a.port(n, attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.93.0.50"}}})
+	name := a.prefix + "-bulk"
+	many := []attrs{{"network_id": n, "name": name}, {"network_id": n, "name": name, "fixed_ips": []attrs{{"ip_address": "10.93.0.50"}}}}
+	a.refused(http.StatusConflict, "IpAddressAlreadyAllocated", http.MethodPost, "/ports", attrs{"ports": many})
+	if left := a.list("ports", "name="+name); len(left) != 0 {
+		a.t.Errorf("a failed bulk left %d ports", len(left))
+	}
+	delete(many[1], "fixed_ips")
+	r := a.must(http.MethodPost, "/ports", attrs{"ports": many})
+	for _, p := range docs(r.body["ports"]) {
+		a.deleteLater("ports", text(p, "id"))
+	}
+	if left := a.list("ports", "name="+name); len(left) != 2 || r.status != http.StatusCreated {
+		a.t.Errorf("a bulk of two gave %d and left %d ports", r.status, len(left))
+	}
+	r = a.must(http.MethodPost, "/networks", attrs{"networks": []attrs{{"name": name}, {"name": name}}})
+	nets := docs(r.body["networks"])
+	subnets := make([]attrs, 0, len(nets))
+	for i, x := range nets {
+		a.deleteLater("networks", text(x, "id"))
+		subnets = append(subnets, attrs{"network_id": x["id"], "ip_version": 4, "cidr": fmt.Sprintf("10.94.%d.0/24", i)})
+	}
+	if r = a.must(http.MethodPost, "/subnets", attrs{"subnets": subnets}); len(docs(r.body["subnets"])) != 2 {
+		a.t.Errorf("a bulk of two subnets gave %s", r)
+	}
+	sg := text(a.create("security-groups", attrs{"name": a.prefix}), "id")
+	rule := func(port int) attrs {
+		return attrs{
+			"security_group_id": sg, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": port, "port_range_max": port,
+		}
+	}
+	a.must(http.MethodPost, "/security-group-rules", attrs{"security_group_rules": []attrs{rule(80), rule(81)}})
+	a.refused(http.StatusConflict, "SecurityGroupRuleExists", http.MethodPost, "/security-group-rules",
+		attrs{"security_group_rules": []attrs{rule(82), rule(80)}})
+	if rules := a.list("security-group-rules", "direction=ingress&security_group_id="+sg); len(rules) != 2 {
+		a.t.Errorf("after a failed bulk the group has %d ingress rules, want 2", len(rules))
+	}
+}
+
+func tags(a *api) {
+	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/networks", attrs{"network": attrs{"name": a.prefix, "tags": []string{"x"}}})
+	n, _ := a.network("10.95.0.0/24")
+	own := func(s string) string { return a.prefix + ":" + s }
+	p := a.port(n, attrs{"tags": []string{own("a"), own("k=v")}})
+	if diff := cmp.Diff([]any{own("a"), own("k=v")}, sorted(p["tags"])); diff != "" {
+		a.t.Errorf("tags given with a port's create: %s", diff)
+	}
+	at := "/networks/" + n + "/tags"
+	one := func(s string) string { return at + "/" + url.PathEscape(own(s)) }
+	if r := a.must(http.MethodPut, at, attrs{"tags": []string{own("b"), own("c")}}); len(sorted(r.body["tags"])) != 2 {
+		a.t.Errorf("PUT of tags gave %s", r)
+	}
+	if r := a.must(http.MethodPut, one("d e"), nil); r.status != http.StatusCreated {
+		a.t.Errorf("PUT of a tag gave %s, want 201", r)
+	}
+	a.must(http.MethodPut, one("d e"), nil) // twice is no error
+	if r := a.must(http.MethodGet, at, nil); !cmp.Equal([]any{own("b"), own("c"), own("d e")}, sorted(r.body["tags"])) {
+		a.t.Errorf("tags are %s", r)
+	}
+	a.must(http.MethodGet, one("b"), nil)
+	a.must(http.MethodDelete, one("b"), nil)
+	a.refused(http.StatusNotFound, "TagNotFound", http.MethodDelete, one("b"), nil)
+	for query, want := range map[string]int{
+		"tags=" + own("c"): 1, "tags=" + own("c") + "," + url.QueryEscape(own("d e")): 1, "tags=" + own("c") + "," + own("zz"): 0,
+		"tags-any=" + own("c") + "," + own("zz"): 1, "not-tags=" + own("c") + "&id=" + n: 0,
+	} {
+		if got := a.list("networks", query); len(got) != want {
+			a.t.Errorf("networks?%s gave %d, want %d", query, len(got), want)
+		}
+	}
+	a.must(http.MethodDelete, at, nil)
+	if r := a.must(http.MethodGet, at, nil); len(sorted(r.body["tags"])) != 0 {
+		a.t.Errorf("after DELETE of all tags there are %s", r)
+	}
+	if r := a.do(http.MethodPut, at+"/"+strings.Repeat("x", 61), nil); r.status != http.StatusBadRequest {
+		a.t.Errorf("a tag of 61 characters gave %s, want 400", r)
+	}
+	a.must(http.MethodPut, at+"/"+strings.Repeat("x", 60), nil)
+}
+
+func sorted(v any) []any {
+	l, _ := v.([]any)
+	slices.SortFunc(l, func(x, y any) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
+	return l
+}
+
+func filters(a *api) {
+	n, s := a.network("10.96.0.0/24")
+	p := a.port(n, attrs{"description": "one", "device_owner": "compute:kuryr", "device_id": "dev"})
+	q := a.port(n, attrs{"name": a.prefix + "-q"})
+	mac, ip := text(p, "mac_address"), fixedIPs(p)[0]
+	groups, _ := p["security_groups"].([]any)
+	for query, want := range map[string]int{
+		"": 2, "name=" + a.prefix: 1, "name=" + a.prefix + "&name=" + a.prefix + "-q": 2, "description=one": 1, "device_owner=compute:kuryr": 1,
+		"device_id=dev": 1, "mac_address=" + mac: 1, "fixed_ips=ip_address%3D" + ip: 1, "fixed_ips=subnet_id%3D" + s: 2,
+		"id=" + text(p, "id") + "&id=" + text(q, "id"): 2, "status=DOWN": 2, "admin_state_up=false": 0, "project_id=" + text(p, "project_id"): 2,
+		"security_groups=" + fmt.Sprint(groups[0]): 2, "name=nobody": 0,
+	} {
+		if got := a.list("ports", "network_id="+n+"&"+query); len(got) != want {
+			a.t.Errorf("ports?%s gave %d, want %d", query, len(got), want)
+		}
+	}
+	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodGet, "/ports?bogus=1", nil)
+	for _, x := range a.list("ports", "fields=id&fields=name&network_id="+n) {
+		if len(x) != 2 || text(x, "id") == "" {
+			a.t.Errorf("with fields=id&fields=name a port is %v", x)
+		}
+	}
+	if got := a.list("networks", "router:external=true&name="+a.prefix); len(got) != 0 {
+		a.t.Errorf("a network of a member is external: %v", got)
+	}
+}
+
+func pagination(a *api) {
+	n, _ := a.network("10.97.0.0/24")
+	many := make([]attrs, 0, 5)
+	for i := range 5 {
+		many = append(many, attrs{"network_id": n, "name": fmt.Sprintf("%s-%d", a.prefix, i)})
+	}
+	for _, p := range docs(a.must(http.MethodPost, "/ports", attrs{"ports": many}).body["ports"]) {
+		a.deleteLater("ports", text(p, "id"))
+	}
+	seen := map[string]bool{}
+	next := a.target.Network.Endpoint + "v2.0/ports?limit=2&network_id=" + n
+	for pages := 0; next != "" && pages < 10; pages++ {
+		r := a.request(a.t.Context(), http.MethodGet, next, nil, nil)
+		got := docs(r.body["ports"])
+		if len(got) > 2 {
+			a.t.Errorf("a page of 2 has %d", len(got))
+		}
+		for _, p := range got {
+			if seen[text(p, "id")] {
+				a.t.Errorf("port %s came twice", text(p, "id"))
+			}
+			seen[text(p, "id")] = true
+		}
+		next = ""
+		for _, l := range docs(r.body["ports_links"]) {
+			if l["rel"] == "next" {
+				next = text(l, "href")
+			}
+		}
+	}
+	if len(seen) != 5 {
+		a.t.Errorf("the pages had %d ports, want 5", len(seen))
+	}
+	sortedDown := a.list("ports", "sort_key=name&sort_dir=desc&network_id="+n)
+	if len(sortedDown) != 5 || text(sortedDown[0], "name") != a.prefix+"-4" {
+		a.t.Errorf("sorted by name downwards: %v first", sortedDown[0]["name"])
+	}
+}

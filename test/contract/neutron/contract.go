@@ -1,0 +1,221 @@
+// Package neutron is what Raven relies on of a Neutron API, as tests that run against the simulated cloud and against real ones alike. It
+// must never touch what it did not make: everything it makes has its own random prefix, and is deleted at the end.
+package neutron
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gophercloud/gophercloud/v2"
+)
+
+// Target is a cloud under test. The credentials are a plain member's.
+type Target struct {
+	// Network is Neutron, logged in.
+	Network *gophercloud.ServiceClient
+	// Timeout bounds one request. 0: two minutes.
+	Timeout time.Duration
+}
+
+// api is one test's way to the cloud. It deletes what the test made.
+type api struct {
+	t      *testing.T
+	target Target
+	prefix string // of names and tags
+	http   *http.Client
+}
+
+func newAPI(t *testing.T, target Target) *api {
+	t.Helper()
+	if target.Timeout == 0 {
+		target.Timeout = 2 * time.Minute
+	}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &api{
+		t: t, target: target, prefix: "raven-contract-" + uuid.NewString()[:8],
+		http: &http.Client{Timeout: target.Timeout, Transport: transport},
+	}
+}
+
+// reply is an answer of the cloud.
+type reply struct {
+	status int
+	header http.Header
+	body   map[string]any // numbers are json.Number
+	text   string
+}
+
+// errorType returns the exception's name of an error body.
+func (r reply) errorType() string {
+	e, _ := r.body["NeutronError"].(map[string]any)
+	s, _ := e["type"].(string)
+	return s
+}
+
+func (r reply) String() string { return fmt.Sprintf("%d %.300s", r.status, r.text) }
+
+// do makes a request: path is below /v2.0, headers are "Name: value".
+func (a *api) do(method, path string, body any, headers ...string) reply {
+	a.t.Helper()
+	return a.request(context.WithoutCancel(a.t.Context()), method, a.target.Network.Endpoint+"v2.0"+path, body, headers)
+}
+
+func (a *api) request(ctx context.Context, method, url string, body any, headers []string) reply {
+	a.t.Helper()
+	var in io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		in = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, in)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Auth-Token", a.target.Network.Token())
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := a.http.Do(req)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", method, url, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Fatalf("%s %s: %v", method, url, err)
+	}
+	r := reply{status: resp.StatusCode, header: resp.Header, text: string(raw)}
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.UseNumber()
+		if err := dec.Decode(&r.body); err != nil {
+			a.t.Fatalf("%s %s: %v in %s", method, url, err, r)
+		}
+	}
+	return r
+}
+
+// must makes a request that has to go well.
+func (a *api) must(method, path string, body any, headers ...string) reply {
+	a.t.Helper()
+	r := a.do(method, path, body, headers...)
+	if r.status < 200 || r.status > 299 {
+		a.t.Fatalf("%s %s: %s", method, path, r)
+	}
+	return r
+}
+
+// refused makes a request that has to be refused so.
+func (a *api) refused(status int, errorType, method, path string, body any, headers ...string) reply {
+	a.t.Helper()
+	r := a.do(method, path, body, headers...)
+	if r.status != status || r.errorType() != errorType {
+		a.t.Errorf("%s %s %v: got %s; want %d %s", method, path, body, r, status, errorType)
+	}
+	if e, ok := r.body["NeutronError"].(map[string]any); ok {
+		for _, key := range []string{"type", "message", "detail"} {
+			if _, there := e[key].(string); !there {
+				a.t.Errorf("%s %s: the error body has no %s: %s", method, path, key, r)
+			}
+		}
+	}
+	return r
+}
+
+type attrs = map[string]any
+
+// create makes a resource that is deleted when the test ends. collection is the URL's segment.
+func (a *api) create(collection string, in attrs) attrs {
+	a.t.Helper()
+	key := strings.ReplaceAll(strings.TrimSuffix(collection, "s"), "-", "_")
+	r := a.must(http.MethodPost, "/"+collection, attrs{key: in})
+	if r.status != http.StatusCreated {
+		a.t.Errorf("POST /%s gave %d, want 201", collection, r.status)
+	}
+	doc, _ := r.body[key].(attrs)
+	a.deleteLater(collection, text(doc, "id"))
+	return doc
+}
+
+func (a *api) deleteLater(collection, id string) {
+	a.t.Cleanup(func() {
+		if r := a.do(http.MethodDelete, "/"+collection+"/"+id, nil); r.status != http.StatusNoContent && r.status != http.StatusNotFound {
+			a.t.Errorf("cleaning up: DELETE /%s/%s: %s", collection, id, r)
+		}
+	})
+}
+
+// network makes a network with a subnet of that range, and returns both ids.
+func (a *api) network(cidr string) (network, subnet string) {
+	a.t.Helper()
+	network = text(a.create("networks", attrs{"name": a.prefix}), "id")
+	subnet = text(a.create("subnets", attrs{"name": a.prefix, "network_id": network, "ip_version": 4, "cidr": cidr}), "id")
+	return network, subnet
+}
+
+func (a *api) port(network string, more attrs) attrs {
+	a.t.Helper()
+	in := attrs{"network_id": network, "name": a.prefix}
+	for k, v := range more {
+		in[k] = v
+	}
+	return a.create("ports", in)
+}
+
+func (a *api) list(collection, query string) []attrs {
+	a.t.Helper()
+	r := a.must(http.MethodGet, "/"+collection+"?"+query, nil)
+	return docs(r.body[strings.ReplaceAll(collection, "-", "_")])
+}
+
+func docs(v any) []attrs {
+	l, _ := v.([]any)
+	out := make([]attrs, 0, len(l))
+	for _, x := range l {
+		m, _ := x.(attrs)
+		out = append(out, m)
+	}
+	return out
+}
+
+func text(doc attrs, key string) string {
+	switch v := doc[key].(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	}
+	return ""
+}
+
+func number(doc attrs, key string) int64 {
+	n, _ := doc[key].(json.Number)
+	i, err := n.Int64()
+	if err != nil {
+		return -1
+	}
+	return i
+}
+
+// fixedIPs returns a port's addresses.
+func fixedIPs(port attrs) []string {
+	var out []string
+	for _, f := range docs(port["fixed_ips"]) {
+		out = append(out, text(f, "ip_address"))
+	}
+	return out
+}

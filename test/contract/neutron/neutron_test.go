@@ -1,0 +1,61 @@
+package neutron_test
+
+import (
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/gophercloud/gophercloud/v2"
+	gos "github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/config"
+	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+
+	"github.com/kuryr/raven/test/contract/neutron"
+	"github.com/kuryr/raven/test/sim/openstack"
+)
+
+func TestSimulation(t *testing.T) {
+	c := openstack.New(openstack.Options{})
+	if _, err := c.Start(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	file := t.TempDir() + "/clouds.yaml"
+	if err := os.WriteFile(file, c.CloudsYAML(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := c.Dump(openstack.DumpOptions{})
+	neutron.Run(t, neutron.Target{Network: connect(t, clouds.WithLocations(file), clouds.WithCloudName(openstack.CloudMember))})
+	if after := c.Dump(openstack.DumpOptions{}); after != before {
+		t.Errorf("the suite left behind:\n%s", after)
+	}
+}
+
+func TestRealCloud(t *testing.T) {
+	name := os.Getenv("RAVEN_CONTRACT_CLOUD")
+	if name == "" {
+		t.Skip("RAVEN_CONTRACT_CLOUD names no cloud of a clouds.yaml: not run against a real Neutron")
+	}
+	neutron.Run(t, neutron.Target{Network: connect(t, clouds.WithCloudName(name))})
+}
+
+func connect(t *testing.T, options ...clouds.ParseOption) *gophercloud.ServiceClient {
+	t.Helper()
+	auth, endpoint, tlsConfig, err := clouds.Parse(options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth.AllowReauth = true
+	provider, err := config.NewProviderClient(t.Context(), auth, config.WithTLSConfig(tlsConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if transport, ok := provider.HTTPClient.Transport.(*http.Transport); ok {
+		t.Cleanup(transport.CloseIdleConnections)
+	}
+	client, err := gos.NewNetworkV2(provider, endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
