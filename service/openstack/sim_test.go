@@ -397,15 +397,22 @@ func BenchmarkCreate(b *testing.B) {
 	tests := []struct {
 		name    string
 		profile *sim.Profile
+		timeout time.Duration // scaled with the profile
 	}{
-		{"none", sim.None()}, {"flat50ms", sim.Flat(50 * time.Millisecond)}, {"lab100x", sim.LabLike(100, 2)},
-		{"lab20x", sim.LabLike(20, 2)},
+		{"none", sim.None(), time.Minute}, {"flat50ms", sim.Flat(50 * time.Millisecond), time.Minute},
+		{"lab20x", sim.LabLike(20, 2), 3 * time.Second}, {"lab20x-patient", sim.LabLike(20, 2), time.Minute},
 	}
 	for _, test := range tests {
 		b.Run(test.name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				s, c := startSim(b, sim.Options{Profile: test.profile})
+				s := sim.New(sim.Options{Profile: test.profile})
+				if _, err := s.Start(b.Context(), ""); err != nil {
+					b.Fatal(err)
+				}
+				config := simConfig(s, sim.UserKuryr)
+				config.Timeout = test.timeout
+				c := connectSim(b, s, config)
 				network, _ := place(b, c, "10.0.0.0/16")
 				before := c.Stats()
 				b.StartTimer()

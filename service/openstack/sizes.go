@@ -8,8 +8,8 @@ import (
 
 // How the size of batches moves: hill climbing over powers of two, by seconds per item, each smoothed per size.
 //
-//	a full batch cost less per item than one of half the size, and more wait      twice the size
-//	… so much less that the answer took about as long                             four times
+//	a wave of full batches cost less per item than those of half the size         twice the size
+//	one took about as long as one of half the size                                four times, at once
 //	it cost riseFactor times more per item, or took longer than its share         half, and not above for reprobe batches
 //
 // Bulk is not always cheaper: a real Neutron takes least per item in tens, a far one with little to do in hundreds.
@@ -20,7 +20,7 @@ const (
 	riseFactor = 1.2
 	gainFactor = 0.98
 	goodEnough = 1.1
-	flatFactor = 0.65
+	flatFactor = 1.3
 	reprobe    = 24
 )
 
@@ -34,10 +34,15 @@ type sizer struct {
 	cost    map[int]float64 // seconds per item, by bucket
 	ceiling int             // sizes above this one were worse; 0: none known
 	probeIn int             // full batches until the ceiling is forgotten
+	last    map[int]timing  // the last one, by bucket
+	full    int             // full batches of this size so far
 }
 
+// timing is how long a batch took, in seconds, and its part of that among all in flight.
+type timing struct{ took, part float64 }
+
 func newSizer(most int, longest time.Duration) *sizer {
-	return &sizer{most: most, longest: longest, size: min(firstBatch, most), cost: map[int]float64{}}
+	return &sizer{most: most, longest: longest, size: min(firstBatch, most), cost: map[int]float64{}, last: map[int]timing{}}
 }
 
 // next is how many of those that wait go together now: a fair part for each slot, but no less than what is about as cheap per
@@ -78,7 +83,19 @@ func (s *sizer) observe(n int, took time.Duration, beside float64, waiting int) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bucket := bucketOf(n)
-	cost := took.Seconds() / float64(n) / max(beside, 1)
+	now := timing{took: took.Seconds(), part: took.Seconds() / max(beside, 1)}
+	half, compared := s.last[bucket-1]
+	flat := compared && now.took < half.took*flatFactor && now.part < half.part*flatFactor
+	full := bucket >= bucketOf(s.size)
+	if full {
+		s.full++
+	}
+	wave := int(math.Ceil(beside))
+	if full && compared && !flat && s.full <= wave && took <= s.longest {
+		return // it queued behind batches of the size before: nothing to compare yet
+	}
+	s.last[bucket] = now
+	cost := now.part / float64(n)
 	if known, ok := s.cost[bucket]; ok {
 		cost = known + smoothing*(cost-known)
 	}
@@ -87,25 +104,23 @@ func (s *sizer) observe(n int, took time.Duration, beside float64, waiting int) 
 		s.shrink(n)
 		return
 	}
-	if bucket < bucketOf(s.size) {
-		return // not a full batch: nothing to say about this size
-	}
-	half, compared := s.cost[bucket-1]
-	if compared && cost > half*riseFactor {
-		s.shrink(n)
-		return
+	if !full {
+		return // nothing to say about the size of now
 	}
 	if s.probeIn--; s.probeIn <= 0 {
 		s.ceiling = 0
 	}
-	if waiting < n || (compared && cost > half*gainFactor) {
-		return
+	cheaper := s.cost[bucket-1]
+	switch {
+	case compared && !flat && s.full < 2*wave:
+	case compared && cost > cheaper*riseFactor:
+		s.shrink(n)
+	case waiting < n || compared && cost > cheaper*gainFactor:
+	case flat:
+		s.grow(4, took)
+	default:
+		s.grow(2, took)
 	}
-	factor := 2
-	if compared && cost < half*flatFactor {
-		factor = 4
-	}
-	s.grow(factor, took)
 }
 
 // failed learns from a batch of n that was too much for the server, or not answered in time.
@@ -117,7 +132,9 @@ func (s *sizer) failed(n int) {
 
 func (s *sizer) shrink(n int) {
 	smaller := max(1<<max(bucketOf(n)-1, 0), 1)
-	s.size = min(s.size, smaller)
+	if smaller < s.size {
+		s.size, s.full = smaller, 0
+	}
 	s.ceiling, s.probeIn = s.size, reprobe
 }
 
@@ -130,5 +147,7 @@ func (s *sizer) grow(factor int, took time.Duration) {
 	for size > s.size && took.Seconds()*math.Sqrt(float64(size)/float64(s.size)) > s.longest.Seconds() {
 		size /= 2
 	}
-	s.size = max(s.size, size)
+	if size > s.size {
+		s.size, s.full = size, 0
+	}
 }
