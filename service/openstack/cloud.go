@@ -65,7 +65,8 @@ func newCloud(config Config, client *gophercloud.ServiceClient, transport http.R
 }
 
 // Close ends waiting calls with ErrClosed, waits for requests in flight, and closes idle connections. Requests in flight end
-// by their own time limit or when the contexts of their callers end, so a caller cancels those first.
+// by their own time limit or when the contexts of their callers end, so a caller cancels those first. Nothing may be asked
+// of a Cloud after Close.
 func (c *Cloud) Close() {
 	c.stopOnce.Do(func() { close(c.stop) })
 	c.work.Wait()

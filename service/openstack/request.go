@@ -45,6 +45,11 @@ func (c *Cloud) do(ctx context.Context, r call) (map[string]any, error) {
 // enter waits until the service may be asked, and takes a slot. A nil error obliges the caller to release it.
 func (c *Cloud) enter(ctx context.Context) error {
 	for {
+		select {
+		case <-c.stop:
+			return ErrClosed
+		default:
+		}
 		if err := c.gate.wait(ctx, c.stop); err != nil {
 			return err
 		}
