@@ -14,8 +14,16 @@ import (
 // specs returns the zero Spec of every kind: the only list of kinds here. A kind's name is that of its field in Resource.spec.
 func specs() []drivers.Spec {
 	return []drivers.Spec{
-		drivers.Network{}, drivers.Subnet{}, drivers.SubnetPool{}, drivers.Router{}, drivers.RouterInterface{}, drivers.Port{},
-		drivers.FloatingIP{}, drivers.SecurityGroup{}, drivers.SecurityGroupRule{}, drivers.Lookup{},
+		drivers.Network{},
+		drivers.Subnet{},
+		drivers.SubnetPool{},
+		drivers.Router{},
+		drivers.RouterInterface{},
+		drivers.Port{},
+		drivers.FloatingIP{},
+		drivers.SecurityGroup{},
+		drivers.SecurityGroupRule{},
+		drivers.Lookup{},
 	}
 }
 

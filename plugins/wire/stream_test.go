@@ -64,8 +64,10 @@ func TestInfoAndConfigureGoRound(t *testing.T) {
 		Annotations: []string{"a"}, Labels: []string{"l"},
 		Options: []drivers.Option{
 			{Group: "g", Name: "n", Type: drivers.IntegerOption, Default: "", HasDefault: true, Min: new(0.0), Max: new(9.5), Help: "h"},
-			{Group: "g", Name: "m", Type: drivers.DictOption, Choices: []string{"a"}, Required: true, Secret: true,
-				Deprecated: [][2]string{{"x", "y"}}, Env: []string{"E"}},
+			{
+				Group: "g", Name: "m", Type: drivers.DictOption, Choices: []string{"a"}, Required: true, Secret: true,
+				Deprecated: [][2]string{{"x", "y"}}, Env: []string{"E"},
+			},
 		},
 	}
 	values := drivers.Values{"g": {
