@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// demoOptions are the flags of demo.
+type demoOptions struct {
+	raven    string
+	length   time.Duration
+	latency  time.Duration
+	interval time.Duration
+}
+
+func newDemoCommand(hurry <-chan struct{}) *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the simulations, the real raven and a workload, and show live what becomes of it",
+		Long: `Run the simulated cluster and cloud, the real raven with its real drivers, and a small workload; show live what
+becomes of each namespace and pod. On a terminal the picture is redrawn; elsewhere there is a line for each change.
+The workload keeps its replicas: delete its pods as you like. NO_COLOR is heeded.
+
+Ctrl-C stops everything in order and leaves nothing behind; a second one does not wait for raven.`,
+		Example: `  raven-sim demo
+  raven-sim demo --for 20s | cat`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			program, err := ravenProgram(o.raven)
+			if err != nil {
+				return err
+			}
+			o.raven = program
+			return o.run(cmd.Context(), hurry, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.raven, "raven", "", "the raven `program` (default: the one beside this program)")
+	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: on Ctrl-C)")
+	f.DurationVar(&o.latency, "latency", 50*time.Millisecond, "`time` that every Neutron request takes")
+	f.DurationVar(&o.interval, "every", 2*time.Second, "`time` between two changes of the workload")
+	return cmd
+}
+
+func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writer) error {
+	if o.interval <= 0 {
+		return fmt.Errorf("--every %s: it must be more than 0", o.interval)
+	}
+	ko := simkube.Options{PodGrace: time.Second, Kubelet: &simkube.Kubelet{
+		NeedPort: true, ScheduleDelay: 300 * time.Millisecond, RunDelay: 300 * time.Millisecond,
+		Nodes: []string{"worker-1", "worker-2", "worker-3"},
+	}}
+	s, err := newStage("", ko, simcloud.Options{Profile: simcloud.Flat(o.latency)})
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.printAccess(out)
+	d, err := s.startRaven(o.raven, "cluster_name = demo\n")
+	if err != nil {
+		return err
+	}
+	live, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failures := make(chan error, 1)
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := newWorkload(s.kube).run(live, o.interval); err != nil {
+			failures <- err
+		}
+	})
+	work.Go(func() { newView(out, s, d).run(live) })
+	failed := o.wait(ctx, d, failures)
+	cancel()
+	work.Wait()
+	fmt.Fprintln(out, "stopping raven")
+	if stopped := d.stop(hurry); stopped != nil && failed == nil {
+		failed = stopped
+	}
+	if failed == nil {
+		fmt.Fprintln(out, "stopped; nothing is left behind")
+	}
+	return failed
+}
+
+// wait returns when the demo is over, with an error when it is so before its time.
+func (o demoOptions) wait(ctx context.Context, d *daemon, failures <-chan error) error {
+	var over <-chan time.Time
+	if o.length > 0 {
+		timer := time.NewTimer(o.length)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-over:
+		return nil
+	case err := <-failures:
+		return err
+	case <-d.ended:
+		return d.failure("raven ended by itself")
+	}
+}
+
+// terminal is an output that may be redrawn in place.
+func terminal(out io.Writer) (f *os.File, ok bool) {
+	f, ok = out.(*os.File)
+	return f, ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+func newServeCommand() *cobra.Command {
+	var (
+		dir     string
+		latency time.Duration
+		kubelet bool
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the simulations until Ctrl-C, and print how to reach them",
+		Example: `  raven-sim serve --dir /tmp/sim
+  raven-sim serve --latency 50ms      every Neutron request takes 50 ms`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ko := simkube.Options{}
+			if kubelet {
+				ko.Kubelet = &simkube.Kubelet{NeedPort: true, ScheduleDelay: 200 * time.Millisecond, RunDelay: 200 * time.Millisecond}
+			}
+			s, err := newStage(dir, ko, simcloud.Options{Profile: simcloud.Flat(latency)})
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			if _, err := s.configure(""); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			s.printAccess(out)
+			fmt.Fprintf(out, "  raven run --config-file %s\n\nCtrl-C ends it.\n", s.conf())
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "`folder` for kubeconfig, clouds.yaml and kuryr.conf; it is kept (default: a temporary one)")
+	cmd.Flags().DurationVar(&latency, "latency", 0, "`time` that every Neutron request takes")
+	cmd.Flags().BoolVar(&kubelet, "kubelet", true, "schedule pods, and let them run once they have a port")
+	return cmd
+}

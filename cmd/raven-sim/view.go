@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// view shows live what became of the workload: on a terminal as a picture that is redrawn, elsewhere as a line for each change.
+type view struct {
+	out    io.Writer
+	stage  *stage
+	daemon *daemon
+	screen *os.File // nil: no terminal
+	colour bool
+	began  time.Time
+	said   map[string]string
+	counts string
+	width  int // of the screen when it was last drawn
+	height int
+}
+
+func newView(out io.Writer, s *stage, d *daemon) *view {
+	v := &view{out: out, stage: s, daemon: d, began: time.Now(), said: map[string]string{}}
+	if screen, ok := terminal(out); ok {
+		v.screen, v.colour = screen, os.Getenv("NO_COLOR") == ""
+	}
+	return v
+}
+
+func (v *view) run(ctx context.Context) {
+	ticker := time.NewTicker(250 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			v.show(context.WithoutCancel(ctx))
+			return
+		case <-ticker.C:
+			v.show(ctx)
+		}
+	}
+}
+
+func (v *view) show(ctx context.Context) {
+	r, err := v.daemon.status(ctx, nil)
+	if err != nil {
+		return // not up yet, or gone: whoever started it says so
+	}
+	if v.screen != nil {
+		v.draw(r)
+	} else {
+		v.lines(r)
+	}
+}
+
+// lines prints a line for each object that changed, and the counts when all is quiet again.
+func (v *view) lines(r *report) {
+	now := map[string]string{}
+	for _, o := range r.Objects {
+		name := strings.ToLower(o.Kind) + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
+		text := stateText(o)
+		switch o.Kind {
+		case "Namespace":
+			text += "  " + networkText(o)
+		case "Pod":
+			text += "  " + strings.Join(portCells(o), " ")
+		default:
+			continue
+		}
+		now[name] = strings.TrimSpace(text)
+	}
+	keys := make([]string, 0, len(now)+len(v.said))
+	for key := range now {
+		keys = append(keys, key)
+	}
+	for key := range v.said {
+		if _, still := now[key]; !still {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	changed := false
+	for _, key := range keys {
+		text, still := now[key]
+		if !still {
+			text = "gone"
+		}
+		if v.said[key] != text {
+			changed = true
+			fmt.Fprintf(v.out, "%7.1fs  %s: %s\n", time.Since(v.began).Seconds(), key, text)
+		}
+	}
+	v.said = now
+	if counts := v.countsText(r); !changed && counts != v.counts {
+		v.counts = counts
+		fmt.Fprintf(v.out, "%7.1fs  %s\n", time.Since(v.began).Seconds(), counts)
+	}
+}
+
+// draw redraws the whole picture, without clearing the screen first so that it does not flicker.
+func (v *view) draw(r *report) {
+	width, height, err := term.GetSize(int(v.screen.Fd()))
+	if err != nil {
+		width, height = 80, 24
+	}
+	lines := v.picture(r)
+	if height > 2 && len(lines) > height-1 {
+		hidden := len(lines) - (height - 2)
+		lines = append(lines[:height-2], fmt.Sprintf("… %d more lines: make the window higher", hidden))
+	}
+	var b strings.Builder
+	if width != v.width || height != v.height {
+		b.WriteString("\x1b[2J")
+		v.width, v.height = width, height
+	}
+	b.WriteString("\x1b[H")
+	for _, line := range lines {
+		b.WriteString(cut(line, width))
+		b.WriteString("\x1b[0m\x1b[K\r\n")
+	}
+	b.WriteString("\x1b[J")
+	fmt.Fprint(v.out, b.String())
+}
+
+// picture is the lines of the picture: namespaces with pods first.
+func (v *view) picture(r *report) []string {
+	lines := []string{
+		fmt.Sprintf("%s  %s   %s", v.paint("1", "raven"), time.Since(v.began).Truncate(time.Second), v.countsText(r)),
+		v.paint("2", fmt.Sprintf("KUBECONFIG=%s  OS_CLIENT_CONFIG_FILE=%s OS_CLOUD=sim  Ctrl-C stops", v.stage.kubeconfig(), v.stage.clouds())),
+		v.paint("2", fmt.Sprintf("curl %s/sim/dump", v.stage.cloud.BaseURL())),
+	}
+	pods := map[string][]object{}
+	for _, o := range r.Objects {
+		if o.Kind == "Pod" {
+			pods[o.Namespace] = append(pods[o.Namespace], o)
+		}
+	}
+	phases := v.podPhases()
+	var empty []string
+	for _, o := range r.Objects {
+		if o.Kind != "Namespace" {
+			continue
+		}
+		head := fmt.Sprintf("%s  %s  %s", v.paint("1", "namespace "+o.Name), v.state(o), networkText(o))
+		if len(pods[o.Name]) == 0 {
+			empty = append(empty, head)
+			continue
+		}
+		var rows [][]string
+		for _, p := range pods[o.Name] {
+			rows = append(rows, append([]string{"  " + p.Name, phases[p.Namespace+"/"+p.Name]}, append(portCells(p), v.state(p))...))
+		}
+		lines = append(lines, "", head)
+		lines = append(lines, columns(rows)...)
+	}
+	if len(empty) > 0 {
+		lines = append(append(lines, ""), empty...)
+	}
+	return lines
+}
+
+// podPhases says by namespace/name what Kubernetes makes of the pods.
+func (v *view) podPhases() map[string]string {
+	list, err := v.stage.kube.List(podsGVR(), "")
+	if err != nil {
+		return nil
+	}
+	phases := map[string]string{}
+	for _, p := range list {
+		meta, _ := p["metadata"].(map[string]any)
+		status, _ := p["status"].(map[string]any)
+		phase, _ := status["phase"].(string)
+		if meta["deletionTimestamp"] != nil {
+			phase = "Terminating"
+		}
+		phases[fmt.Sprint(meta["namespace"], "/", meta["name"])] = phase
+	}
+	return phases
+}
+
+// countsText says how many objects are in which state, and what they cost.
+func (v *view) countsText(r *report) string {
+	var parts []string
+	for _, state := range []string{"done", "pending", "waiting", "failing", "terminal"} {
+		if n := r.Counts[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	cloud, kube := v.stage.cloud.Stats(), v.stage.kube.Stats()
+	return fmt.Sprintf("objects: %s; Neutron: %d requests, %d writes (%d ports made by %d); Kubernetes: %d patches",
+		strings.Join(parts, ", "), cloud.Requests, cloud.Writes, cloud.Items["POST port"], cloud.Counts["POST port"],
+		kube.Counts["patch pods"]+kube.Counts["patch namespaces"])
+}
+
+func (v *view) state(o object) string {
+	code := map[string]string{"done": "32", "waiting": "33", "pending": "33", "failing": "31", "terminal": "31"}[o.State]
+	return v.paint(code, stateText(o))
+}
+
+func (v *view) paint(code, text string) string {
+	if !v.colour || code == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func stateText(o object) string {
+	text := o.State
+	if o.Deleted {
+		text = "going"
+	}
+	if len(o.Reasons) > 0 && o.State != "done" {
+		text += ": " + o.Reasons[0]
+	}
+	return text
+}
+
+// networkText says what a namespace has: its network, subnets and router.
+func networkText(o object) string {
+	var network, router string
+	var subnets []string
+	for _, r := range o.Resources {
+		cidr, _ := r.Attrs["cidr"].(string)
+		switch {
+		case r.Kind == "network" && !r.Shared && network == "":
+			network = r.Name
+		case r.Kind == "subnet" && !r.Shared:
+			subnets = append(subnets, cidr)
+		case r.Kind == "router":
+			router = r.Name
+		}
+	}
+	var parts []string
+	for _, part := range [][2]string{{"network", network}, {"subnet", strings.Join(subnets, " ")}, {"router", router}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+" "+part[1])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// portCells says what a pod has: its port, and the addresses and the MAC address of that.
+func portCells(o object) []string {
+	for _, r := range o.Resources {
+		if r.Kind != "port" {
+			continue
+		}
+		mac, _ := r.Attrs["mac_address"].(string)
+		list, _ := r.Attrs["fixed_ips"].([]any)
+		var addresses []string
+		for _, item := range list {
+			if m, ok := item.(map[string]any); ok {
+				if address, ok := m["ip_address"].(string); ok {
+					addresses = append(addresses, address)
+				}
+			}
+		}
+		id, _, _ := strings.Cut(r.ID, "-")
+		return []string{"port " + id, strings.Join(addresses, " "), mac}
+	}
+	return []string{"no port", "", ""}
+}
