@@ -398,7 +398,7 @@ func (s *store) expandable(id plan.Identity) (*plan.Identity, item) {
 		resources, it = o.set.Resources, o.item
 	}
 	for _, r := range resources {
-		if r.Spec.Kind() == drivers.KindSubnet && r.Expand > 1 && expansionOf(id.Name, r.Name) > 0 {
+		if r.Spec.Kind() == drivers.KindSubnet && r.Expand > 1 && plan.ExpansionOf(id.Name, r.Name) > 0 {
 			base := s.identity(id.Owner, r)
 			return &base, it
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
@@ -66,24 +65,11 @@ func (s *store) identity(id plan.Owner, r drivers.Resource) plan.Identity {
 func (s *store) expansions(base plan.Identity) int {
 	n := 0
 	for key := range s.cloud.byOwner[base.Owner] {
-		if key.kind == drivers.KindSubnet && expansionOf(s.cloud.entries[key].Identity.Name, base.Name) > 0 {
+		if key.kind == drivers.KindSubnet && plan.ExpansionOf(s.cloud.entries[key].Identity.Name, base.Name) > 0 {
 			n++
 		}
 	}
 	return n
-}
-
-// expansionOf returns which expansion of base a name is: 1 for base itself, 2 for "base.2", 0 for none.
-func expansionOf(name, base string) int {
-	if name == base {
-		return 1
-	}
-	if rest, ok := strings.CutPrefix(name, base+"."); ok {
-		if n, err := strconv.Atoi(rest); err == nil && n > 1 {
-			return n
-		}
-	}
-	return 0
 }
 
 // expandInterfaces gives every further subnet of an expandable one the router interfaces that the first one has.
@@ -97,7 +83,7 @@ func (s *store) expandInterfaces(w *want) {
 		base := ri.SubnetID.Ref.Name
 		for key := range s.cloud.byOwner[w.owner] {
 			name := s.cloud.entries[key].Identity.Name
-			n := expansionOf(name, base)
+			n := plan.ExpansionOf(name, base)
 			if key.kind != drivers.KindSubnet || n < 2 {
 				continue
 			}

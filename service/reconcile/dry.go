@@ -3,12 +3,13 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
-	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/writeback"
 )
 
 // Planned is what would be done for one owner.
@@ -125,7 +126,7 @@ func (e *Engine) dryPlans(
 			p.Steps, p.Held = computed.Steps, computed.Held
 			p.Problems = append(p.Problems, out.conflicts...)
 			if w := byName[o.item.driver]; w != nil && !o.gone && len(out.outputs.missing) == 0 {
-				p.Writes = differing(w.info, out.outputs, metas[o.id])
+				p.Writes = differing(w.manager, out.outputs, metas[o.id])
 			}
 		}
 		if len(p.Steps)+len(p.Writes)+p.Held+len(p.Problems) > 0 {
@@ -153,18 +154,16 @@ func (e *Engine) dryOrphans(watchers []*watcher) {
 	}
 }
 
-// differing lists the declared keys whose value on the object is not what it should be.
-func differing(info drivers.Info, out outputs, meta watch.Meta) []string {
-	var keys []string
-	for _, key := range info.Annotations {
-		if !sameKeys([]string{key}, out.annotations, meta.Annotations) {
-			keys = append(keys, key)
-		}
+// differing lists the keys that would be written on the object.
+func differing(manager string, out outputs, meta watch.Meta) []string {
+	if !writeback.Differs(meta, manager, out.annotations, out.labels) {
+		return nil
 	}
-	for _, key := range info.Labels {
-		if !sameKeys([]string{key}, out.labels, meta.Labels) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	return slices.Sorted(maps.Keys(joined(out.annotations, out.labels)))
+}
+
+func joined(a, b map[string]string) map[string]string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
 }

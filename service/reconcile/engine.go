@@ -72,6 +72,8 @@ type Writeback interface {
 type Config struct {
 	// Cluster is the cluster id that every identity carries.
 	Cluster string
+	// Drivers names every enabled driver, also those that Add brings later: what is shared ends only when all have answered.
+	Drivers []string
 	// Concurrency is how many keys of one driver are under way at once.
 	Concurrency int
 	// DriftInterval is the time between two drift checks; SweepInterval between two passes of the sweeper.
@@ -156,7 +158,7 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 	}
 	e := &Engine{
 		config: config, cloud: cloud, writeback: wb, clock: clk, log: log, metrics: newMetrics(),
-		store:    newStore(config.Cluster),
+		store:    newStore(config.Cluster, config.Drivers),
 		watchers: map[string]*watcher{},
 		driftNow: make(chan struct{}, 1),
 		sweepNow: make(chan struct{}, 1),
@@ -173,11 +175,8 @@ func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
 	w := &watcher{
 		name: name, driver: driver, info: driver.Info(), source: source,
 		sources: map[string]drivers.Watch{},
-		manager: "raven-" + name,
+		manager: writeback.Manager(driver.Info()),
 		queue:   newKeyQueue(name, e.config.Concurrency, e.config, e.clock),
-	}
-	if w.info.Role != "" {
-		w.manager = "raven-" + w.info.Role
 	}
 	for _, wt := range driver.Watches() {
 		if wt.Source {
@@ -187,14 +186,21 @@ func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
 	if len(w.sources) == 0 {
 		return fmt.Errorf("driver(%s): it declares no source watch, so there is nothing to translate", name)
 	}
+	if err := e.join(w); err != nil {
+		return err
+	}
+	e.replay(w)
+	return nil
+}
+
+func (e *Engine) join(w *watcher) error {
 	e.runMu.Lock()
 	defer e.runMu.Unlock()
-	if e.watchers[name] != nil {
-		return fmt.Errorf("driver(%s): it is there already", name)
+	if e.watchers[w.name] != nil {
+		return fmt.Errorf("driver(%s): it is there already", w.name)
 	}
-	e.watchers[name] = w
-	e.store.addDriver(name)
-	e.replay(w)
+	e.watchers[w.name] = w
+	e.store.addDriver(w.name)
 	if e.running != nil {
 		e.start(w)
 	}

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
@@ -14,7 +15,7 @@ import (
 func (e *Engine) finishEpoch(name string) {
 	e.store.mu.Lock()
 	d := e.store.drivers[name]
-	if d == nil || len(d.open) > 0 || d.prune {
+	if d == nil || !d.answered() || d.prune {
 		e.store.mu.Unlock()
 		return
 	}
@@ -34,6 +35,9 @@ func (e *Engine) finishEpoch(name string) {
 		e.requestSweep()
 	}
 }
+
+// answered says whether every source object has been answered in the present epoch.
+func (d *driverState) answered() bool { return d.epoch > 0 && len(d.open) == 0 }
 
 // allowed is how many deletions a replay may make: the count, or the share of what exists, whichever is less.
 func allowed(c Config, existing int) int {
@@ -62,7 +66,23 @@ func (s *store) wouldDelete(name string) (held, existing int, owners []item) {
 			owners = append(owners, o.item)
 		}
 	}
-	return held, existing, owners
+	sharedHeld, sharedExisting := s.sharedWouldDelete()
+	return held + sharedHeld, existing + sharedExisting, owners
+}
+
+// sharedWouldDelete counts what the claims, as they are now, would end of what is shared, while every object has answered.
+func (s *store) sharedWouldDelete() (held, existing int) {
+	for _, d := range s.drivers {
+		if !d.answered() {
+			return 0, 0
+		}
+	}
+	id := plan.Owner{Driver: sharedDriver}
+	set, frozen := s.sharedSet()
+	observed := slices.DeleteFunc(s.cloud.owned(id), func(r plan.Observed) bool { return frozen[trimInterface(r.Identity.Name)] != "" })
+	w := s.desire(id, set)
+	p := plan.Compute(plan.Input{Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants})
+	return p.Held, len(observed)
 }
 
 // Guard is what the replay guard holds of one driver.
@@ -96,7 +116,7 @@ func (e *Engine) Replayed() bool {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
 	for _, d := range e.store.drivers {
-		if len(d.open) > 0 {
+		if !d.answered() {
 			return false
 		}
 	}
@@ -105,7 +125,7 @@ func (e *Engine) Replayed() bool {
 
 // trimInterface returns the logical name behind an identity name.
 func trimInterface(name string) string {
-	return strings.TrimPrefix(name, plan.LogicalName(drivers.KindRouterInterface, ""))
+	return strings.TrimPrefix(name, plan.InterfacePrefix)
 }
 
 // retained says whether a resource outlives its owner.

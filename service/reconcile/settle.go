@@ -205,7 +205,7 @@ func (e *Engine) settleGone(o *owner, out outcome) result {
 
 // writeOutputs writes outputs where they differ from what the source object carries.
 func (e *Engine) writeOutputs(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outputs) error {
-	if sameKeys(w.info.Annotations, out.annotations, meta.Annotations) && sameKeys(w.info.Labels, out.labels, meta.Labels) {
+	if !writeback.Differs(meta, w.manager, out.annotations, out.labels) {
 		return nil
 	}
 	hash := hashOf(out)
@@ -226,17 +226,6 @@ func (e *Engine) writeOutputs(ctx context.Context, w *watcher, o *owner, meta wa
 	o.wrote = written{hash, meta.ResourceVersion}
 	e.store.mu.Unlock()
 	return nil
-}
-
-func sameKeys(keys []string, want, have map[string]string) bool {
-	for _, key := range keys {
-		w, wanted := want[key]
-		h, has := have[key]
-		if wanted != has || w != h {
-			return false
-		}
-	}
-	return true
 }
 
 func hashOf(out outputs) uint64 {

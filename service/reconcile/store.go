@@ -149,8 +149,8 @@ type store struct {
 	synced time.Time
 }
 
-func newStore(cluster string) *store {
-	return &store{
+func newStore(cluster string, names []string) *store {
+	s := &store{
 		cluster: cluster,
 		cloud:   newMirror(),
 		owners:  map[plan.Owner]*owner{},
@@ -166,12 +166,18 @@ func newStore(cluster string) *store {
 		foreign: map[string]plan.Observed{},
 		orphans: map[plan.Owner]int{},
 	}
+	for _, name := range names {
+		s.drivers[name] = &driverState{name: name}
+	}
+	return s
 }
 
 func (s *store) addDriver(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drivers[name] = &driverState{name: name}
+	if s.drivers[name] == nil {
+		s.drivers[name] = &driverState{name: name}
+	}
 }
 
 // beginEpoch starts a replay: until every key has been answered, the driver's word ends nothing.

@@ -213,7 +213,7 @@ func (e *Engine) orphansOf(w *watcher) (orphans []plan.Owner, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.drivers[w.name]
-	if d == nil || len(d.open) > 0 {
+	if d == nil || !d.answered() {
 		return nil, false
 	}
 	short := ownerOf(w.name, "").Driver

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -128,7 +130,7 @@ type setup struct {
 
 func (w *world) cloudConfig() openstack.Config {
 	return openstack.Config{
-		AuthURL: w.cloud.AuthURL(), Username: "raven", Password: "secret", ProjectName: "kuryr",
+		AuthURL: w.cloud.AuthURL(), Username: simcloud.UserKuryr, Password: "secret", ProjectName: simcloud.ProjectKuryr,
 		UserDomainName: "Default", ProjectDomainName: "Default", Timeout: 10 * time.Second,
 	}
 }
@@ -161,6 +163,10 @@ func (w *world) start(s setup) *raven {
 		BackoffMax: 200 * time.Millisecond, SweepInterval: 50 * time.Millisecond, AmbiguousWait: 30 * time.Second,
 		ConfirmAfter: 20 * time.Millisecond,
 	}
+	if s.drivers == nil {
+		s.drivers = map[string]drivers.Driver{"namespace": namespace.New(), "pod": pod.New()}
+	}
+	config.Drivers = slices.Sorted(maps.Keys(s.drivers))
 	if s.config != nil {
 		s.config(&config)
 	}
@@ -170,9 +176,6 @@ func (w *world) start(s setup) *raven {
 	}
 	if err := engine.Observe(ctx); err != nil {
 		t.Fatal(err)
-	}
-	if s.drivers == nil {
-		s.drivers = map[string]drivers.Driver{"namespace": namespace.New(), "pod": pod.New()}
 	}
 	var work sync.WaitGroup
 	var subs []*watch.Subscription

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kuryr/raven/service/config"
+)
+
+func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show, check and sample the configuration, the drivers' options included",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:     "sample",
+		Short:   "Print a sample kuryr.conf with every option of Raven and of the drivers that are installed",
+		Example: "  raven config sample > kuryr.conf.sample",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runSample(cmd.Context(), io) },
+	}, &cobra.Command{
+		Use:     "validate",
+		Short:   "Check the configuration and print everything that is wrong with it",
+		Example: "  raven config validate --strict --config-file kuryr.conf",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := flags.load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, w := range l.warnings {
+				fmt.Fprintln(io.err, "warning: "+w.String())
+			}
+			fmt.Fprintln(io.out, "The configuration is valid.")
+			return nil
+		},
+	}, &cobra.Command{
+		Use:     "show",
+		Short:   "Print every option's value and where it comes from, secrets masked",
+		Example: "  raven config show | grep neutron",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := flags.load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return l.values.Show(io.out)
+		},
+	})
+	return cmd
+}
+
+// runSample prints the options of the core and of every driver beside the raven program.
+func runSample(ctx context.Context, io streams) error {
+	names, err := installed()
+	if err != nil {
+		return err
+	}
+	programs, err := inspect(ctx, names, "")
+	if err != nil {
+		return err
+	}
+	options := coreOptions()
+	for _, p := range programs {
+		for _, o := range p.info.Options {
+			options = append(options, driverOption(p.name, o))
+		}
+	}
+	return config.Sample(io.out, options, optionGroups()...)
+}
+
+// programPrefix is what the name of a driver's program begins with.
+const programPrefix = "raven-driver-"
+
+// installed lists the drivers beside the raven program.
+func installed() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding the drivers beside the raven program: %w", err)
+	}
+	paths, err := filepath.Glob(filepath.Join(filepath.Dir(self), programPrefix+"*"))
+	if err != nil {
+		return nil, fmt.Errorf("finding the drivers beside the raven program: %w", err)
+	}
+	names := make([]string, 0, len(paths))
+	for _, path := range paths {
+		names = append(names, strings.TrimPrefix(filepath.Base(path), programPrefix))
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return nil, fmt.Errorf("there are no programs %s* in %s", programPrefix, filepath.Dir(self))
+	}
+	return names, nil
+}
+
+func optionGroups() []config.Group {
+	return []config.Group{
+		{Name: "raven", Help: "Raven itself: which drivers run and how the loop behaves."},
+		{Name: "kubernetes", Help: "How the Kubernetes API is reached."},
+		{Name: "neutron", Help: "How the OpenStack cloud is reached, by the keystoneauth options."},
+		{Name: "neutron_defaults", Help: "What resources are made with."},
+		{Name: "namespace_subnet", Help: "The networks of namespaces."},
+	}
+}
+
+// statusAddress returns where the daemon of this configuration serves its status. No driver is started for it.
+func (g *globalFlags) statusAddress() (string, error) {
+	sources, err := g.sources()
+	if err != nil {
+		return "", err
+	}
+	sources.Strict = false
+	values, _, err := config.Load(onlyCore(sources), coreOptions())
+	if err != nil {
+		return "", err
+	}
+	return hostPort(values.String("health_server", "host"), values.Int("health_server", "port")), nil
+}

@@ -1,0 +1,138 @@
+// Command raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it. It must never do more than
+// wire the packages of service together and talk to people.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit statuses.
+const (
+	exitOK      = 0
+	exitError   = 1
+	exitChanges = 2 // raven plan: there is something to do
+	exitUsage   = 64
+)
+
+// version is set by the build.
+var version = "dev" //nolint:gochecknoglobals // the linker writes it
+
+// exitError carries an exit status; an empty message was printed already.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (s statusError) Error() string {
+	if s.err == nil {
+		return ""
+	}
+	return s.err.Error()
+}
+func (s statusError) Unwrap() error { return s.err }
+
+func main() { os.Exit(run(context.Background(), os.Args[1:], standardStreams())) }
+
+// run is main without the process: it returns the exit status.
+func run(ctx context.Context, args []string, io streams) int {
+	root := newRoot(io)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	status := exitError
+	var s statusError
+	if errors.As(err, &s) {
+		status = s.status
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(io.err, "raven: "+text)
+	}
+	return status
+}
+
+const rootHelp = `Raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it:
+namespaces become networks, subnets and routers; pods become ports.
+
+Exit statuses:
+  0    done as asked; for plan: nothing to do
+  1    an error, which is printed
+  2    plan: there are changes
+  64   the command line is wrong`
+
+func newRoot(io streams) *cobra.Command {
+	flags := &globalFlags{}
+	root := &cobra.Command{
+		Use:           "raven",
+		Short:         "The Kubernetes API watcher of Kuryr",
+		Long:          rootHelp,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetOut(io.out)
+	root.SetErr(io.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return statusError{exitUsage, fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
+	})
+	flags.register(root)
+	root.AddCommand(
+		newRunCommand(flags, io), newPlanCommand(flags, io), newTranslateCommand(flags, io), newStatusCommand(flags, io),
+		newConfigCommand(flags, io), newDriverCommand(flags, io),
+	)
+	for _, cmd := range root.Commands() {
+		usageErrors(cmd)
+	}
+	return root
+}
+
+// usageErrors gives wrong arguments the exit status of a wrong command line.
+func usageErrors(cmd *cobra.Command) {
+	if args := cmd.Args; args != nil {
+		cmd.Args = func(c *cobra.Command, a []string) error {
+			if err := args(c, a); err != nil {
+				return statusError{exitUsage, fmt.Errorf("%w; see %q", err, c.CommandPath()+" --help")}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		usageErrors(sub)
+	}
+}
+
+// globalFlags are the flags that every command takes.
+type globalFlags struct {
+	files, dirs []string
+	set         []string
+	strict      bool
+}
+
+func (g *globalFlags) register(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringArrayVar(&g.files, "config-file", nil, "configuration `file`; may be given again, the later one wins "+
+		"(default: kuryr.conf in ~/.kuryr, ~, /etc/kuryr, /etc)")
+	f.StringArrayVar(&g.dirs, "config-dir", nil, "`folder` whose *.conf are read after the files; may be given again")
+	f.StringArrayVar(&g.set, "set", nil, "an option as `GROUP.NAME=VALUE`, stronger than any file; may be given again")
+	f.BoolVar(&g.strict, "strict", false, "take unknown options and groups as errors")
+}
+
+func splitSet(text string) (group, name, value string, err error) {
+	key, value, ok := strings.Cut(text, "=")
+	group, name, dotted := strings.Cut(key, ".")
+	if !ok || !dotted || group == "" || name == "" {
+		return "", "", "", statusError{exitUsage, fmt.Errorf("--set %q: it must be GROUP.NAME=VALUE, for example raven.drivers=namespace,pod", text)}
+	}
+	return group, name, value, nil
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/log"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/writeback"
+)
+
+const declarer = "kuryr.raven"
+
+// The group of Raven's own options.
+const ravenGroup = "raven"
+
+func num(f float64) *float64 { return &f }
+
+// ravenOptions are the options that the wiring itself uses.
+func ravenOptions() []config.Option {
+	return []config.Option{
+		{
+			Group: ravenGroup, Name: "drivers", Type: config.List, Default: "namespace,pod", Declarer: declarer,
+			Help: "The drivers to run, by name: each is a program raven-driver-<name>, looked for in plugin_dir and then " +
+				"beside the raven program.",
+		},
+		{
+			Group: ravenGroup, Name: "plugin_dir", Declarer: declarer, Default: "/usr/lib/raven/plugins",
+			Help: "The folder with drivers from outside. It need not exist.",
+		},
+		{
+			Group: ravenGroup, Name: "runtime_dir", Declarer: declarer, SampleDefault: "$XDG_RUNTIME_DIR/raven",
+			Help: "The folder for sockets, made with mode 0700 if need be. Its path must be short: a socket's path has " +
+				"at most 108 bytes. Default: raven below $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR or the folder for temporary files.",
+		},
+		{
+			Group: ravenGroup, Name: "cluster_name", Declarer: declarer,
+			Help: "A name of this cluster for people. Identity never rests on it.",
+		},
+		{
+			Group: ravenGroup, Name: "cluster_id", Declarer: declarer,
+			Help: "What tells this cluster's resources from those of others in the same cloud project. Default: the UID of " +
+				"namespace kube-system. Changing it abandons what was made under the old one.",
+		},
+		{
+			Group: ravenGroup, Name: "concurrency", Type: config.Integer, Default: "1024", Min: num(1), Max: num(100000),
+			Advanced: true, Declarer: declarer,
+			Help: "How many objects of one driver are worked on at once. Requests to the cloud are bounded by [neutron].",
+		},
+		{
+			Group: ravenGroup, Name: "drift_check_interval", Type: config.Duration, Default: "300", Min: num(1), Declarer: declarer,
+			Help: "The time between two checks of the cloud for changes that somebody else made, in seconds: a few lists per kind.",
+		},
+		{
+			Group: ravenGroup, Name: "sweep_interval", Type: config.Duration, Default: "60", Min: num(1), Declarer: declarer,
+			Help: "The time between two looks for resources whose objects are gone, in seconds.",
+		},
+		{
+			Group: ravenGroup, Name: "sweep_limit", Type: config.Integer, Default: "100", Min: num(1), Advanced: true, Declarer: declarer,
+			Help: "How many vanished objects one look clears up at most.",
+		},
+		{
+			Group: ravenGroup, Name: "max_replay_deletes", Type: config.Integer, Default: "20", Min: num(0), Declarer: declarer,
+			Help: "How many resources of objects that still exist may be deleted on a driver's word after it, or Raven, was " +
+				"started anew. More is held back until an operator raises this; `raven plan` shows it.",
+		},
+		{
+			Group: ravenGroup, Name: "max_replay_delete_share", Type: config.Float, Default: "0.1", Min: num(0), Max: num(1), Declarer: declarer,
+			Help: "The same bound as a share of the driver's resources. The lower of the two holds.",
+		},
+		{
+			Group: ravenGroup, Name: "translate_timeout", Type: config.Duration, Default: "30", Min: num(1), Advanced: true, Declarer: declarer,
+			Help: "How long a driver may take over one object, in seconds.",
+		},
+	}
+}
+
+// coreOptions are all options but those of drivers.
+func coreOptions() []config.Option {
+	return slices.Concat(
+		ravenOptions(), service.Options(), log.Options(), health.Options(), watch.Options(), writeback.Options(), openstack.Options(),
+	)
+}
+
+// driverOption is a driver's option in terms of the configuration.
+func driverOption(driver string, o drivers.Option) config.Option {
+	option := config.Option{
+		Group: o.Group, Name: o.Name, Type: config.Type(o.Type), Default: o.Default, HasDefault: o.HasDefault, Help: o.Help,
+		Choices: o.Choices, Min: o.Min, Max: o.Max, Secret: o.Secret, Required: o.Required, Env: o.Env,
+		Declarer: "driver " + driver,
+	}
+	for _, d := range o.Deprecated {
+		option.Deprecated = append(option.Deprecated, config.Name{Group: d[0], Name: d[1]})
+	}
+	return option
+}
+
+// driverProgram is an enabled driver, found and asked for what it declares.
+type driverProgram struct {
+	name string
+	path string
+	info drivers.Info
+}
+
+// loaded is a configuration with the drivers that it enables.
+type loaded struct {
+	values   *config.Values
+	warnings []config.Warning
+	programs []driverProgram
+	sources  config.Sources
+}
+
+// sources returns where the configuration comes from.
+func (g *globalFlags) sources() (config.Sources, error) {
+	s := config.Sources{Environ: os.Environ(), Files: g.files, Dirs: g.dirs, Strict: g.strict, Args: map[config.Name][]string{}}
+	for _, text := range g.set {
+		group, name, value, err := splitSet(text)
+		if err != nil {
+			return s, err
+		}
+		key := config.Name{Group: group, Name: name}
+		s.Args[key] = append(s.Args[key], value)
+	}
+	home, _ := os.UserHomeDir()
+	return s.WithDefaults(home, "/etc"), nil
+}
+
+// load reads the configuration in two rounds: the first says which drivers there are, and they say which options there are.
+func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
+	sources, err := g.sources()
+	if err != nil {
+		return nil, err
+	}
+	first := sources
+	first.Strict = false
+	core, _, err := config.Load(onlyCore(first), coreOptions())
+	if err != nil {
+		return nil, err
+	}
+	programs, err := inspect(ctx, core.List(ravenGroup, "drivers"), core.String(ravenGroup, "plugin_dir"))
+	if err != nil {
+		return nil, err
+	}
+	options := coreOptions()
+	for _, p := range programs {
+		for _, o := range p.info.Options {
+			options = append(options, driverOption(p.name, o))
+		}
+	}
+	values, warnings, err := config.Load(sources, options)
+	if err != nil {
+		return nil, err
+	}
+	return &loaded{values: values, warnings: warnings, programs: programs, sources: sources}, nil
+}
+
+// onlyCore drops command line values of options that only the second round knows.
+func onlyCore(s config.Sources) config.Sources {
+	args := map[config.Name][]string{}
+	for _, o := range coreOptions() {
+		if v, ok := s.Args[o.Key()]; ok {
+			args[o.Key()] = v
+		}
+	}
+	s.Args = args
+	return s
+}
+
+// inspect finds the enabled drivers and asks each for what it declares.
+func inspect(ctx context.Context, names []string, pluginDir string) ([]driverProgram, error) {
+	if len(names) == 0 {
+		return nil, fmt.Errorf("[%s] drivers is empty: name at least one, for example namespace,pod", ravenGroup)
+	}
+	programs := make([]driverProgram, len(names))
+	errs := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("[%s] drivers names %q twice", ravenGroup, name)
+		}
+		wg.Go(func() {
+			path, err := host.Discover(name, pluginDir)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			info, err := host.Inspect(ctx, path)
+			programs[i], errs[i] = driverProgram{name, path, info}, err
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return programs, nil
+}
+
+// valuesFor picks what a driver declared, and nothing else.
+func (l *loaded) valuesFor(p driverProgram) drivers.Values {
+	options := make([]config.Option, 0, len(p.info.Options))
+	for _, o := range p.info.Options {
+		options = append(options, driverOption(p.name, o))
+	}
+	picked := drivers.Values{}
+	for group, values := range l.values.Pick(options) {
+		picked[group] = values
+	}
+	return picked
+}
+
+// runtimeDir returns the folder for sockets.
+func (l *loaded) runtimeDir() string {
+	if dir := l.values.String(ravenGroup, "runtime_dir"); dir != "" {
+		return dir
+	}
+	for _, name := range []string{"RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"} {
+		if dir, _, _ := strings.Cut(os.Getenv(name), ":"); dir != "" {
+			return dir + "/raven"
+		}
+	}
+	return fmt.Sprintf("%s/raven-%d", strings.TrimSuffix(os.TempDir(), "/"), os.Getuid())
+}

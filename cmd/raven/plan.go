@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/reconcile"
+)
+
+func newPlanCommand(flags *globalFlags, io streams) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Print what Raven would create, change and delete, and why; write nothing",
+		Long: `Print what Raven would create, change and delete now, and why. Nothing is written, neither to the cloud
+nor to Kubernetes.
+
+Exit statuses: 0 nothing to do, 2 there are changes, 1 an error.`,
+		Example: `  raven plan
+  raven plan --config-file /etc/kuryr/kuryr.conf -o json
+  raven plan --set raven.drivers=namespace     what if only this driver ran?`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			return runPlan(cmd.Context(), flags, io, format)
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
+	return cmd
+}
+
+func runPlan(ctx context.Context, flags *globalFlags, io streams, format string) error {
+	l, err := flags.load(ctx)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(io.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	r, err := connect(ctx, l, log)
+	if err != nil {
+		return err
+	}
+	defer r.stop(context.WithoutCancel(ctx))
+	if err := r.watchers(ctx); err != nil {
+		return err
+	}
+	planned, err := r.engine.DryRun(ctx)
+	if err != nil {
+		return err
+	}
+	report := planReport{Cluster: r.cluster, Project: r.cloud.ProjectID(), Objects: planned, Held: r.engine.Guards()}
+	report.count()
+	if format != "table" {
+		err = structured(io.out, format, report)
+	} else {
+		printPlan(io, report)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case report.Problems > 0:
+		return statusError{exitError, fmt.Errorf("%d objects have no whole plan; the reasons are above", report.Problems)}
+	case report.Create+report.Change+report.Delete+report.Write > 0:
+		return statusError{status: exitChanges}
+	default:
+		return nil
+	}
+}
+
+// planReport is what `raven plan` prints.
+type planReport struct {
+	Cluster  string              `json:"cluster"`
+	Project  string              `json:"project"`
+	Create   int                 `json:"create"`
+	Change   int                 `json:"change"`
+	Delete   int                 `json:"delete"`
+	Write    int                 `json:"write"` // objects whose annotations or labels would be written
+	Problems int                 `json:"problems"`
+	Held     []reconcile.Guard   `json:"held,omitempty"`
+	Objects  []reconcile.Planned `json:"objects"`
+}
+
+func (p *planReport) count() {
+	for _, o := range p.Objects {
+		for _, s := range o.Steps {
+			switch s.Op {
+			case plan.Create:
+				p.Create++
+			case plan.Delete, plan.Detach:
+				p.Delete++
+			case plan.Update, plan.Tag, plan.Attach:
+				p.Change++
+			}
+		}
+		if len(o.Writes) > 0 {
+			p.Write++
+		}
+		if len(o.Problems) > 0 {
+			p.Problems++
+		}
+	}
+}
+
+func printPlan(io streams, p planReport) {
+	for _, o := range p.Objects {
+		fmt.Fprintf(io.out, "%s  %s\n", io.paint(bold, o.Object), io.paint(dim, "driver "+o.Driver))
+		for _, s := range o.Steps {
+			printStep(io, s)
+		}
+		if len(o.Writes) > 0 {
+			fmt.Fprintf(io.out, "  %s write %s\n", io.paint(yellow, "~"), strings.Join(o.Writes, ", "))
+		}
+		if o.Held > 0 {
+			fmt.Fprintf(io.out, "  %s %d deletions are held back\n", io.paint(yellow, "!"), o.Held)
+		}
+		for _, problem := range o.Problems {
+			fmt.Fprintf(io.out, "  %s %s\n", io.paint(red, "!"), problem)
+		}
+	}
+	for _, g := range p.Held {
+		fmt.Fprintln(io.out, io.paint(yellow, "held: ")+g.String())
+	}
+	if p.Create+p.Change+p.Delete+p.Write == 0 && p.Problems == 0 {
+		fmt.Fprintln(io.out, "Nothing to do: the cloud is as the cluster wants it.")
+		return
+	}
+	fmt.Fprintf(io.out, "\n%d to create, %d to change, %d to delete, %d objects to annotate.\n", p.Create, p.Change, p.Delete, p.Write)
+}
+
+func printStep(io streams, s plan.Step) {
+	mark := map[plan.Op]string{
+		plan.Create: io.paint(green, "+"), plan.Delete: io.paint(red, "-"), plan.Detach: io.paint(red, "-"),
+		plan.Update: io.paint(yellow, "~"), plan.Tag: io.paint(yellow, "~"), plan.Attach: io.paint(yellow, "~"),
+	}[s.Op]
+	fmt.Fprintf(io.out, "  %s %s %s %s%s\n", mark, s.Op, s.Kind, nameOf(s), io.paint(dim, "  "+s.Reason))
+	for _, key := range sortedKeys(s.Attrs) {
+		if key == "name" && s.Op == plan.Create {
+			continue
+		}
+		if old, ok := s.Old[key]; ok {
+			fmt.Fprintf(io.out, "      %s: %s -> %s\n", key, show(old), show(s.Attrs[key]))
+		} else {
+			fmt.Fprintf(io.out, "      %s: %s\n", key, show(s.Attrs[key]))
+		}
+	}
+	for _, w := range s.Waits {
+		fmt.Fprintf(io.out, "      %s\n", io.paint(dim, "after: "+w.Message))
+	}
+}
+
+func nameOf(s plan.Step) string {
+	if name, ok := s.Attrs["name"].(string); ok && name != "" {
+		return fmt.Sprintf("%q", name)
+	}
+	if s.ID != "" {
+		return fmt.Sprintf("%s (%s)", s.Identity.Name, s.ID)
+	}
+	return s.Identity.Name
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// show renders a value for people; what is known only after a create is said so.
+func show(v any) string {
+	switch v := v.(type) {
+	case drivers.Ref:
+		return "(the " + v.String() + ", known after it is made)"
+	case string:
+		return fmt.Sprintf("%q", v)
+	case []any:
+		parts := make([]string, len(v))
+		for i, item := range v {
+			parts[i] = show(item)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case map[string]any:
+		var parts []string
+		for _, key := range sortedKeys(v) {
+			parts = append(parts, key+": "+show(v[key]))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	default:
+		text, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Sprint(v)
+		}
+		return string(text)
+	}
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/log"
+)
+
+func newRunCommand(flags *globalFlags, io streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon",
+		Long: `Run the daemon in the foreground: watch the cluster, and keep the cloud in step.
+
+Signals:
+  SIGTERM, SIGINT  cancel every watch task, close connections, drain and stop the drivers, inside
+                   graceful_shutdown_timeout; a second one ends at once
+  SIGHUP           read the configuration again and go on with it; a bad one is logged and the old one stays
+
+Exit statuses: 0 stopped as asked, 1 an error, 130 and 143 ended at once by a second SIGINT or SIGTERM.`,
+		Example: `  raven run
+  raven run --config-file /etc/kuryr/kuryr.conf
+  raven run --set DEFAULT.debug=true --set raven.drivers=namespace,pod`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), flags, io) },
+	}
+}
+
+func runDaemon(ctx context.Context, flags *globalFlags, io streams) error {
+	l, err := flags.load(ctx)
+	if err != nil {
+		return err
+	}
+	logs, err := openLog(l, io)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logs.Close() }()
+	logger := logs.Logger()
+	l.report(logger)
+
+	core := &daemon{flags: flags, logs: logs, log: logger, loaded: l, started: time.Now(), registry: health.NewRegistry(clock.RealClock{})}
+	core.state = core.registry.Component("raven")
+	core.state.NotReady("starting")
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), core)
+	serving := health.FromConfig(l.values)
+	serving.Gatherer, serving.Status, serving.Logger = metrics, core.status, logger
+	launcher := service.NewLauncher(service.Config{
+		Logger: logger, Notify: service.NewNotifier(os.Getenv),
+		Grace: func() time.Duration { return core.values().Duration(config.DefaultGroup, "graceful_shutdown_timeout") },
+	})
+	launcher.Add("health", health.New(serving, core.registry))
+	launcher.Add("raven", core)
+	logger.Info("starting", "version", version, "drivers", l.values.List(ravenGroup, "drivers"), "pid", os.Getpid())
+	err = launcher.Run(ctx)
+	if err == nil {
+		logger.Info("stopped")
+		return nil
+	}
+	var failure *service.Failure
+	if errors.As(err, &failure) {
+		err = failure.Err
+	}
+	return statusError{service.ExitStatus(err), err}
+}
+
+// openLog opens the log that the configuration asks for. Secrets never get into it.
+func openLog(l *loaded, io streams) (*log.Log, error) {
+	c := log.FromConfig(l.values, "raven")
+	c.Stderr = io.err
+	c.Color = log.Terminal(os.Stderr, os.Getenv)
+	redactor := log.NewRedactor()
+	redactor.Add(l.values.Secrets()...)
+	return log.New(c, redactor)
+}
+
+// report says at start what the configuration is.
+func (l *loaded) report(logger *slog.Logger) {
+	for _, w := range l.warnings {
+		logger.Warn("configuration: " + w.String())
+	}
+	if !l.values.Bool(config.DefaultGroup, "log_options") {
+		return
+	}
+	var text strings.Builder
+	if err := l.values.Show(&text); err != nil {
+		logger.Warn("the options cannot be shown", "error", err)
+	}
+	for line := range strings.Lines(text.String()) {
+		logger.Debug("option", "value", strings.TrimSpace(line))
+	}
+}
+
+// daemon is the service that holds the runtime of the present configuration.
+type daemon struct {
+	flags    *globalFlags
+	logs     *log.Log
+	log      *slog.Logger
+	registry *health.Registry
+	state    *health.Component
+	started  time.Time
+
+	mu      sync.Mutex
+	loaded  *loaded
+	runtime *runtime
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	failed  error
+	done    chan struct{}
+	once    sync.Once
+}
+
+func (d *daemon) values() *config.Values {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loaded.values
+}
+
+func (d *daemon) current() *runtime {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.runtime
+}
+
+// Start reaches both sides, launches the drivers, waits for the caches, and begins to reconcile.
+func (d *daemon) Start(ctx context.Context) error {
+	d.done = make(chan struct{})
+	return d.begin(ctx, d.loaded)
+}
+
+func (d *daemon) begin(ctx context.Context, l *loaded) error {
+	r, err := connect(ctx, l, d.log)
+	if err != nil {
+		return err
+	}
+	if err := r.watchers(ctx); err != nil {
+		r.stop(context.WithoutCancel(ctx))
+		return err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	d.mu.Lock()
+	d.loaded, d.runtime, d.cancel, d.ended = l, r, cancel, ended
+	d.mu.Unlock()
+	go func() {
+		defer close(ended)
+		if err := service.Guard(func() error { return r.run(running) }); err != nil {
+			d.fail(err)
+		}
+	}()
+	d.state.Ready()
+	d.log.Info("running", "cluster", r.cluster, "project", r.cloud.ProjectID())
+	return nil
+}
+
+func (d *daemon) fail(err error) {
+	d.mu.Lock()
+	d.failed = err
+	d.mu.Unlock()
+	d.once.Do(func() { close(d.done) })
+}
+
+// Stop ends the runtime. What is in flight may finish for as long as ctx lasts.
+func (d *daemon) Stop(ctx context.Context, _ bool) error {
+	err := d.end(ctx)
+	d.once.Do(func() { close(d.done) })
+	return err
+}
+
+func (d *daemon) end(ctx context.Context) error {
+	d.mu.Lock()
+	r, cancel, ended := d.runtime, d.cancel, d.ended
+	d.runtime = nil
+	d.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	d.state.NotReady("stopping")
+	cancel()
+	var err error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = fmt.Errorf("work in flight did not end: %w", ctx.Err())
+	}
+	r.stop(ctx)
+	return err
+}
+
+// Wait returns when the daemon has ended.
+func (d *daemon) Wait() error {
+	<-d.done
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed
+}
+
+// Reset reads the configuration again. A bad one changes nothing; a good one takes the place of the old one.
+func (d *daemon) Reset(ctx context.Context) error {
+	l, err := d.flags.load(ctx)
+	if err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	if err := d.logs.Reset(ctx); err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	d.logs.Redactor().Add(l.values.Secrets()...)
+	d.logs.SetLevel(log.FromConfig(l.values, "raven").Level)
+	old := d.values()
+	for _, change := range config.Diff(old, l.values) {
+		d.log.Info("configuration changed", "change", change.String())
+	}
+	d.state.NotReady("reloading")
+	if err := d.end(ctx); err != nil {
+		d.log.Warn("reloading", "error", err)
+	}
+	if err := d.begin(ctx, l); err != nil {
+		d.log.Error("the new configuration does not work, going back to the old one", "error", err)
+		d.mu.Lock()
+		previous := d.loaded
+		d.mu.Unlock()
+		if again := d.begin(ctx, previous); again != nil {
+			d.fail(errors.Join(err, again))
+			return again
+		}
+		return err
+	}
+	return nil
+}
+
+// status serves /status.
+func (d *daemon) status(q url.Values) (any, error) {
+	r := d.current()
+	report := statusReport{Version: version, Started: d.started}
+	if r == nil {
+		return report, nil
+	}
+	report.Ready = r.engine.Replayed()
+	report.Cluster, report.Project = r.cluster, r.cloud.ProjectID()
+	report.Counts, report.Requests = r.engine.Counts(), r.cloud.Stats()
+	report.Objects = r.engine.Objects(filterFrom(q))
+	report.Drivers = r.driverReports()
+	return report, nil
+}
+
+func (r *runtime) driverReports() []driverReport {
+	byName := map[string]*unit{}
+	for _, u := range r.units {
+		byName[u.program.name] = u
+	}
+	var list []driverReport
+	for _, st := range r.engine.Drivers() {
+		rep := driverReport{DriverStatus: st}
+		if u := byName[st.Name]; u != nil {
+			status := u.plugin.Status()
+			rep.Path, rep.PID, rep.State, rep.Restarts = u.program.path, status.PID, string(status.State), status.Restarts
+			if status.State != host.Ready {
+				rep.Problem = status.LastExit
+			}
+			if u.partial != nil {
+				rep.Problem = u.partial.Error()
+			}
+			for _, w := range u.source.Status() {
+				rep.Watches = append(rep.Watches, watchReport{w.Watch, w.Synced, w.Objects, w.Error})
+			}
+		}
+		list = append(list, rep)
+	}
+	return list
+}
+
+// Describe and Collect pass on the collectors of the present runtime, which a reload replaces.
+func (d *daemon) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (d *daemon) Collect(to chan<- prometheus.Metric) {
+	r := d.current()
+	if r == nil {
+		return
+	}
+	r.cloud.Collector().Collect(to)
+	for _, c := range r.engine.Metrics() {
+		c.Collect(to)
+	}
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/writeback"
+)
+
+// runtime is everything that one configuration brings up: connections, plugins, watches and the engine.
+type runtime struct {
+	loaded  *loaded
+	log     *slog.Logger
+	cluster string
+	cloud   *openstack.Cloud
+	clients watch.Clients
+	manager *watch.Manager
+	writer  *writeback.Writer
+	engine  *reconcile.Engine
+	units   []*unit
+
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+// unit is a watcher: a driver's process and its subscription, started, stopped and reported as one.
+type unit struct {
+	program driverProgram
+	plugin  *host.Plugin
+	source  *watch.Subscription
+	// partial says why some of its needs cannot be answered.
+	partial error
+}
+
+// connect reaches both sides and reads what is ours. Nothing is written.
+func connect(ctx context.Context, l *loaded, log *slog.Logger) (*runtime, error) {
+	r := &runtime{loaded: l, log: log}
+	ok := false
+	defer func() {
+		if !ok {
+			r.stop(context.WithoutCancel(ctx))
+		}
+	}()
+	clients, err := r.connectKubernetes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.connectOpenStack(ctx); err != nil {
+		return nil, err
+	}
+	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.values), Logger: log})
+	r.engine, err = reconcile.New(r.engineConfig(), r.cloud, r.writer, clock.RealClock{}, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.engine.Observe(ctx); err != nil {
+		return nil, err
+	}
+	ok = true
+	return r, nil
+}
+
+func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) {
+	rest, err := watch.RESTConfig(r.loaded.values, version)
+	if err != nil {
+		return watch.Clients{}, err
+	}
+	clients, err := watch.NewClients(rest)
+	if err != nil {
+		return watch.Clients{}, err
+	}
+	r.cluster = r.loaded.values.String(ravenGroup, "cluster_id")
+	if r.cluster == "" {
+		ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
+			Get(ctx, "kube-system", metav1.GetOptions{})
+		if err != nil {
+			return clients, fmt.Errorf("reading the cluster's id from namespace kube-system at %s: %w; "+
+				"check [kubernetes], or set [raven] cluster_id", rest.Host, err)
+		}
+		r.cluster = string(ns.GetUID())
+	}
+	r.clients = clients
+	r.manager = watch.New(watch.Config{
+		Clients: clients, Logger: r.log, Clock: clock.RealClock{}, SyncTimeout: watch.SyncTimeout(r.loaded.values),
+	})
+	return clients, nil
+}
+
+func (r *runtime) connectOpenStack(ctx context.Context) error {
+	cfg, err := openstack.FromConfig(r.loaded.values)
+	if err != nil {
+		return err
+	}
+	r.cloud, err = openstack.Connect(ctx, cfg, r.log)
+	return err
+}
+
+func (r *runtime) engineConfig() reconcile.Config {
+	v := r.loaded.values
+	return reconcile.Config{
+		Cluster: r.cluster, Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
+		DriftInterval: v.Duration(ravenGroup, "drift_check_interval"), SweepInterval: v.Duration(ravenGroup, "sweep_interval"),
+		SweepLimit:           int(v.Int(ravenGroup, "sweep_limit")),
+		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),
+		MaxReplayDeleteShare: v.Float(ravenGroup, "max_replay_delete_share"),
+		AmbiguousWait:        r.cloud.AmbiguousWait(),
+	}
+}
+
+// watchers launches the drivers and joins them to the engine once their caches are synced.
+func (r *runtime) watchers(ctx context.Context) error {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.cancel = cancel
+	if err := r.launch(ctx); err != nil {
+		return err
+	}
+	if err := r.subscribe(); err != nil {
+		return err
+	}
+	r.work.Go(func() {
+		if err := r.manager.Run(running); err != nil {
+			r.log.Error("the watches ended", "error", err)
+		}
+	})
+	for _, u := range r.units {
+		if err := u.source.WaitSynced(ctx); err != nil {
+			var s *watch.SyncError
+			if !errors.As(err, &s) || !s.NeedsOnly() {
+				return err
+			}
+			u.partial = err
+			r.log.Warn("some needs cannot be answered; what depends on them waits", "driver", u.program.name, "error", err)
+		}
+	}
+	for _, u := range r.units {
+		if err := r.engine.Add(u.program.name, u.plugin, u.source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launch starts the drivers' processes, all at once.
+func (r *runtime) launch(ctx context.Context) error {
+	r.units = make([]*unit, len(r.loaded.programs))
+	errs := make([]error, len(r.units))
+	var wg sync.WaitGroup
+	for i, p := range r.loaded.programs {
+		u := &unit{program: p}
+		r.units[i] = u
+		wg.Go(func() {
+			u.plugin, errs[i] = host.Launch(ctx, host.Config{
+				Name: p.name, Path: p.path, Values: r.loaded.valuesFor(p), RuntimeDir: r.loaded.runtimeDir(), Logger: r.log,
+				CoreVersion: version,
+				Timeouts:    host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")},
+				OnReady:     func() { r.engine.Replay(p.name) },
+			})
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *runtime) subscribe() error {
+	for _, u := range r.units {
+		name := u.program.name
+		keep := slices.Concat(u.program.info.Annotations, u.program.info.Labels)
+		source, err := r.manager.Subscribe(name, u.plugin.Watches(), keep, func(key watch.Key, _ watch.Reason) {
+			r.engine.Wake(name, key)
+		})
+		if err != nil {
+			return err
+		}
+		u.source = source
+	}
+	return nil
+}
+
+// run reconciles until ctx ends.
+func (r *runtime) run(ctx context.Context) error { return r.engine.Run(ctx) }
+
+// stop ends everything, in the reverse order, inside the context's bound.
+func (r *runtime) stop(ctx context.Context) {
+	for _, u := range r.units {
+		if u != nil && u.source != nil {
+			u.source.Close()
+		}
+	}
+	if r.cancel != nil {
+		r.cancel()
+	}
+	r.work.Wait()
+	var wg sync.WaitGroup
+	for _, u := range r.units {
+		if u != nil && u.plugin != nil {
+			wg.Go(func() {
+				if err := u.plugin.Stop(ctx); err != nil {
+					r.log.Warn("stopping a driver", "driver", u.program.name, "error", err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if r.writer != nil {
+		closing, cancel := context.WithTimeout(ctx, 2*time.Second)
+		r.writer.Close(closing)
+		cancel()
+	}
+	if r.cloud != nil {
+		r.cloud.Close()
+	}
+	r.clients.Close()
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/reconcile"
+)
+
+// statusReport is what the daemon serves at /status and `raven status` prints.
+type statusReport struct {
+	Version   string                   `json:"version"`
+	Cluster   string                   `json:"cluster"`
+	Project   string                   `json:"project"`
+	Started   time.Time                `json:"started"`
+	Ready     bool                     `json:"ready"`
+	Drivers   []driverReport           `json:"drivers"`
+	Counts    map[reconcile.Phase]int  `json:"counts"`
+	Requests  openstack.Stats          `json:"requests"`
+	Objects   []reconcile.ObjectStatus `json:"objects"`
+	Truncated bool                     `json:"-"`
+}
+
+// driverReport is a watcher: the driver's process and its watches.
+type driverReport struct {
+	reconcile.DriverStatus
+	Path     string        `json:"path"`
+	PID      int           `json:"pid,omitempty"`
+	State    string        `json:"state"` // ready, restarting or stopped
+	Restarts int           `json:"restarts"`
+	Watches  []watchReport `json:"watches"`
+	Problem  string        `json:"problem,omitempty"`
+}
+
+type watchReport struct {
+	Name    string `json:"name"`
+	Synced  bool   `json:"synced"`
+	Objects int    `json:"objects"`
+	Error   string `json:"error,omitempty"`
+}
+
+func filterFrom(q url.Values) reconcile.Filter {
+	return reconcile.Filter{
+		Driver: q.Get("driver"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"),
+		State: reconcile.Phase(q.Get("state")),
+	}
+}
+
+func newStatusCommand(flags *globalFlags, io streams) *cobra.Command {
+	var (
+		format, address string
+		query           = map[string]*string{"driver": new(""), "kind": new(""), "namespace": new(""), "name": new(""), "state": new("")}
+	)
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Ask a running daemon what became of each object, and why",
+		Long: `Ask a running daemon, over its status endpoint on this machine, how each driver stands and what became of
+each source object: done; waiting, and for what; failing, since when, why and until when; and its resources.
+
+Exit statuses: 0 the daemon answered, 1 it did not.`,
+		Example: `  raven status
+  raven status --namespace shop --state waiting
+  raven status --kind Pod -o json | jq '.objects[].reasons'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			if address == "" {
+				var err error
+				if address, err = flags.statusAddress(); err != nil {
+					return err
+				}
+			}
+			q := url.Values{}
+			for name, value := range query {
+				if *value != "" {
+					q.Set(name, *value)
+				}
+			}
+			return runStatus(cmd.Context(), io, address, q, format)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
+	f.StringVar(&address, "address", "", "`host:port` of the daemon's health server (default: from the configuration)")
+	f.StringVar(query["kind"], "kind", "", "only objects of this `kind`, for example Pod")
+	f.StringVarP(query["namespace"], "namespace", "n", "", "only objects of this `namespace`")
+	f.StringVar(query["name"], "name", "", "only objects of this `name`")
+	f.StringVar(query["driver"], "driver", "", "only objects of this `driver`")
+	f.StringVar(query["state"], "state", "", "only objects in this `state`: pending, done, waiting, failing or terminal")
+	return cmd
+}
+
+func runStatus(ctx context.Context, out streams, address string, query url.Values, format string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	target := url.URL{Scheme: "http", Host: address, Path: "/status", RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return fmt.Errorf("asking the daemon at %s: %w", address, err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?", address, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", address, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status, strings.TrimSpace(string(body)))
+	}
+	var report statusReport
+	if err := json.Unmarshal(body, &report); err != nil {
+		return fmt.Errorf("what answers at %s is no Raven: %w", address, err)
+	}
+	if format != "table" {
+		return structured(out.out, format, report)
+	}
+	return printStatus(out, report)
+}
+
+func printStatus(out streams, r statusReport) error {
+	var rows [][]string
+	for _, d := range r.Drivers {
+		state := d.State
+		switch {
+		case d.Guard != nil:
+			state = "held: " + d.Guard.String()
+		case d.Problem != "":
+			state += ", " + d.Problem
+		case !d.Replayed:
+			state += ", answering"
+		}
+		rows = append(rows, []string{d.Name, d.Version, strconv.Itoa(d.Objects), state})
+	}
+	if err := table(out.out, []string{"DRIVER", "VERSION", "OBJECTS", "STATE"}, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out.out)
+	rows = nil
+	for _, o := range r.Objects {
+		name := o.Name
+		if o.Namespace != "" {
+			name = o.Namespace + "/" + o.Name
+		}
+		rows = append(rows, []string{o.Kind, name, o.Driver, string(o.State), since(o.Since), resourcesText(o), reasonText(o)})
+	}
+	return table(out.out, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "RESOURCES", "WHY"}, rows)
+}
+
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return time.Since(t).Truncate(time.Second).String()
+}
+
+func resourcesText(o reconcile.ObjectStatus) string {
+	var parts []string
+	for _, r := range o.Resources {
+		if r.Shared {
+			continue
+		}
+		text := string(r.Kind)
+		if address := addressOf(r); address != "" {
+			text += " " + address
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) > 3 {
+		return fmt.Sprintf("%d resources", len(parts))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// addressOf returns what people know a resource by: a port's address, a subnet's range.
+func addressOf(r reconcile.ResourceStatus) string {
+	if cidr, ok := r.Attrs["cidr"].(string); ok {
+		return cidr
+	}
+	list, _ := r.Attrs["fixed_ips"].([]any)
+	var addresses []string
+	for _, item := range list {
+		if m, ok := item.(map[string]any); ok {
+			if address, ok := m["ip_address"].(string); ok {
+				addresses = append(addresses, address)
+			}
+		}
+	}
+	return strings.Join(addresses, " ")
+}
+
+func reasonText(o reconcile.ObjectStatus) string {
+	if len(o.Reasons) == 0 {
+		return ""
+	}
+	text := o.Reasons[0]
+	if len(o.Reasons) > 1 {
+		text += fmt.Sprintf(" (and %d more)", len(o.Reasons)-1)
+	}
+	if o.NextTry != nil {
+		text += ", next try in " + time.Until(*o.NextTry).Truncate(time.Second).String()
+	}
+	return text
+}
+
+func hostPort(host string, port int64) string {
+	return net.JoinHostPort(host, strconv.FormatInt(port, 10))
+}

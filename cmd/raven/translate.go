@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/plugins/wire"
+	"github.com/kuryr/raven/service/host"
+)
+
+func newTranslateCommand(flags *globalFlags, io streams) *cobra.Command {
+	var (
+		files  []string
+		format string
+	)
+	cmd := &cobra.Command{
+		Use:   "translate -f FILE",
+		Short: "Print what the enabled drivers make of objects in a file, with no cluster and no cloud",
+		Long: `Print what the enabled drivers make of the objects in manifest files. Neither a cluster nor a cloud is asked:
+what one object needs of another is answered from the same files, and what is not in them is absent.
+
+Exit statuses: 0 everything was translated, 1 something could not be.`,
+		Example: `  raven translate -f manifest.yaml
+  kubectl get namespaces,pods -A -o yaml | raven translate -f - -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "yaml" && format != "json" {
+				return statusError{exitUsage, fmt.Errorf("-o %q: it must be yaml or json", format)}
+			}
+			if len(files) == 0 {
+				return statusError{exitUsage, errors.New("-f is missing: name a manifest file, or - for standard input")}
+			}
+			return runTranslate(cmd.Context(), flags, io, files, format)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file` in YAML or JSON, - for standard input; may be given again")
+	cmd.Flags().StringVarP(&format, "output", "o", "yaml", "output `format`: yaml or json")
+	return cmd
+}
+
+// translated is what one driver made of one object.
+type translated struct {
+	Object string          `json:"object"`
+	Driver string          `json:"driver"`
+	Set    json.RawMessage `json:"set,omitempty"`
+	Error  string          `json:"error,omitempty"`
+}
+
+func runTranslate(ctx context.Context, flags *globalFlags, out streams, files []string, format string) error {
+	objects, err := readManifests(out.in, files)
+	if err != nil {
+		return err
+	}
+	l, err := flags.load(ctx)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(out.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var results []translated
+	for _, p := range l.programs {
+		list, err := translateAll(ctx, l, p, log, objects)
+		if err != nil {
+			return err
+		}
+		results = append(results, list...)
+	}
+	if len(results) == 0 {
+		return fmt.Errorf("none of the %d objects in the files is watched by the enabled drivers", len(objects))
+	}
+	if err := structured(out.out, format, results); err != nil {
+		return err
+	}
+	failed := slices.IndexFunc(results, func(t translated) bool { return t.Error != "" })
+	if failed >= 0 {
+		return fmt.Errorf("%s: %s", results[failed].Object, results[failed].Error)
+	}
+	return nil
+}
+
+func translateAll(
+	ctx context.Context, l *loaded, p driverProgram, log *slog.Logger, objects []*unstructured.Unstructured,
+) ([]translated, error) {
+	plugin, err := host.Launch(ctx, host.Config{
+		Name: p.name, Path: p.path, Values: l.valuesFor(p), RuntimeDir: l.runtimeDir(), Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = plugin.Stop(context.WithoutCancel(ctx)) }()
+	var results []translated
+	for _, w := range plugin.Watches() {
+		if !w.Source {
+			continue
+		}
+		for _, o := range objects {
+			if !watched(w, o) {
+				continue
+			}
+			t := translated{Object: w.Kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), Driver: p.name}
+			set, err := translateOne(ctx, plugin, p.info, w, o, objects)
+			if err != nil {
+				t.Error = err.Error()
+			} else if t.Set, err = wire.SetJSON(set); err != nil {
+				return nil, err
+			}
+			results = append(results, t)
+		}
+	}
+	return results, nil
+}
+
+func translateOne(
+	ctx context.Context, driver drivers.Driver, info drivers.Info, w drivers.Watch, o *unstructured.Unstructured,
+	all []*unstructured.Unstructured,
+) (drivers.Set, error) {
+	object, err := trimmed(w, o)
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	answers := map[drivers.Need][]drivers.Object{}
+	for range drivers.MaxRounds {
+		needs := drivers.NewNeeds(answers)
+		set, err := driver.Translate(ctx, object, needs)
+		if err != nil {
+			return drivers.Set{}, err
+		}
+		if !needs.Open() {
+			return set, set.Validate(info)
+		}
+		for _, need := range needs.Asked() {
+			if answers[need], err = answerFromFiles(driver.Watches(), need, all); err != nil {
+				return drivers.Set{}, err
+			}
+		}
+	}
+	return drivers.Set{}, fmt.Errorf("its needs did not settle in %d rounds", drivers.MaxRounds)
+}
+
+func trimmed(w drivers.Watch, o *unstructured.Unstructured) (drivers.Object, error) {
+	raw, err := json.Marshal(drivers.Trim(o.Object, w.Fields))
+	if err != nil {
+		return drivers.Object{}, fmt.Errorf("encoding %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	return drivers.Object{Watch: w.Name, Raw: raw}, nil
+}
+
+func watched(w drivers.Watch, o *unstructured.Unstructured) bool {
+	return o.GetKind() == w.Kind && o.GroupVersionKind().Group == w.GVR.Group && (w.Namespace == "" || w.Namespace == o.GetNamespace())
+}
+
+func answerFromFiles(watches []drivers.Watch, need drivers.Need, all []*unstructured.Unstructured) ([]drivers.Object, error) {
+	selector, err := labels.Parse(need.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("need %s: %w", need, err)
+	}
+	found := []drivers.Object{}
+	for _, w := range watches {
+		if w.Name != need.Watch {
+			continue
+		}
+		for _, o := range all {
+			if !watched(w, o) || (need.Namespace != "" && need.Namespace != o.GetNamespace()) ||
+				(need.Name != "" && need.Name != o.GetName()) || !selector.Matches(labels.Set(o.GetLabels())) {
+				continue
+			}
+			object, err := trimmed(w, o)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, object)
+		}
+	}
+	return found, nil
+}
+
+// readManifests reads all documents of the files; lists are opened.
+func readManifests(in io.Reader, files []string) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, name := range files {
+		list, err := readManifest(in, name)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		objects = append(objects, list...)
+	}
+	if len(objects) == 0 {
+		return nil, fmt.Errorf("there are no objects in %s", strings.Join(files, ", "))
+	}
+	return objects, nil
+}
+
+func readManifest(in io.Reader, name string) ([]*unstructured.Unstructured, error) {
+	content, err := readAll(in, name)
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+	for n := 1; ; n++ {
+		raw := map[string]any{}
+		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
+			return objects, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if len(raw) == 0 {
+			continue
+		}
+		o := &unstructured.Unstructured{Object: raw}
+		if o.GetKind() == "" || o.GetAPIVersion() == "" {
+			return nil, fmt.Errorf("document %d has no kind or apiVersion", n)
+		}
+		if !o.IsList() {
+			objects = append(objects, named(o))
+			continue
+		}
+		err := o.EachListItem(func(item k8sruntime.Object) error {
+			if u, ok := item.(*unstructured.Unstructured); ok {
+				objects = append(objects, named(u))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+	}
+}
+
+func readAll(in io.Reader, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(in)
+	}
+	return os.ReadFile(name) //nolint:gosec // the operator names the file
+}
+
+func named(o *unstructured.Unstructured) *unstructured.Unstructured {
+	if o.GetNamespace() == "" && o.GetKind() == "Pod" {
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+	return o
+}
