@@ -20,7 +20,6 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/plugins/wire"
 	"github.com/kuryr/raven/service/host"
 )
 
@@ -56,10 +55,10 @@ Exit statuses: 0 everything was translated, 1 something could not be.`,
 
 // translated is what one driver made of one object.
 type translated struct {
-	Object string          `json:"object"`
-	Driver string          `json:"driver"`
-	Set    json.RawMessage `json:"set,omitempty"`
-	Error  string          `json:"error,omitempty"`
+	Object string         `json:"object"`
+	Driver string         `json:"driver"`
+	Set    map[string]any `json:"set,omitempty"`
+	Error  string         `json:"error,omitempty"`
 }
 
 func runTranslate(ctx context.Context, flags *globalFlags, out streams, files []string, format string) error {
@@ -116,8 +115,8 @@ func translateAll(
 			set, err := translateOne(ctx, plugin, p.info, w, o, objects)
 			if err != nil {
 				t.Error = err.Error()
-			} else if t.Set, err = wire.SetJSON(set); err != nil {
-				return nil, err
+			} else {
+				t.Set = set.Render()
 			}
 			results = append(results, t)
 		}
@@ -134,8 +133,8 @@ func translateOne(
 		return drivers.Set{}, err
 	}
 	answers := map[drivers.Need][]drivers.Object{}
-	for range drivers.MaxRounds {
-		needs := drivers.NewNeeds(answers)
+	for round := range drivers.MaxRounds {
+		needs := drivers.NewNeeds(answers).WithRound(round + 1)
 		set, err := driver.Translate(ctx, object, needs)
 		if err != nil {
 			return drivers.Set{}, err

@@ -129,8 +129,8 @@ func (e *Engine) ask(
 	ctx context.Context, w *watcher, o *owner, object drivers.Object, answers map[drivers.Need][]drivers.Object,
 ) (drivers.Set, []drivers.Need, map[drivers.Need][]drivers.Object, error) {
 	var asked []drivers.Need
-	for range drivers.MaxRounds {
-		needs := drivers.NewNeeds(answers)
+	for round := range drivers.MaxRounds {
+		needs := drivers.NewNeeds(answers).WithRound(round + 1)
 		set, err := w.driver.Translate(ctx, object, needs)
 		asked = needs.Asked()
 		w.source.Remember(o.item.key, asked)
