@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// programs builds raven, raven-sim and the drivers, once.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "raven-bin-") //nolint:usetesting // for all tests; TestMain removes it
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../raven", ".", "../../plugins/...").CombinedOutput()
+	if err != nil {
+		return dir, errors.New(err.Error() + ": " + string(out))
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if built {
+		dir, _ := programs()
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(status)
+}
+
+var built bool
+
+func programDir(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go to build the programs with")
+	}
+	built = true
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// demoRun is a demo that is running with a folder for temporary files of its own.
+type demoRun struct {
+	cmd      *exec.Cmd
+	bin, tmp string
+	output   *output
+}
+
+// output collects what is printed.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func startDemo(t *testing.T, args ...string) *demoRun {
+	t.Helper()
+	r := &demoRun{bin: programDir(t), tmp: t.TempDir(), output: &output{}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	r.cmd = exec.CommandContext(ctx, filepath.Join(r.bin, "raven-sim"), append([]string{"demo", "--latency", "5ms", "--every", "300ms"}, args...)...)
+	r.cmd.Env = append(os.Environ(), "TMPDIR="+r.tmp)
+	r.cmd.Stdout, r.cmd.Stderr = r.output, r.output
+	r.cmd.WaitDelay = 10 * time.Second
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// waitFor waits for a line of the output.
+func (r *demoRun) waitFor(t *testing.T, pattern string) {
+	t.Helper()
+	expression := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(30 * time.Second); !expression.MatchString(r.output.String()); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no line matches %s in:\n%s", pattern, r.output)
+		}
+	}
+}
+
+// leftBehind says what is left of a run: files in its folder, and processes of its programs.
+func (r *demoRun) leftBehind(t *testing.T) []string {
+	t.Helper()
+	var left []string
+	entries, err := os.ReadDir(r.tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		left = append(left, "file "+e.Name())
+	}
+	return append(left, r.processes(t)...)
+}
+
+func (r *demoRun) processes(t *testing.T) (left []string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Log("processes are not looked for: there is no /proc here")
+		return nil
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "environ"))
+		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, r.bin) {
+			// A driver has no environment: it belongs to whichever run is going on, and tests run one after the other.
+			if len(environ) == 0 || !bytes.Contains(environ, []byte("TMPDIR=")) || bytes.Contains(environ, []byte("TMPDIR="+r.tmp)) {
+				left = append(left, "process "+filepath.Base(filepath.Dir(link))+" "+exe)
+			}
+		}
+	}
+	return left
+}
+
+const (
+	podDone       = `pod shop/web-\S+: done  port [0-9a-f]{8} 192\.168\.\d+\.\d+ [0-9a-f:]{17}`
+	namespaceDone = `namespace shop: done  network shop, subnet 192\.168\.\d+\.0/24, router raven-default-router`
+)
+
+func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
+	r := startDemo(t, "--for", "6s")
+	if err := r.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, r.output)
+	}
+	text := r.output.String()
+	for _, want := range []string{
+		podDone, namespaceDone, `pod blog/mariadb-\S+: done`, `pod ci/build-\S+: done  no port`, `pod monitoring/node-exporter-\S+: done  no port`,
+		`(?m)pod \S+: gone$`, `kubectl get pods -A`, `ports made by`, `stopped; nothing is left behind\n$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("no line matches %s", want)
+		}
+	}
+	if strings.Contains(text, "\x1b") {
+		t.Error("escape sequences in an output that is no terminal")
+	}
+	if regexp.MustCompile(`: (failing|terminal)`).MatchString(text) {
+		t.Error("something failed")
+	}
+	if left := r.leftBehind(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if t.Failed() {
+		t.Log("\n" + text)
+	}
+}
+
+func TestDemoStopsCleanlyWhenAskedTo(t *testing.T) {
+	r := startDemo(t)
+	r.waitFor(t, podDone)
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("after SIGINT: %v\n%s", err, r.output)
+	}
+	if left := r.leftBehind(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells a child of its parent's death")
+	}
+	r := startDemo(t)
+	r.waitFor(t, podDone)
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.cmd.Wait() // killed
+	deadline := time.Now().Add(stopBound)
+	for left := r.processes(t); len(left) > 0; left = r.processes(t) {
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: %v", left)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestDemoSaysWhyRavenDied(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "raven")
+	text := "#!/bin/sh\nfor a; do case $a in DEFAULT.log_file=*) echo the last line >\"${a#*=}\";; esac; done\necho no luck >&2\nexit 3\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	r := startDemo(t, "--raven", script)
+	var exit *exec.ExitError
+	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("the demo of a raven that dies ended with %v, want exit status 1", err)
+	}
+	for _, want := range []string{"raven-sim: raven ended by itself (exit status 3): no luck", "the last line"} {
+		if !strings.Contains(r.output.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, r.output)
+		}
+	}
+	if left := r.leftBehind(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestASecondSignalDoesNotWait(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "raven")
+	text := "#!/bin/sh\ntrap '' TERM\ntouch \"$TMPDIR/up\"\nwhile :; do read x <\"$TMPDIR/never\" || sleep 0.05; done\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	r := startDemo(t, "--raven", script)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(r.tmp, "up")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the program was not started")
+		}
+	}
+	began := time.Now()
+	for range 2 {
+		if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		r.waitFor(t, "stopping raven")
+	}
+	_ = r.cmd.Wait() // with an error that says that raven was killed
+	if took := time.Since(began); took > stopBound/2 {
+		t.Errorf("it took %s", took)
+	}
+	if !strings.Contains(r.output.String(), "killed, as asked") {
+		t.Errorf("it does not say that raven was killed:\n%s", r.output)
+	}
+}
