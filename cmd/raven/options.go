@@ -85,10 +85,28 @@ func ravenOptions() []config.Option {
 	}
 }
 
+// laterOptions are options that operators know from kuryr-kubernetes and that have no effect here yet.
+func laterOptions() []config.Option {
+	const why = "Raven keeps no pool of ports: it creates ports in bulk when pods need them"
+	later := func(name, value, help string) config.Option {
+		return config.Option{
+			Group: "vif_pool", Name: name, Type: config.Integer, Default: value, Help: help, NoEffect: why, Advanced: true,
+			Declarer: declarer,
+		}
+	}
+	return []config.Option{
+		later("ports_pool_max", "0", "The most ports that a pool keeps. 0 is no bound."),
+		later("ports_pool_min", "5", "The fewest ports that a pool keeps."),
+		later("ports_pool_batch", "10", "How many ports are made at once."),
+		later("ports_pool_update_frequency", "20", "The time between two looks at a pool, in seconds."),
+	}
+}
+
 // coreOptions are all options but those of drivers.
 func coreOptions() []config.Option {
 	return slices.Concat(
 		ravenOptions(), service.Options(), log.Options(), health.Options(), watch.Options(), writeback.Options(), openstack.Options(),
+		laterOptions(),
 	)
 }
 

@@ -153,7 +153,11 @@ func printStep(io streams, s plan.Step) {
 			fmt.Fprintf(io.out, "      %s: %s\n", key, show(s.Attrs[key]))
 		}
 	}
+	shown := show(s.Attrs)
 	for _, w := range s.Waits {
+		if w.Ref != nil && strings.Contains(shown, show(*w.Ref)) {
+			continue // the attribute says so
+		}
 		fmt.Fprintf(io.out, "      %s\n", io.paint(dim, "after: "+w.Message))
 	}
 }
