@@ -58,6 +58,7 @@ type demoRun struct {
 	cmd      *exec.Cmd
 	bin, tmp string
 	output   *output
+	ended    chan error
 }
 
 // output collects what is printed.
@@ -80,9 +81,13 @@ func (o *output) String() string {
 
 func startDemo(t *testing.T, args ...string) *demoRun {
 	t.Helper()
-	r := &demoRun{bin: programDir(t), tmp: t.TempDir(), output: &output{}}
+	tmp, err := os.MkdirTemp("", "rs") //nolint:usetesting // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
+	r := &demoRun{bin: programDir(t), tmp: tmp, output: &output{}, ended: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
 	r.cmd = exec.CommandContext(ctx, filepath.Join(r.bin, "raven-sim"), append([]string{"demo", "--latency", "5ms", "--every", "300ms"}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+r.tmp)
 	r.cmd.Stdout, r.cmd.Stderr = r.output, r.output
@@ -90,6 +95,12 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.ended <- r.cmd.Wait()
+	}()
+	t.Cleanup(func() { cancel(); <-done })
 	return r
 }
 
@@ -97,9 +108,14 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 func (r *demoRun) waitFor(t *testing.T, pattern string) {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(30 * time.Second); !expression.MatchString(r.output.String()); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	deadline := time.After(30 * time.Second)
+	for !expression.MatchString(r.output.String()) {
+		select {
+		case err := <-r.ended:
+			t.Fatalf("it ended (%v) and no line matches %s in:\n%s", err, pattern, r.output)
+		case <-deadline:
 			t.Fatalf("no line matches %s in:\n%s", pattern, r.output)
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -147,7 +163,7 @@ const (
 
 func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
 	r := startDemo(t, "--for", "6s")
-	if err := r.cmd.Wait(); err != nil {
+	if err := <-r.ended; err != nil {
 		t.Fatalf("%v\n%s", err, r.output)
 	}
 	text := r.output.String()
@@ -179,7 +195,7 @@ func TestDemoStopsCleanlyWhenAskedTo(t *testing.T) {
 	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.cmd.Wait(); err != nil {
+	if err := <-r.ended; err != nil {
 		t.Errorf("after SIGINT: %v\n%s", err, r.output)
 	}
 	if left := r.leftBehind(t); len(left) > 0 {
@@ -193,10 +209,13 @@ func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
 	}
 	r := startDemo(t)
 	r.waitFor(t, podDone)
+	if there := r.processes(t); len(there) != 4 {
+		t.Fatalf("there are %v, want this program, raven and two drivers", there)
+	}
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = r.cmd.Wait() // killed
+	<-r.ended // killed
 	deadline := time.Now().Add(stopBound)
 	for left := r.processes(t); len(left) > 0; left = r.processes(t) {
 		if time.Now().After(deadline) {
@@ -214,7 +233,7 @@ func TestDemoSaysWhyRavenDied(t *testing.T) {
 	}
 	r := startDemo(t, "--raven", script)
 	var exit *exec.ExitError
-	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+	if err := <-r.ended; !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("the demo of a raven that dies ended with %v, want exit status 1", err)
 	}
 	for _, want := range []string{"raven-sim: raven ended by itself (exit status 3): no luck", "the last line"} {
@@ -249,7 +268,7 @@ func TestASecondSignalDoesNotWait(t *testing.T) {
 		}
 		r.waitFor(t, "stopping raven")
 	}
-	_ = r.cmd.Wait() // with an error that says that raven was killed
+	<-r.ended // with an error that says that raven was killed
 	if took := time.Since(began); took > stopBound/2 {
 		t.Errorf("it took %s", took)
 	}

@@ -24,6 +24,7 @@ type stage struct {
 func (s *stage) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 func (s *stage) clouds() string     { return filepath.Join(s.dir, "clouds.yaml") }
 func (s *stage) login() string      { return filepath.Join(s.dir, "login.json") }
+func (s *stage) help() string       { return filepath.Join(s.dir, "access.txt") }
 func (s *stage) conf() string       { return filepath.Join(s.dir, "kuryr.conf") }
 func (s *stage) log() string        { return filepath.Join(s.dir, "raven.log") }
 
@@ -64,7 +65,9 @@ func (s *stage) open() error {
 	if err != nil {
 		return fmt.Errorf("encoding a login: %w", err)
 	}
-	for path, text := range map[string][]byte{s.kubeconfig(): s.kube.Kubeconfig(), s.clouds(): s.cloud.CloudsYAML(), s.login(): login} {
+	for path, text := range map[string][]byte{
+		s.kubeconfig(): s.kube.Kubeconfig(), s.clouds(): s.cloud.CloudsYAML(), s.login(): login, s.help(): []byte(s.access()),
+	} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			return fmt.Errorf("writing the configuration: %w", err)
 		}

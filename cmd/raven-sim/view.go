@@ -133,8 +133,8 @@ func (v *view) draw(r *report) {
 func (v *view) picture(r *report) []string {
 	lines := []string{
 		fmt.Sprintf("%s  %s   %s", v.paint("1", "raven"), time.Since(v.began).Truncate(time.Second), v.countsText(r)),
-		v.paint("2", fmt.Sprintf("KUBECONFIG=%s  OS_CLIENT_CONFIG_FILE=%s OS_CLOUD=sim  Ctrl-C stops", v.stage.kubeconfig(), v.stage.clouds())),
-		v.paint("2", fmt.Sprintf("curl %s/sim/dump", v.stage.cloud.BaseURL())),
+		v.paint("2", "kubectl --kubeconfig "+v.stage.kubeconfig()+" get pods -A"),
+		v.paint("2", "more ways in: cat "+v.stage.help()+"   Ctrl-C stops"),
 	}
 	pods := map[string][]object{}
 	for _, o := range r.Objects {
@@ -194,6 +194,9 @@ func (v *view) countsText(r *report) string {
 		}
 	}
 	cloud, kube := v.stage.cloud.Stats(), v.stage.kube.Stats()
+	if len(parts) == 0 {
+		parts = []string{"none yet"}
+	}
 	return fmt.Sprintf("objects: %s; Neutron: %d requests, %d writes (%d ports made by %d); Kubernetes: %d patches",
 		strings.Join(parts, ", "), cloud.Requests, cloud.Writes, cloud.Items["POST port"], cloud.Counts["POST port"],
 		kube.Counts["patch pods"]+kube.Counts["patch namespaces"])

@@ -11,7 +11,7 @@ type Kubelet struct {
 	Nodes []string
 	// ScheduleDelay is the time from a pod's creation to its node, RunDelay from there to Running. Default 2 ms each.
 	ScheduleDelay, RunDelay time.Duration
-	// NeedPort keeps a pod pending until its port annotation is there, as a CNI plugin does.
+	// NeedPort keeps a pod pending until its port annotation is there, as a CNI plugin does; not one on its host's network.
 	NeedPort bool
 	// PortAnnotation is where a pod's IP comes from. Default kuryr.org/neutron-port.
 	PortAnnotation string
@@ -92,12 +92,19 @@ func (a *API) handlePod(k Kubelet, it *item, next *int) {
 		*next++
 		a.later(k.ScheduleDelay, func() { _ = a.bind(it.namespace, it.name, node) })
 	case phase == "Pending" || phase == "":
-		if !k.NeedPort || portIPs(it.object, k.PortAnnotation) != nil {
+		if !k.NeedPort || onHost(it.object) || portIPs(it.object, k.PortAnnotation) != nil {
 			a.later(k.RunDelay, func() { a.runPod(k, it) })
 		}
 	case phase == "Running" && text(it.object, "status", "podIP") == "" && portIPs(it.object, k.PortAnnotation) != nil:
 		a.runPod(k, it)
 	}
+}
+
+// onHost says whether a pod is on its host's network, and needs no port.
+func onHost(object map[string]any) bool {
+	spec, _ := object["spec"].(map[string]any)
+	host, _ := spec["hostNetwork"].(bool)
+	return host
 }
 
 // runPod reports a pod as running, with the addresses of its port.
