@@ -75,12 +75,12 @@ func (o benchOptions) run(ctx context.Context, hurry <-chan struct{}, out, progr
 	}
 	b := &bench{options: o, hurry: hurry, progress: progress, report: benchReport{Machine: machine(), Started: time.Now(), Pods: o.pods}}
 	var errs []error
-	any := false
+	found := false
 	for _, s := range scenarios() {
 		if !pattern.MatchString(s.name) {
 			continue
 		}
-		any = true
+		found = true
 		fmt.Fprintf(progress, "%s: %s\n", s.name, s.about)
 		r := scenarioReport{Name: s.name, About: s.about}
 		if err := s.run(ctx, b, &r); err != nil {
@@ -89,10 +89,11 @@ func (o benchOptions) run(ctx context.Context, hurry <-chan struct{}, out, progr
 		}
 		b.report.Scenarios = append(b.report.Scenarios, r)
 		if ctx.Err() != nil {
+			errs = append(errs, errors.New("interrupted"))
 			break
 		}
 	}
-	if !any {
+	if !found {
 		return fmt.Errorf("--scenario %q matches none of the scenarios; see raven-sim bench --help", o.scenario)
 	}
 	if o.format == "json" {

@@ -114,8 +114,11 @@ func (o demoOptions) wait(ctx context.Context, d *daemon, failures <-chan error)
 	}
 }
 
-// terminal is an output that may be redrawn in place.
-func terminal(out io.Writer) (f *os.File, ok bool) {
-	f, ok = out.(*os.File)
-	return f, ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+// terminal returns the file descriptor of an output that may be redrawn in place.
+func terminal(out io.Writer) (fd int, ok bool) {
+	f, ok := out.(interface{ Fd() uintptr })
+	if !ok || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	return int(f.Fd()), true
 }

@@ -57,36 +57,42 @@ func programDir(t *testing.T) string {
 type demoRun struct {
 	cmd      *exec.Cmd
 	bin, tmp string
-	output   *output
+	output   *collected
 	ended    chan error
 }
 
-// output collects what is printed.
-type output struct {
+// collected is what is printed.
+type collected struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *collected) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
 }
 
-func (o *output) String() string {
+func (o *collected) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
 }
 
-func startDemo(t *testing.T, args ...string) *demoRun {
+// shortTempDir is a folder whose path leaves room for that of a socket.
+func shortTempDir(t *testing.T) string {
 	t.Helper()
-	tmp, err := os.MkdirTemp("", "rs") //nolint:usetesting // a socket's path must be short
+	dir, err := os.MkdirTemp("", "rs") //nolint:usetesting // the test's name would be in the path
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
-	r := &demoRun{bin: programDir(t), tmp: tmp, output: &output{}, ended: make(chan error, 1)}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func startDemo(t *testing.T, args ...string) *demoRun {
+	t.Helper()
+	r := &demoRun{bin: programDir(t), tmp: shortTempDir(t), output: &collected{}, ended: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	r.cmd = exec.CommandContext(ctx, filepath.Join(r.bin, "raven-sim"), append([]string{"demo", "--latency", "5ms", "--every", "300ms"}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+r.tmp)
@@ -197,6 +203,22 @@ func TestDemoStopsCleanlyWhenAskedTo(t *testing.T) {
 	}
 	if err := <-r.ended; err != nil {
 		t.Errorf("after SIGINT: %v\n%s", err, r.output)
+	}
+	if left := r.leftBehind(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestDemoStopsWhenNobodyReads(t *testing.T) {
+	bin, tmp := programDir(t), shortTempDir(t)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0"/raven-sim demo --raven "$0"/raven | head -n 1`, bin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	cmd.WaitDelay = 10 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "are up") {
+		t.Errorf("%v: %s", err, out)
+	}
+	r := &demoRun{bin: bin, tmp: tmp}
+	for deadline := time.Now().Add(stopBound); len(r.leftBehind(t)) > 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 	}
 	if left := r.leftBehind(t); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

@@ -15,32 +15,42 @@ import (
 )
 
 func main() {
-	ctx, hurry, release := stopSignals()
-	status := run(ctx, hurry, os.Args[1:], os.Stdout, os.Stderr)
-	release()
+	ctx, stop, hurry := stopSignals()
+	status := run(ctx, hurry, os.Args[1:], &output{os.Stdout, stop}, os.Stderr)
+	stop()
 	os.Exit(status)
 }
 
-// stopSignals returns a context that ends with the first signal to stop, and a channel that is closed by the second. A terminal
-// that was closed and an output that nobody reads any more are signals to stop too, so that nothing is left behind.
-func stopSignals() (ctx context.Context, hurry <-chan struct{}, release func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+// stopSignals returns a context that ends with the first signal to stop, and a channel that is closed by the second. That a terminal
+// was closed is a signal to stop too, so that nothing is left behind.
+func stopSignals() (ctx context.Context, stop func(), hurry <-chan struct{}) {
+	ctx, stop = context.WithCancel(context.Background())
 	now := make(chan struct{})
-	signals, pipe := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	signal.Notify(pipe, syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // so that writing fails instead of ending the process
 	go func() {
-		for seen := 0; seen < 2; {
-			select {
-			case <-pipe:
-			case <-signals:
-				seen++
-			}
-			cancel()
-		}
+		<-signals
+		stop()
+		<-signals
 		close(now)
 	}()
-	return ctx, now, cancel
+	return ctx, stop, now
+}
+
+// output is standard output; when nobody reads it any more, that is a signal to stop.
+type output struct {
+	*os.File
+	stop func()
+}
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.File.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		o.stop()
+	}
+	return n, err
 }
 
 // run is main without the process: it returns the exit status.

@@ -17,7 +17,8 @@ type view struct {
 	out    io.Writer
 	stage  *stage
 	daemon *daemon
-	screen *os.File // nil: no terminal
+	redraw bool
+	screen int // the terminal's file descriptor, with redraw
 	colour bool
 	began  time.Time
 	said   map[string]string
@@ -28,9 +29,8 @@ type view struct {
 
 func newView(out io.Writer, s *stage, d *daemon) *view {
 	v := &view{out: out, stage: s, daemon: d, began: time.Now(), said: map[string]string{}}
-	if screen, ok := terminal(out); ok {
-		v.screen, v.colour = screen, os.Getenv("NO_COLOR") == ""
-	}
+	v.screen, v.redraw = terminal(out)
+	v.colour = v.redraw && os.Getenv("NO_COLOR") == ""
 	return v
 }
 
@@ -53,7 +53,7 @@ func (v *view) show(ctx context.Context) {
 	if err != nil {
 		return // not up yet, or gone: whoever started it says so
 	}
-	if v.screen != nil {
+	if v.redraw {
 		v.draw(r)
 	} else {
 		v.lines(r)
@@ -106,7 +106,7 @@ func (v *view) lines(r *report) {
 
 // draw redraws the whole picture, without clearing the screen first so that it does not flicker.
 func (v *view) draw(r *report) {
-	width, height, err := term.GetSize(int(v.screen.Fd()))
+	width, height, err := term.GetSize(v.screen)
 	if err != nil {
 		width, height = 80, 24
 	}
