@@ -1,0 +1,218 @@
+package system_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// The secret that every rig's cloud wants. No output may ever contain it.
+const password = "Corvus-corax-9471"
+
+// patience is how long anything may take that a test waits for.
+const patience = 60 * time.Second
+
+// rig is one cluster, one cloud, and a folder with links to the programs and the files of one raven.
+type rig struct {
+	t     *testing.T
+	dir   string
+	kube  *simkube.API
+	cloud *simcloud.Cloud
+	conf  settings
+
+	mu    sync.Mutex
+	names map[string]string // of namespaces and pods, by UID
+	runs  []*raven
+}
+
+// settings are the options of a kuryr.conf by group and name.
+type settings map[string]map[string]string
+
+func (s settings) set(group, name string, value any) settings {
+	if s[group] == nil {
+		s[group] = map[string]string{}
+	}
+	s[group][name] = fmt.Sprint(value)
+	return s
+}
+
+func (s settings) String() string {
+	var b strings.Builder
+	for _, group := range slices.Sorted(maps.Keys(s)) {
+		fmt.Fprintf(&b, "[%s]\n", group)
+		for _, name := range slices.Sorted(maps.Keys(s[group])) {
+			fmt.Fprintf(&b, "%s = %s\n", name, s[group][name])
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// newRig starts a cluster and a cloud. Everything of it ends with the test; a process that is left then is an error.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	return newRigWith(t, simkube.Options{}, nil)
+}
+
+// newRigWith makes a rig in a given cloud; nil makes it one of its own.
+func newRigWith(t *testing.T, ko simkube.Options, cloud *simcloud.Cloud) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp(filepath.Dir(programs), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, dir: dir, kube: simkube.New(ko), cloud: cloud, names: map[string]string{}}
+	t.Cleanup(r.close)
+	if _, err := r.kube.Start(""); err != nil {
+		t.Fatal(err)
+	}
+	if r.cloud == nil {
+		r.cloud = newCloud(t, simcloud.Options{})
+	}
+	for _, f := range []string{"raven", "raven-driver-namespace", "raven-driver-pod"} {
+		r.install(f, "bin/"+f)
+	}
+	for _, gvr := range sources() {
+		if _, err := r.kube.Follow(gvr, r.note); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.write("kubeconfig", string(r.kube.Kubeconfig()))
+	r.defaults()
+	return r
+}
+
+func newCloud(t *testing.T, o simcloud.Options) *simcloud.Cloud {
+	t.Helper()
+	o.Password = password
+	c := simcloud.New(o)
+	t.Cleanup(c.Close)
+	if _, err := c.Start(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// defaults are the settings of a raven that finds its cluster and its cloud, and is quick about it.
+func (r *rig) defaults() {
+	r.conf = settings{}
+	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 10)
+	r.conf.set("kubernetes", "kubeconfig", r.path("kubeconfig"))
+	r.conf.set("neutron", "auth_url", r.cloud.AuthURL()).set("neutron", "username", simcloud.UserKuryr).
+		set("neutron", "password", password).set("neutron", "project_name", simcloud.ProjectKuryr).
+		set("neutron", "ambiguous_create_wait", 1)
+	r.conf.set("health_server", "port", 0).set("prometheus_exporter", "port", 0)
+	r.conf.set("raven", "runtime_dir", r.path("run")).set("raven", "sweep_interval", 1).set("raven", "plugin_dir", r.path("plugins"))
+}
+
+func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *rig) write(name, text string) string {
+	r.t.Helper()
+	if err := os.WriteFile(r.path(name), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	return r.path(name)
+}
+
+// configure writes kuryr.conf as the settings are now.
+func (r *rig) configure() string {
+	r.t.Helper()
+	return r.write("kuryr.conf", r.conf.String())
+}
+
+// install puts a program under a name below the rig's folder, in place of what is there, as a package manager does.
+func (r *rig) install(program, as string) {
+	r.t.Helper()
+	target := r.path(as)
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(programs, program), target+".new"); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Rename(target+".new", target); err != nil {
+		r.t.Fatal(err)
+	}
+	_ = os.Remove(target + ".new") // rename leaves two links to one file as they are
+}
+
+func (r *rig) close() {
+	for _, p := range r.runs {
+		p.kill()
+	}
+	within(r.t, "the end of every process", func() string { return strings.Join(processesBelow(r.dir), ", ") })
+	r.kube.Close()
+	if r.t.Failed() {
+		for _, p := range r.runs {
+			r.t.Logf("%s of %s wrote:\n%s", p.name, filepath.Base(r.dir), p.tail())
+		}
+	}
+	if err := os.RemoveAll(r.dir); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// note remembers the names behind UIDs, which differ from run to run.
+func (r *rig) note(_ apiwatch.EventType, object map[string]any) {
+	meta, _ := object["metadata"].(map[string]any)
+	uid, _ := meta["uid"].(string)
+	name, _ := meta["name"].(string)
+	if ns, _ := meta["namespace"].(string); ns != "" {
+		name = ns + "/" + name
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names[uid] = "<" + name + ">"
+}
+
+// dump is the state of the cloud, identity and all, with names in place of UIDs.
+func (r *rig) dump() string {
+	text := r.cloud.Dump(simcloud.DumpOptions{Identity: true, Hide: []string{"device_id", "status"}})
+	r.mu.Lock()
+	var pairs []string
+	for uid, name := range r.names {
+		pairs = append(pairs, uid, name)
+	}
+	r.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(strings.NewReplacer(pairs...).Replace(text)), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// within waits for a condition, which returns what is still amiss.
+func within(t *testing.T, what string, amiss func() string) {
+	t.Helper()
+	if last := waitFor(patience, amiss); last != "" {
+		t.Errorf("waiting for %s: %s", what, last)
+	}
+}
+
+// waitFor asks until nothing is amiss or the time is over, and returns what is then.
+func waitFor(bound time.Duration, amiss func() string) string {
+	for deadline := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
+		last := amiss()
+		if last == "" || time.Now().After(deadline) {
+			return last
+		}
+	}
+}
+
+// must is within, and the end of the test where it is in vain.
+func must(t *testing.T, what string, amiss func() string) {
+	t.Helper()
+	if last := waitFor(patience, amiss); last != "" {
+		t.Fatalf("waiting for %s: %s", what, last)
+	}
+}

@@ -1,0 +1,253 @@
+package system_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// The annotations that the CNI side reads.
+const (
+	portAnnotation    = "kuryr.org/neutron-port"
+	networkAnnotation = "kuryr.org/neutron-network"
+	groupLabel        = "kuryr.org/neutron-security-group"
+)
+
+func namespaces() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+}
+
+func pods() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+}
+
+func sources() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{namespaces(), pods()}
+}
+
+type object = map[string]any
+
+// check fails the test on an error of the simulated cluster.
+func (r *rig) check(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rig) createNamespace(name string) {
+	r.t.Helper()
+	_, err := r.kube.Create(namespaces(), object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}})
+	r.check(err)
+}
+
+// createPod makes a pod that is scheduled already.
+func (r *rig) createPod(namespace, name string) {
+	r.t.Helper()
+	_, err := r.kube.Create(pods(), object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": object{"namespace": namespace, "name": name, "labels": object{"app": "x"}},
+		"spec": object{"nodeName": "node-1", "containers": []any{object{"name": "c", "image": "i"}}},
+	})
+	r.check(err)
+}
+
+func (r *rig) deletePod(namespace, name string) {
+	r.t.Helper()
+	r.check(r.kube.Delete(pods(), namespace, name))
+}
+
+func (r *rig) deleteNamespace(name string) {
+	r.t.Helper()
+	r.check(r.kube.Delete(namespaces(), "", name))
+}
+
+func (r *rig) patchPod(namespace, name, patch string) {
+	r.t.Helper()
+	_, err := r.kube.Patch(pods(), namespace, name, types.MergePatchType, []byte(patch))
+	r.check(err)
+}
+
+// bare takes away the namespaces that every cluster has, but for the one that gives it its identity.
+func (r *rig) bare() {
+	r.t.Helper()
+	for _, name := range []string{"default", "kube-public", "kube-node-lease"} {
+		r.deleteNamespace(name)
+	}
+	must(r.t, "the end of the usual namespaces", func() string {
+		list, err := r.kube.List(namespaces(), "")
+		if err != nil || len(list) != 1 {
+			return fmt.Sprintf("%d are left (%v)", len(list), err)
+		}
+		return ""
+	})
+}
+
+// operatorGroup makes a security group that is no business of Raven's and returns its id.
+func (r *rig) operatorGroup(name string) string {
+	r.t.Helper()
+	code, doc := r.cloud.Call(simcloud.UserKuryr, simcloud.ProjectKuryr, http.MethodPost, "/security-groups",
+		object{"security_group": object{"name": name}})
+	group, _ := doc["security_group"].(map[string]any)
+	id, _ := group["id"].(string)
+	if code != http.StatusCreated || id == "" {
+		r.t.Fatalf("creating a security group: %d %v", code, doc)
+	}
+	return id
+}
+
+// phase is a part of a workload: something happens, and the cloud follows.
+type phase func(*rig)
+
+// workload returns the phases of the ordinary workload: two namespaces and five pods; one pod deleted, one completed, one
+// relabelled; one namespace deleted. The group is the id of the one that the label names.
+func workload(group string) []phase {
+	return []phase{
+		func(r *rig) {
+			r.createNamespace("shop")
+			r.createNamespace("blog")
+			for _, name := range []string{"shop/a", "shop/b", "shop/c", "blog/d", "blog/e"} {
+				ns, pod, _ := strings.Cut(name, "/")
+				r.createPod(ns, pod)
+			}
+		},
+		func(r *rig) {
+			r.deletePod("shop", "a")
+			r.patchPod("shop", "b", `{"status":{"phase":"Succeeded"}}`)
+			r.patchPod("shop", "c", fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, groupLabel, group))
+		},
+		func(r *rig) { r.deleteNamespace("blog") },
+	}
+}
+
+// annotationsAmiss says where the cluster's annotations do not agree with the cloud: every pod that should have a port names the
+// one that there is for it, and no other pod names any.
+func (r *rig) annotationsAmiss() string {
+	byPod := map[string][]string{}
+	for _, port := range r.cloud.Ports() {
+		uid, _ := port["device_id"].(string)
+		id, _ := port["id"].(string)
+		byPod[uid] = append(byPod[uid], id)
+	}
+	list, err := r.kube.List(pods(), "")
+	if err != nil {
+		return err.Error()
+	}
+	var amiss []string
+	for _, pod := range list {
+		if text := podAmiss(pod, byPod); text != "" {
+			amiss = append(amiss, text)
+		}
+	}
+	return strings.Join(amiss, "; ")
+}
+
+func podAmiss(pod object, byPod map[string][]string) string {
+	meta, _ := pod["metadata"].(map[string]any)
+	phase, _ := pod["status"].(map[string]any)
+	spec, _ := pod["spec"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	name := fmt.Sprintf("pod %v/%v", meta["namespace"], meta["name"])
+	uid, _ := meta["uid"].(string)
+	text, _ := annotations[portAnnotation].(string)
+	if phase["phase"] == "Succeeded" || phase["phase"] == "Failed" || spec["hostNetwork"] == true {
+		if text != "" || len(byPod[uid]) > 0 {
+			return fmt.Sprintf("%s should have no port and has %v, annotated %q", name, byPod[uid], text)
+		}
+		return ""
+	}
+	var port struct {
+		ID string `json:"id"`
+	}
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &port); err != nil {
+			return fmt.Sprintf("%s: annotation %s: %v", name, portAnnotation, err)
+		}
+	}
+	if !slices.Equal(byPod[uid], []string{port.ID}) {
+		return fmt.Sprintf("%s has the ports %v and names %q", name, byPod[uid], port.ID)
+	}
+	return ""
+}
+
+// portOf returns the id of the port that a pod names, "" without one.
+func (r *rig) portOf(namespace, name string) string {
+	pod, err := r.kube.Get(pods(), namespace, name)
+	if apierrors.IsNotFound(err) {
+		return ""
+	}
+	r.check(err)
+	meta, _ := pod["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	text, _ := annotations[portAnnotation].(string)
+	var port struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal([]byte(text), &port)
+	return port.ID
+}
+
+// played is what an undisturbed run of the workload comes to.
+type played struct {
+	dumps   []string // after each phase
+	writes  int      // to the cloud
+	creates int      // of those, requests to create
+	patches int      // to the cluster
+}
+
+// reference runs the ordinary workload undisturbed.
+func reference(t *testing.T) played {
+	t.Helper()
+	r := newRig(t)
+	r.bare()
+	p := r.start()
+	var result played
+	for _, do := range workload(r.operatorGroup("web")) {
+		do(r)
+		r.awaitRest(p)
+		result.dumps = append(result.dumps, r.dump())
+	}
+	result.writes = r.cloud.Stats().Writes
+	for _, q := range r.cloud.Log(0) {
+		if q.WriteN > 0 && q.Method == http.MethodPost {
+			result.creates++
+		}
+	}
+	for _, q := range r.kube.Requests() {
+		if q.Verb == "patch" {
+			result.patches++
+		}
+	}
+	p.stop()
+	return result
+}
+
+// awaitRest waits until raven has nothing to do and has written nothing for a moment.
+func (r *rig) awaitRest(p *raven) {
+	r.t.Helper()
+	must(r.t, "rest", func() string {
+		before := r.cloud.Stats().Writes
+		if amiss := r.amiss(p); amiss != "" {
+			return amiss
+		}
+		if amiss := waitFor(0, func() string { return r.amiss(p) }); amiss != "" || r.cloud.Stats().Writes != before {
+			return "it is still writing " + amiss
+		}
+		return ""
+	})
+}
+
+func (r *rig) amiss(p *raven) string {
+	if amiss := r.annotationsAmiss(); amiss != "" {
+		return amiss
+	}
+	return p.settled()
+}
