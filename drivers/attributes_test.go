@@ -18,14 +18,25 @@ func TestAttributes(t *testing.T) {
 		want         map[string]any
 	}{
 		{"nothing", "what is unset is unmanaged", Port{}, map[string]any{}},
-		{"empty", "what is explicitly empty is enforced", Port{Name: ptr(""), SecurityGroups: []Value{}, AdminStateUp: ptr(false)},
-			map[string]any{"name": "", "security_groups": []any{}, "admin_state_up": false}},
-		{"values", "a literal is a text, a ref stays one", Port{NetworkID: FromRole(role), SecurityGroups: []Value{Text("a"), From("b")}},
-			map[string]any{"network_id": Ref{Role: &role}, "security_groups": []any{"a", Ref{Name: "b"}}}},
-		{"parts", "unset parts are unmanaged too", &Port{FixedIPs: []FixedIP{{SubnetID: From("s")}, {IPAddress: "10.0.0.1"}}},
-			map[string]any{"fixed_ips": []any{map[string]any{"subnet_id": Ref{Name: "s"}}, map[string]any{"ip_address": "10.0.0.1"}}}},
-		{"no gateway", "an empty structure means none", Router{ExternalGateway: &ExternalGateway{}},
-			map[string]any{"external_gateway_info": map[string]any{}}},
+		{
+			"empty", "what is explicitly empty is enforced",
+			Port{Name: ptr(""), SecurityGroups: []Value{}, AdminStateUp: ptr(false)},
+			map[string]any{"name": "", "security_groups": []any{}, "admin_state_up": false},
+		},
+		{
+			"values", "a literal is a text, a ref stays one",
+			Port{NetworkID: FromRole(role), SecurityGroups: []Value{Text("a"), From("b")}},
+			map[string]any{"network_id": Ref{Role: &role}, "security_groups": []any{"a", Ref{Name: "b"}}},
+		},
+		{
+			"parts", "unset parts are unmanaged too", &Port{FixedIPs: []FixedIP{{SubnetID: From("s")}, {IPAddress: "10.0.0.1"}}},
+			map[string]any{"fixed_ips": []any{map[string]any{"subnet_id": Ref{Name: "s"}}, map[string]any{"ip_address": "10.0.0.1"}}},
+		},
+		{
+			"no gateway", "an empty structure means none",
+			Router{ExternalGateway: &ExternalGateway{}},
+			map[string]any{"external_gateway_info": map[string]any{}},
+		},
 		{"lookup", "kinds are texts", Lookup{Of: KindRouter, ID: "r"}, map[string]any{"of": "router", "id": "r"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -89,6 +100,8 @@ func fill(v reflect.Value) {
 		v.SetInt(1)
 	case reflect.Bool:
 		v.SetBool(true)
+	default:
+		panic("no specification has a field of kind " + v.Kind().String())
 	}
 }
 

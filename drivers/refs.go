@@ -21,7 +21,7 @@ func mapRefs(v reflect.Value, f func(Ref) Ref) reflect.Value {
 		}
 		return reflect.ValueOf(value)
 	}
-	switch v.Kind() { //nolint:exhaustive // the other kinds hold no Ref
+	switch v.Kind() { // the other kinds hold no Ref
 	case reflect.Struct:
 		out := reflect.New(v.Type()).Elem()
 		out.Set(v)

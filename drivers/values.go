@@ -184,7 +184,7 @@ func toDict(given any) (map[string]string, error) {
 	dict := map[string]string{}
 	switch value := given.(type) {
 	case string:
-		parts, _ := toList(value) //nolint:errcheck // a text is always a list
+		parts, _ := toList(value) // a text is always a list
 		for _, part := range parts {
 			key, text, ok := strings.Cut(part, ":")
 			if !ok {
