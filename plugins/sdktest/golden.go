@@ -64,7 +64,7 @@ func golden(t *testing.T, driver drivers.Driver, dir string) {
 		}
 		return
 	}
-	want, err := os.ReadFile(path) //nolint:gosec // a file of the repository
+	want, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("%s does not exist; run the test with -update. The driver gives:\n%s", path, direct)
 	}

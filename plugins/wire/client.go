@@ -130,12 +130,12 @@ func (c *Client) Translate(ctx context.Context, object drivers.Object, needs *dr
 		return drivers.Set{}, ErrUnavailable
 	}
 	item := &ravenv1.TranslateItem{
-		Round:  uint32(max(needs.Round(), 1)), //nolint:gosec // at most MaxRounds
+		Round:  uint32(max(needs.Round(), 1)), // at most MaxRounds
 		Object: objectToProto(object), Answers: answersToProto(needs.Answers()),
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(c.config.Clock.Now()).Milliseconds()
-		item.TimeoutMs = uint32(min(max(left, 1), math.MaxUint32)) //nolint:gosec // bounded here
+		item.TimeoutMs = uint32(min(max(left, 1), math.MaxUint32)) // bounded here
 	}
 	if size := proto.Size(item); size > maxPart {
 		return drivers.Set{}, &Error{Code: Invalid, Message: fmt.Sprintf("the object is %d bytes long, over %d", size, maxPart)}

@@ -86,12 +86,12 @@ func resourceToProto(resource drivers.Resource) (*ravenv1.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	if int(int32(resource.Expand)) != resource.Expand { //nolint:gosec // the conversion is the check
+	if int(int32(resource.Expand)) != resource.Expand { // the conversion is the check
 		return nil, fmt.Errorf("expand %d is out of range", resource.Expand)
 	}
 	out := &ravenv1.Resource{
 		Name: resource.Name, Exports: resource.Exports, Claim: resource.Claim, OnDelete: policy,
-		Expand: int32(resource.Expand), //nolint:gosec // checked above
+		Expand: int32(resource.Expand), // checked above
 	}
 	for _, ref := range resource.After {
 		after, err := refToProto(ref)

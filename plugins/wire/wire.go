@@ -20,8 +20,9 @@ import (
 const (
 	// ProtocolVersion is the version of the contract: a driver of another version is refused at the handshake.
 	ProtocolVersion = 1
-	// CookieKey and CookieValue tell a driver that Raven started it, and not a person.
-	CookieKey   = "RAVEN_PLUGIN"
+	// CookieKey names the environment variable that tells a driver that Raven started it, and not a person.
+	CookieKey = "RAVEN_PLUGIN"
+	// CookieValue is what the variable is set to.
 	CookieValue = "raven-driver-v1"
 	// PluginName is the one name that a driver serves in go-plugin's terms.
 	PluginName = "driver"
