@@ -79,7 +79,7 @@ func sweep(base string) {
 		return
 	}
 	for _, name := range locks {
-		lock, err := os.OpenFile(name, os.O_RDWR, 0) //nolint:gosec // a file of ours
+		lock, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err != nil {
 			continue
 		}

@@ -242,7 +242,7 @@ func TestSignalsToTheDriverAreOurs(t *testing.T) {
 
 func TestKilledHostLeavesNothing(t *testing.T) {
 	config := testConfig(t, "plain")
-	middle := exec.Command(config.Path, "host:"+config.RuntimeDir) //nolint:noctx,gosec // killed below; this test's own binary
+	middle := exec.Command(config.Path, "host:"+config.RuntimeDir) // killed below
 	out, err := middle.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ type instance struct {
 func start(ctx context.Context, config Config, folder string) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)
 	defer cancel()
-	process, err := newProcess(config)
+	process, err := newProcess(ctx, config)
 	if err != nil {
 		return nil, err
 	}

@@ -30,9 +30,9 @@ type lines struct {
 func newLines(logger *slog.Logger) *lines { return &lines{logger: logger} }
 
 // leastLevel is the least level that a logger writes, as drivers are told it.
-func leastLevel(logger *slog.Logger) string {
+func leastLevel(ctx context.Context, logger *slog.Logger) string {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn} {
-		if logger.Enabled(context.Background(), level) {
+		if logger.Enabled(ctx, level) {
 			return strings.ToLower(level.String())
 		}
 	}
@@ -88,7 +88,7 @@ func (l *lines) say(line string) {
 	if len(l.kept) < keptLines {
 		l.kept = append(l.kept, strings.TrimSpace(message))
 	}
-	l.logger.LogAttrs(context.Background(), level, message, attrs...)
+	l.logger.LogAttrs(context.Background(), level, message, attrs...) //nolint:sloglint // the driver's words
 }
 
 // parse reads a line of hclog's JSON form; any other line is a message by itself.

@@ -126,7 +126,7 @@ func (s *subject) Translate(ctx context.Context, object drivers.Object, _ *drive
 		data, err := io.ReadAll(os.Stdin)
 		text = fmt.Sprintf("%d bytes, %v", len(data), err)
 	case "child":
-		child := exec.Command("sleep", "600") //nolint:noctx // meant to outlive the call
+		child := exec.Command("sleep", "600") // meant to outlive the call
 		if err := child.Start(); err != nil {
 			return drivers.Set{}, err
 		}
@@ -164,7 +164,7 @@ func testConfig(tb testing.TB, mode string) Config {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "host") // t.TempDir is too long for sockets
+	dir, err := os.MkdirTemp("", "host") //nolint:usetesting // t.TempDir is too long for sockets
 	if err != nil {
 		tb.Fatal(err)
 	}

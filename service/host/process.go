@@ -48,7 +48,7 @@ func passedOn() []string {
 	}
 }
 
-func newProcess(config Config) (*process, error) {
+func newProcess(ctx context.Context, config Config) (*process, error) {
 	path, binary, err := openExecutable(config.Path, config.SHA256)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func newProcess(config Config) (*process, error) {
 		}
 	}
 	p.cmd.Env = append(p.cmd.Env, config.Env...)
-	p.cmd.Env = append(p.cmd.Env, wire.LifelineEnv+"=3", wire.LogLevelEnv+"="+leastLevel(config.Logger))
+	p.cmd.Env = append(p.cmd.Env, wire.LifelineEnv+"=3", wire.LogLevelEnv+"="+leastLevel(ctx, config.Logger))
 	return p, nil
 }
 
@@ -99,9 +99,9 @@ func (p *process) Start(context.Context) error {
 	var readers sync.WaitGroup
 	var toPlugin *io.PipeWriter
 	p.out, toPlugin = io.Pipe()
-	readers.Go(func() { p.readStdout(outR, toPlugin) })
+	readers.Go(func() { p.readStdout(outR, toPlugin) }) //nolint:contextcheck // the log is written as long as the process lives
 	readers.Go(func() { _, _ = io.Copy(p.lines, errR) })
-	go p.reap(&readers, outR, errR)
+	go p.reap(&readers, outR, errR) //nolint:contextcheck // likewise
 	return nil
 }
 
@@ -138,7 +138,7 @@ func (p *process) reap(readers *sync.WaitGroup, pipes ...*os.File) {
 }
 
 // handshakeOf finds the handshake in a line, also behind text that was printed without a newline.
-var handshakeOf = regexp.MustCompile(`\d+\|\d+\|(?:unix|tcp)\|.*$`) //nolint:gochecknoglobals // a constant
+var handshakeOf = regexp.MustCompile(`\d+\|\d+\|(?:unix|tcp)\|.*$`)
 
 // readStdout passes the handshake on, and everything else to the log: a driver that prints breaks nothing.
 func (p *process) readStdout(from io.Reader, to *io.PipeWriter) {

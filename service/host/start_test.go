@@ -41,7 +41,7 @@ func TestFirstStartErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	noFormat := filepath.Join(folder, "noformat")
-	if err := os.WriteFile(noFormat, []byte("text"), 0o700); err != nil { //nolint:gosec // must be executable
+	if err := os.WriteFile(noFormat, []byte("text"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -138,7 +138,7 @@ func TestInspect(t *testing.T) {
 	}
 	script := filepath.Join(t.TempDir(), "raven-driver-script")
 	text := "#!/bin/sh\nexec " + own + " driver:plain\n"
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // must be executable
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	info, err := Inspect(t.Context(), script)
