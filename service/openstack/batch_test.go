@@ -129,7 +129,8 @@ func TestDivide(t *testing.T) {
 				}
 				return 0, "", nil
 			},
-			map[Class]int{ClassNone: 31, ClassTerminal: 1}, 14,
+			map[Class]int{ClassNone: 31, ClassTerminal: 1},
+			14,
 		},
 		{
 			"a MAC address in use is named: one more request", one("mac_address", "02:00:00:00:00:07", 13),
@@ -139,7 +140,8 @@ func TestDivide(t *testing.T) {
 				}
 				return 0, "", nil
 			},
-			map[Class]int{ClassNone: 31, ClassExists: 1}, 10,
+			map[Class]int{ClassNone: 31, ClassExists: 1},
+			10,
 		},
 		{
 			"a network that is gone takes all its ports and no other", one("network_id", missing, 3, 4, 5, 20, 21),
@@ -149,14 +151,16 @@ func TestDivide(t *testing.T) {
 				}
 				return 0, "", nil
 			},
-			map[Class]int{ClassNone: 27, ClassNotFound: 5}, 12,
+			map[Class]int{ClassNone: 27, ClassNotFound: 5},
+			12,
 		},
 		{
 			"quota is not divided", plain,
 			func(ports []map[string]any) (int, string, []string) {
 				return 409, neutronBody("OverQuota", "Quota exceeded for resources: ['port']."), nil
 			},
-			map[Class]int{ClassQuota: 32}, 9,
+			map[Class]int{ClassQuota: 32},
+			9,
 		},
 		{
 			"a full subnet is filled to its last address, then given up", one("network_id", there),
@@ -167,7 +171,8 @@ func TestDivide(t *testing.T) {
 				room -= len(ports)
 				return 0, "", nil
 			},
-			map[Class]int{ClassNone: 5, ClassSubnetFull: 27}, 40,
+			map[Class]int{ClassNone: 5, ClassSubnetFull: 27},
+			40,
 		},
 		{
 			"all are refused for reasons of their own: bounded", plain,

@@ -17,8 +17,10 @@ func BenchmarkCreate(b *testing.B) {
 		profile *sim.Profile
 		timeout time.Duration // scaled with the profile
 	}{
-		{"none", sim.None(), time.Minute}, {"flat50ms", sim.Flat(50 * time.Millisecond), time.Minute},
-		{"lab20x", sim.LabLike(20, 2), 3 * time.Second}, {"lab20x-patient", sim.LabLike(20, 2), time.Minute},
+		{"none", sim.None(), time.Minute},
+		{"flat50ms", sim.Flat(50 * time.Millisecond), time.Minute},
+		{"lab20x", sim.LabLike(20, 2), 3 * time.Second},
+		{"lab20x-patient", sim.LabLike(20, 2), time.Minute},
 	}
 	for _, test := range tests {
 		b.Run(test.name, func(b *testing.B) {

@@ -319,8 +319,10 @@ func project(client *gophercloud.ProviderClient) (string, error) {
 
 // readExtensions reads once what the networking service can do.
 func (c *Cloud) readExtensions(ctx context.Context) error {
-	r := call{op: "reading the extensions of the networking service at " + redacted(c.client.Endpoint), method: http.MethodGet,
-		kind: kind{many: "extensions"}, path: "extensions"}
+	r := call{
+		op: "reading the extensions of the networking service at " + redacted(c.client.Endpoint), method: http.MethodGet,
+		kind: kind{many: "extensions"}, path: "extensions",
+	}
 	doc, err := c.do(ctx, r)
 	if err != nil {
 		return err

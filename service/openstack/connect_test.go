@@ -140,7 +140,8 @@ func TestConnectErrors(t *testing.T) {
 		{
 			"wrong secret of an application credential",
 			func(c *Config) { c.ApplicationCredentialID, c.ApplicationCredentialSecret = "ac1", "wrong-one" },
-			ClassUnauthorized, []string{"401", "application credential ac1", s.URL},
+			ClassUnauthorized,
+			[]string{"401", "application credential ac1", s.URL},
 		},
 		{"nobody listens", func(c *Config) { c.AuthURL = "http://127.0.0.1:1/v3" }, ClassRetry, []string{"http://127.0.0.1:1/v3", "refused"}},
 		{"no keystone there", func(c *Config) { c.AuthURL = s.URL + "/elsewhere/v3" }, ClassTerminal, []string{"404", "/elsewhere/v3", "no Keystone"}},
@@ -301,24 +302,28 @@ func TestFromConfig(t *testing.T) {
 				AuthType: "password", AuthURL: "http://k/v3", Username: "u", Password: "p#;$x", ProjectName: "pr",
 				Interfaces: []string{"internal", "public"}, RegionName: "R", Timeout: 30 * time.Second, Insecure: true,
 				AmbiguousWait: 5 * time.Minute, MaxBatch: DefaultMaxBatch, MaxConcurrency: DefaultMaxConcurrency,
-			}, false,
+			},
+			false,
 		},
 		{
-			"the names of 2016", []string{"OS_URL=http://n:9696"},
+			"the names of 2016",
+			[]string{"OS_URL=http://n:9696"},
 			"[keystone_client]\nauth_uri = http://k:35357/v2.0\nadmin_user = u\nadmin_password = p\nadmin_tenant_name = service\n" +
 				"auth_ca_cert = /ca\nauth_insecure = true\n",
 			Config{
 				AuthURL: "http://k:35357/v2.0", Username: "u", Password: "p", ProjectName: "service", CAFile: "/ca", Insecure: true,
 				EndpointOverride: "http://n:9696", Interfaces: []string{"public"}, Timeout: DefaultTimeout,
 				AmbiguousWait: DefaultAmbiguousWait, MaxBatch: DefaultMaxBatch, MaxConcurrency: DefaultMaxConcurrency,
-			}, false,
+			},
+			false,
 		},
 		{
 			"a cloud has its own interface", nil, "[neutron]\ncloud = mine\n",
 			Config{
 				Cloud: "mine", Timeout: DefaultTimeout, AmbiguousWait: DefaultAmbiguousWait, MaxBatch: DefaultMaxBatch,
 				MaxConcurrency: DefaultMaxConcurrency,
-			}, false,
+			},
+			false,
 		},
 		{"nothing", nil, "", Config{}, true},
 	}

@@ -129,16 +129,16 @@ func reply(r *http.Request, status int, body string, header ...string) *http.Res
 	return response
 }
 
-func connectModel(t testing.TB, transport http.RoundTripper) *Cloud {
-	t.Helper()
-	c, err := Connect(t.Context(), Config{
+func connectModel(tb testing.TB, transport http.RoundTripper) *Cloud {
+	tb.Helper()
+	c, err := Connect(tb.Context(), Config{
 		AuthURL: "http://keystone/v3", Username: "u", Password: "secret", ProjectName: "p", Transport: transport,
 		Timeout: 60 * time.Second,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	tb.Cleanup(c.Close)
 	return c
 }
 
@@ -147,17 +147,17 @@ func identityOf(i int) plan.Identity {
 }
 
 // createMany creates n ports at once and returns how long it took.
-func createPorts(ctx context.Context, t testing.TB, c *Cloud, from, n int) time.Duration {
-	t.Helper()
+func createPorts(ctx context.Context, tb testing.TB, c *Cloud, from, n int) time.Duration {
+	tb.Helper()
 	started := time.Now()
 	var wait sync.WaitGroup
 	for i := from; i < from+n; i++ {
 		wait.Go(func() {
 			got, err := c.Create(ctx, drivers.KindPort, identityOf(i), map[string]any{"network_id": "n"})
 			if err != nil {
-				t.Errorf("port %d: %v", i, err)
+				tb.Errorf("port %d: %v", i, err)
 			} else if got.Identity.Key() != identityOf(i).Key() {
-				t.Errorf("port %d is given that of %v", i, got.Identity)
+				tb.Errorf("port %d is given that of %v", i, got.Identity)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ func Options() []config.Option {
 }
 
 func credentials() []config.Option {
-	former := func(group, name string) []config.Name { return []config.Name{{Group: group, Name: name}} }
+	former := func(name string) []config.Name { return []config.Name{{Group: "keystone_client", Name: name}} }
 	return []config.Option{
 		{
 			Group: group, Name: "cloud",
@@ -26,22 +26,22 @@ func credentials() []config.Option {
 		},
 		{
 			Group: group, Name: "auth_url", Help: "URL of Keystone.", SampleDefault: "https://keystone.example.org:5000/v3",
-			Deprecated: former("keystone_client", "auth_uri"), Env: []string{"IDENTITY_URL"},
+			Deprecated: former("auth_uri"), Env: []string{"IDENTITY_URL"},
 		},
 		{
 			Group: group, Name: "username", Help: "User's name.",
-			Deprecated: former("keystone_client", "admin_user"), Env: []string{"SERVICE_USER"},
+			Deprecated: former("admin_user"), Env: []string{"SERVICE_USER"},
 		},
 		{Group: group, Name: "user_id", Help: "User's id, instead of username and domain."},
 		{
 			Group: group, Name: "password", Help: "User's password.", Secret: true,
-			Deprecated: former("keystone_client", "admin_password"), Env: []string{"SERVICE_PASSWORD"},
+			Deprecated: former("admin_password"), Env: []string{"SERVICE_PASSWORD"},
 		},
 		{Group: group, Name: "user_domain_name", Help: "Name of the user's domain. Without a domain it is the one with the id default."},
 		{Group: group, Name: "user_domain_id", Help: "Id of the user's domain."},
 		{
 			Group: group, Name: "project_name", Help: "Name of the project that everything is made in.",
-			Deprecated: append(former("keystone_client", "admin_tenant_name"), config.Name{Name: "tenant_name"}),
+			Deprecated: append(former("admin_tenant_name"), config.Name{Name: "tenant_name"}),
 			Env:        []string{"SERVICE_TENANT_NAME"},
 		},
 		{

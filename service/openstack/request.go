@@ -84,7 +84,7 @@ func (c *Cloud) send(ctx context.Context, r call) (map[string]any, error) {
 		options.JSONBody = r.body
 	}
 	started := c.clock.Now()
-	response, err := c.client.Request(traced, r.method, target, options)
+	response, err := c.client.Request(traced, r.method, target, options) //nolint:bodyclose // read closes it
 	var doc map[string]any
 	if err == nil {
 		doc, err = read(response)

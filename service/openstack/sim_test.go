@@ -16,14 +16,14 @@ import (
 	sim "github.com/kuryr/raven/test/sim/openstack"
 )
 
-func startSim(t testing.TB, o sim.Options) (*sim.Cloud, *Cloud) {
-	t.Helper()
+func startSim(tb testing.TB, o sim.Options) (*sim.Cloud, *Cloud) {
+	tb.Helper()
 	s := sim.New(o)
-	if _, err := s.Start(t.Context(), ""); err != nil {
-		t.Fatal(err)
+	if _, err := s.Start(tb.Context(), ""); err != nil {
+		tb.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	return s, connectSim(t, s, simConfig(s, sim.UserKuryr))
+	tb.Cleanup(s.Close)
+	return s, connectSim(tb, s, simConfig(s, sim.UserKuryr))
 }
 
 func simConfig(s *sim.Cloud, user string) Config {
@@ -33,13 +33,13 @@ func simConfig(s *sim.Cloud, user string) Config {
 	}
 }
 
-func connectSim(t testing.TB, s *sim.Cloud, config Config) *Cloud {
-	t.Helper()
-	c, err := Connect(t.Context(), config, slog.New(slog.DiscardHandler))
+func connectSim(tb testing.TB, s *sim.Cloud, config Config) *Cloud {
+	tb.Helper()
+	c, err := Connect(tb.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	tb.Cleanup(c.Close)
 	return c
 }
 
@@ -48,20 +48,20 @@ func named(name string) plan.Identity {
 }
 
 // must makes one resource.
-func must(t testing.TB, c *Cloud, kind drivers.Kind, name string, attrs map[string]any) plan.Observed {
-	t.Helper()
-	o, err := c.Create(t.Context(), kind, named(name), attrs)
+func must(tb testing.TB, c *Cloud, kind drivers.Kind, name string, attrs map[string]any) plan.Observed {
+	tb.Helper()
+	o, err := c.Create(tb.Context(), kind, named(name), attrs)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return o
 }
 
 // place makes a network with a subnet.
-func place(t testing.TB, c *Cloud, cidr string) (network, subnet plan.Observed) {
-	t.Helper()
-	network = must(t, c, drivers.KindNetwork, "net", map[string]any{"name": "net"})
-	subnet = must(t, c, drivers.KindSubnet, "subnet", map[string]any{"network_id": network.ID, "ip_version": int64(4), "cidr": cidr})
+func place(tb testing.TB, c *Cloud, cidr string) (network, subnet plan.Observed) {
+	tb.Helper()
+	network = must(tb, c, drivers.KindNetwork, "net", map[string]any{"name": "net"})
+	subnet = must(tb, c, drivers.KindSubnet, "subnet", map[string]any{"network_id": network.ID, "ip_version": int64(4), "cidr": cidr})
 	return network, subnet
 }
 

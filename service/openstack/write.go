@@ -110,6 +110,7 @@ func (c *Cloud) Attach(ctx context.Context, routerID, portID string) error {
 	switch Classify(err) {
 	case ClassTerminal, ClassInUse, ClassExists, ClassRetry:
 		refused = statusOf(err) == http.StatusBadRequest || statusOf(err) == http.StatusConflict
+	default:
 	}
 	if !refused {
 		return err

@@ -62,8 +62,11 @@ func TestUpdate(t *testing.T) {
 		{"with a revision", 7, map[string]any{"name": "x"}, says(200, port), ClassNone, "revision_number=7", []string{"PUT ports/p"}},
 		{"of any revision", 0, map[string]any{"name": "x"}, says(200, port), ClassNone, "", []string{"PUT ports/p"}},
 		{
-			"stale", 6, map[string]any{"name": "x"}, says(412, neutronBody("RevisionNumberConstraintFailed", "Constrained to 6, but current revision is 7")),
-			ClassStale, "revision_number=6", []string{"PUT ports/p"},
+			"stale", 6,
+			map[string]any{"name": "x"},
+			says(412, neutronBody("RevisionNumberConstraintFailed", "Constrained to 6, but current revision is 7")),
+			ClassStale, "revision_number=6",
+			[]string{"PUT ports/p"},
 		},
 		{"gone", 6, map[string]any{"name": "x"}, says(404, neutronBody("PortNotFound", "Port p could not be found.")), ClassNotFound, "revision_number=6", []string{"PUT ports/p"}},
 		{"nothing but what is not allowed", 0, map[string]any{"binding:host_id": "n"}, says(403, forbidden), ClassNone, "", []string{"PUT ports/p", "GET ports/p"}},
@@ -156,7 +159,9 @@ func TestAttachAndDetach(t *testing.T) {
 		{"attached elsewhere", false, map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, others)}, ClassInUse, []string{add, get}},
 		{
 			"another interface on the subnet", false,
-			map[string]func(http.ResponseWriter){add: says(400, twice), get: says(200, `{"port": {"id": "p"}}`)}, ClassTerminal, []string{add, get},
+			map[string]func(http.ResponseWriter){add: says(400, twice), get: says(200, `{"port": {"id": "p"}}`)},
+			ClassTerminal,
+			[]string{add, get},
 		},
 		{"no router", false, nil, ClassNotFound, []string{add}},
 		{"detached", true, map[string]func(http.ResponseWriter){remove: says(200, "{}")}, ClassNone, []string{remove}},
@@ -164,7 +169,9 @@ func TestAttachAndDetach(t *testing.T) {
 		{"gone", true, nil, ClassNone, []string{remove, del}},
 		{
 			"needed by a floating IP", true,
-			map[string]func(http.ResponseWriter){remove: says(409, neutronBody("RouterInterfaceInUseByFloatingIP", "required"))}, ClassInUse, []string{remove},
+			map[string]func(http.ResponseWriter){remove: says(409, neutronBody("RouterInterfaceInUseByFloatingIP", "required"))},
+			ClassInUse,
+			[]string{remove},
 		},
 	}
 	for _, test := range tests {
@@ -199,16 +206,21 @@ func TestCreateBodies(t *testing.T) {
 		want  map[string]any
 	}{
 		{
-			"a port has both proofs", drivers.KindPort, map[string]any{"network_id": "n"}, "port",
+			"a port has both proofs", drivers.KindPort,
+			map[string]any{"network_id": "n"},
+			"port",
 			map[string]any{"network_id": "n", "tags": tags, "description": identity.Description()},
 		},
 		{
-			"a subnet only the description; no gateway is null", drivers.KindSubnet, map[string]any{"network_id": "n", "gateway_ip": ""},
-			"subnet", map[string]any{"network_id": "n", "gateway_ip": nil, "description": identity.Description()},
+			"a subnet only the description; no gateway is null", drivers.KindSubnet,
+			map[string]any{"network_id": "n", "gateway_ip": ""},
+			"subnet",
+			map[string]any{"network_id": "n", "gateway_ip": nil, "description": identity.Description()},
 		},
 		{
 			"an interface begins as a port", drivers.KindRouterInterface,
-			map[string]any{"router_id": "r", "subnet_id": "s", "network_id": "n", "ip_address": "10.0.0.1"}, "port",
+			map[string]any{"router_id": "r", "subnet_id": "s", "network_id": "n", "ip_address": "10.0.0.1"},
+			"port",
 			map[string]any{
 				"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s", "ip_address": "10.0.0.1"}}, "name": "port",
 				"tags": tags, "description": identity.Description(),
@@ -216,7 +228,8 @@ func TestCreateBodies(t *testing.T) {
 		},
 		{
 			"an interface in a port's words", drivers.KindRouterInterface,
-			map[string]any{"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s"}}, "name": "x"}, "port",
+			map[string]any{"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s"}}, "name": "x"},
+			"port",
 			map[string]any{
 				"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s"}}, "name": "x", "tags": tags,
 				"description": identity.Description(),
