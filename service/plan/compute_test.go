@@ -109,8 +109,12 @@ func TestCompute(t *testing.T) {
 		held         int
 	}{
 		{"missing", "what is wanted and not there is made", Input{Desired: []Desired{wantNetwork}}, []string{"create network network"}, 0},
-		{"missing refs", "a create shows all that it waits for", Input{Desired: []Desired{wantNetwork, wantSubnet}},
-			[]string{"create network network", `create subnet subnet after(id of "network")`}, 0},
+		{
+			"missing refs", "a create shows all that it waits for",
+			Input{Desired: []Desired{wantNetwork, wantSubnet}},
+			[]string{"create network network", `create subnet subnet after(id of "network")`},
+			0,
+		},
 		{"after", "order is kept where no attribute says it", Input{Desired: []Desired{{
 			Kind: drivers.KindNetwork, Identity: named("network"), Attrs: networkSpec, After: []drivers.Ref{{Role: &drivers.Role{Role: "x"}}},
 		}}}, []string{"create network network after(id of the x of the cluster)"}, 0},
@@ -137,8 +141,12 @@ func TestCompute(t *testing.T) {
 		}, []string{
 			"detach router_interface rif.if p1", "delete subnet subnet s1 gone(p1) gone(pp)", "delete network network n1 gone(p1) gone(pp) gone(s1)",
 		}, 0},
-		{"unwanted interface, loose", "a port at no router is deleted as a port", Input{Observed: []Observed{loose}, Prune: true},
-			[]string{"delete router_interface rif.if p1"}, 0},
+		{
+			"unwanted interface, loose", "a port at no router is deleted as a port",
+			Input{Observed: []Observed{loose}, Prune: true},
+			[]string{"delete router_interface rif.if p1"},
+			0,
+		},
 		{"unwanted group", "rules go with their group", Input{
 			Observed: []Observed{group, rule}, Prune: true, Dependants: uses(map[string][]Observed{"g1": {rule, podPort}}),
 		}, []string{"delete security_group group g1 gone(pp)"}, 0},
@@ -146,8 +154,12 @@ func TestCompute(t *testing.T) {
 			Observed: []Observed{group, with(rule, func(o *Observed) { o.Identity.Policy = drivers.Retain })}, Prune: true,
 			Dependants: uses(map[string][]Observed{"g1": {with(rule, func(o *Observed) { o.Identity.Policy = drivers.Retain })}}),
 		}, []string{"delete security_group group g1 gone(u1)"}, 0},
-		{"twins", "the oldest is kept", Input{Desired: []Desired{wantNetwork}, Observed: []Observed{younger, network}, Prune: true},
-			[]string{"delete network network n0"}, 0},
+		{
+			"twins", "the oldest is kept",
+			Input{Desired: []Desired{wantNetwork}, Observed: []Observed{younger, network}, Prune: true},
+			[]string{"delete network network n0"},
+			0,
+		},
 		{"twins, one used", "the one in use is kept", Input{
 			Desired: []Desired{wantNetwork}, Observed: []Observed{younger, network}, Prune: true,
 			Dependants: uses(map[string][]Observed{"n0": {subnet}}),
@@ -200,10 +212,18 @@ func TestCompute(t *testing.T) {
 			Desired:  []Desired{{Kind: drivers.KindSecurityGroupRule, Identity: named("new"), Attrs: ruleSpec}},
 			Observed: []Observed{rule}, Prune: true,
 		}, []string{"create security_group_rule new gone(u1)", "delete security_group_rule rule u1"}, 0},
-		{"interface", "a port, then attached", Input{Desired: []Desired{wantRif}, Resolve: refs(there)},
-			[]string{"create router_interface rif.if", "attach router_interface rif.if ..."}, 0},
-		{"interface, made", "a crash between the two is mended", Input{Desired: []Desired{wantRif}, Observed: []Observed{loose}, Resolve: refs(there)},
-			[]string{"attach router_interface rif.if p1"}, 0},
+		{
+			"interface", "a port, then attached",
+			Input{Desired: []Desired{wantRif}, Resolve: refs(there)},
+			[]string{"create router_interface rif.if", "attach router_interface rif.if ..."},
+			0,
+		},
+		{
+			"interface, made", "a crash between the two is mended",
+			Input{Desired: []Desired{wantRif}, Observed: []Observed{loose}, Resolve: refs(there)},
+			[]string{"attach router_interface rif.if p1"},
+			0,
+		},
 		{"interface, other router", "it moves", Input{
 			Desired: []Desired{wantRif}, Observed: []Observed{rif}, Prune: true,
 			Resolve: refs(map[string]any{"network": "n1", "router": "r2", "subnet": "s1", "subnet.gateway_ip": "10.0.0.1"}),
@@ -290,14 +310,23 @@ func TestCreateBody(t *testing.T) {
 		spec         drivers.Spec
 		want         map[string]any
 	}{
-		{"port", "a second create of it is refused", drivers.Port{NetworkID: drivers.Text("n")},
-			map[string]any{"network_id": "n", "mac_address": MAC(named("x"))}},
-		{"port with MAC", "the driver's own counts", drivers.Port{NetworkID: drivers.Text("n"), MACAddress: text("02:00:00:00:00:01")},
-			map[string]any{"network_id": "n", "mac_address": "02:00:00:00:00:01"}},
+		{
+			"port", "a second create of it is refused",
+			drivers.Port{NetworkID: drivers.Text("n")},
+			map[string]any{"network_id": "n", "mac_address": MAC(named("x"))},
+		},
+		{
+			"port with MAC", "the driver's own counts",
+			drivers.Port{NetworkID: drivers.Text("n"), MACAddress: text("02:00:00:00:00:01")},
+			map[string]any{"network_id": "n", "mac_address": "02:00:00:00:00:01"},
+		},
 		{"no gateway", "Neutron refuses an empty address", drivers.Subnet{GatewayIP: text("")}, map[string]any{"gateway_ip": nil}},
 		{"router without gateway", "that is how a router begins", drivers.Router{ExternalGateway: &drivers.ExternalGateway{}}, map[string]any{}},
-		{"long name", "Neutron's bound, in characters", drivers.Network{Name: text(strings.Repeat("ü", 300))},
-			map[string]any{"name": strings.Repeat("ü", 255)}},
+		{
+			"long name", "Neutron's bound, in characters",
+			drivers.Network{Name: text(strings.Repeat("ü", 300))},
+			map[string]any{"name": strings.Repeat("ü", 255)},
+		},
 		{"interface", "it is a port", drivers.RouterInterface{
 			RouterID: drivers.Text("r"), NetworkID: drivers.Text("n"), SubnetID: drivers.Text("s"), IPAddress: drivers.Text("10.0.0.1"),
 		}, map[string]any{

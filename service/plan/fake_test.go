@@ -229,6 +229,7 @@ func (c *cloud) finish(o *Observed) error {
 				return fmt.Errorf("rule exists: %w", errRefused)
 			}
 		}
+	default: // nothing
 	}
 	return nil
 }

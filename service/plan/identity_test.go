@@ -29,8 +29,11 @@ func TestTags(t *testing.T) {
 		{"shared", "a claimed resource names no driver", Identity{"c", Owner{Driver: Shared}, "router", drivers.Retain}, []string{
 			"raven:cluster=c", "raven:owner=shared", "raven:name=router", "raven:policy=retain",
 		}},
-		{"dots", "a server may take what follows a dot in a URL for a file's extension", Identity{"c", Owner{"pod", "u"}, "rif.a.2", ""},
-			[]string{"raven:cluster=c", "raven:owner=pod:u", "raven:name=rif@a@2", "raven:policy=delete"}},
+		{
+			"dots", "a server may take what follows a dot in a URL for a file's extension",
+			Identity{"c", Owner{"pod", "u"}, "rif.a.2", ""},
+			[]string{"raven:cluster=c", "raven:owner=pod:u", "raven:name=rif@a@2", "raven:policy=delete"},
+		},
 		{"long", "a UID stays whole beside a long driver name", Identity{"c", Owner{"a-driver-of-mine", testUID}, long, ""}, []string{
 			"raven:cluster=c", "raven:owner=a-dr~a7b292:" + testUID, "raven:name=network-of-network-of-network-of-net~8f04d2a551fa",
 			"raven:policy=delete",
@@ -91,8 +94,10 @@ func TestParse(t *testing.T) {
 		{"no policy", "what is wrongly kept can still be deleted", tags[:3], "", retain, true},
 		{"policy of the description", "it is the same resource's", tags[:3], id.Description(), id, true},
 		{"policy of another", "another resource's policy says nothing", tags[:3], other.Description(), retain, true},
-		{"both policies", "a change of policy is under way: the description is written first",
-			append(tags[:4:4], "raven:policy=retain"), id.Description(), id, true},
+		{
+			"both policies", "a change of policy is under way: the description is written first",
+			append(tags[:4:4], "raven:policy=retain"), id.Description(), id, true,
+		},
 		{"both policies alone", "what is wrongly kept can still be deleted", append(tags[:4:4], "raven:policy=retain"), "", retain, true},
 		{"no such policy", "what is wrongly kept can still be deleted", append(tags[:3:3], "raven:policy=x"), "", retain, true},
 		{"owner without uid", "only shared has none", []string{tags[0], "raven:owner=pod", tags[2]}, "", Identity{}, false},
@@ -142,9 +147,18 @@ func TestExpansionOf(t *testing.T) {
 		name, base string
 		want       int
 	}{
-		{"subnet", "subnet", 1}, {"subnet.2", "subnet", 2}, {"subnet.10", "subnet", 10}, {"subnet.02", "subnet", 0}, {"subnet.1", "subnet", 0},
-		{"subnet.x", "subnet", 0}, {"subnets", "subnet", 0}, {"subnet.999", "subnet", 0}, {"other.2", "subnet", 0},
-		{Identity{Name: ExpansionName(long, 7)}.Key().Name, long, 7}, {Identity{Name: long}.Key().Name, long, 1}, {"x~123456789abc", long, 0},
+		{"subnet", "subnet", 1},
+		{"subnet.2", "subnet", 2},
+		{"subnet.10", "subnet", 10},
+		{"subnet.02", "subnet", 0},
+		{"subnet.1", "subnet", 0},
+		{"subnet.x", "subnet", 0},
+		{"subnets", "subnet", 0},
+		{"subnet.999", "subnet", 0},
+		{"other.2", "subnet", 0},
+		{Identity{Name: ExpansionName(long, 7)}.Key().Name, long, 7},
+		{Identity{Name: long}.Key().Name, long, 1},
+		{"x~123456789abc", long, 0},
 	} {
 		if got := ExpansionOf(tc.name, tc.base); got != tc.want {
 			t.Errorf("ExpansionOf(%q, %q) = %d, want %d", tc.name, tc.base, got, tc.want)

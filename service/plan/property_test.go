@@ -289,7 +289,7 @@ func TestConverges(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := &world{
-				cloud: newCloud(), rnd: rand.New(rand.NewPCG(seed, 1)), namespaces: map[string]*features{}, prune: true, //nolint:gosec // a test
+				cloud: newCloud(), rnd: rand.New(rand.NewPCG(seed, 1)), namespaces: map[string]*features{}, prune: true,
 				owners: []Owner{sharedOwner()}, full: map[string]bool{},
 			}
 			foreign := &Observed{Kind: drivers.KindNetwork, ID: "foreign", Attrs: map[string]any{"name": "n0"}}
@@ -325,7 +325,7 @@ func TestConverges(t *testing.T) {
 func TestNothingDeletedUnlessAllowed(t *testing.T) {
 	for seed := range uint64(10) {
 		w := &world{
-			cloud: newCloud(), rnd: rand.New(rand.NewPCG(seed, 2)), namespaces: map[string]*features{}, //nolint:gosec // a test
+			cloud: newCloud(), rnd: rand.New(rand.NewPCG(seed, 2)), namespaces: map[string]*features{},
 			owners: []Owner{sharedOwner()}, full: map[string]bool{},
 		}
 		for range 4 {
