@@ -88,7 +88,7 @@ func (l *Launcher) Run(ctx context.Context) error {
 	defer cancelStarting()
 	r.started = r.startAll(base, starting)
 	reason := r.running(ctx, base)
-	if reason == errComplete {
+	if errors.Is(reason, errComplete) {
 		return nil
 	}
 	cancelStarting()
@@ -212,7 +212,7 @@ func (r *run) startReset(base context.Context) {
 			default:
 			}
 			if err := Guard(func() error { return e.service.Reset(base) }); err != nil {
-				r.Logger.Error("reload failed, the service goes on as before", "service", e.name, errAttr(err), stackAttr(err))
+				r.Logger.Error("reload failed, the service goes on as before", slog.String("service", e.name), errAttr(err), stackAttr(err))
 			}
 		}
 	}()

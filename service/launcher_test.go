@@ -363,13 +363,13 @@ func TestSystemd(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "stopping", func() bool { return said.has("STOPPING=1") })
-	conn.Close() //nolint:errcheck,gosec // ends the reader
+	conn.Close() //nolint:errcheck // ends the reader
 	reading.Wait()
 	want := []string{"READY=1", "STATUS=2 drivers ready", "WATCHDOG=1", "RELOADING=1", "READY=1", "STOPPING=1"}
 	if diff := cmp.Diff(want, said.all()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	var nobody *service.Notifier = service.NewNotifier(func(string) string { return "" })
+	nobody := service.NewNotifier(func(string) string { return "" })
 	nobody.Send("READY=1")
 	r.cancel()
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -36,9 +35,8 @@ func (n *Notifier) Send(state string) {
 	if n == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unixgram", n.address) // a leading @ is the abstract namespace
+	// A leading @ is the abstract namespace. Nothing is waited for: there is no handshake with a datagram socket.
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.address, Net: "unixgram"})
 	if err != nil {
 		return
 	}

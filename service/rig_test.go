@@ -100,7 +100,7 @@ type rig struct {
 	log      *lockedBuffer
 	launcher *service.Launcher
 	result   chan error
-	ctx      context.Context //nolint:containedctx // the test's own
+	ctx      context.Context
 	cancel   context.CancelFunc
 }
 

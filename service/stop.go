@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"syscall"
@@ -86,7 +87,7 @@ func (r *run) stopOne(ctx context.Context, e *entry) error {
 	default:
 	}
 	if err := Guard(func() error { return e.service.Stop(ctx, true) }); err != nil {
-		r.Logger.Error("service did not stop well", "service", e.name, errAttr(err), stackAttr(err))
+		r.Logger.Error("service did not stop well", slog.String("service", e.name), errAttr(err), stackAttr(err))
 		return &Failure{Service: e.name, Doing: "stopping", Err: err}
 	}
 	select {
@@ -113,7 +114,7 @@ func (r *run) force(base context.Context, stopped <-chan []error) error {
 		calls.Go(func() {
 			e.cancel()
 			if err := Guard(func() error { return e.service.Stop(ctx, false) }); err != nil {
-				r.Logger.Error("service did not end well", "service", e.name, errAttr(err), stackAttr(err))
+				r.Logger.Error("service did not end well", slog.String("service", e.name), errAttr(err), stackAttr(err))
 			}
 			<-e.ended
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/raven/service/config"
 )
 
-var update = flag.Bool("update", false, "write the golden files") //nolint:gochecknoglobals // a flag of the test binary
+var update = flag.Bool("update", false, "write the golden files")
 
 func sampleOptions() []config.Option {
 	raven, pod := "kuryr.raven", "driver pod"

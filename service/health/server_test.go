@@ -56,7 +56,7 @@ func fetch(t *testing.T, method, url string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close() //nolint:errcheck // read to its end
+	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestStatusAndMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request); err == nil {
-		response.Body.Close() //nolint:errcheck,gosec // a failed test
+		response.Body.Close()
 		t.Error("a panic was answered")
 	}
 	if code, _ := fetch(t, http.MethodGet, "http://"+s.Address()+"/livez"); code != http.StatusOK {
@@ -184,7 +184,7 @@ func TestAPortInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close() //nolint:errcheck // nothing is buffered
+	defer taken.Close()
 	port := taken.Addr().(*net.TCPAddr).Port
 	registry := health.NewRegistry(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 	for name, tc := range map[string]struct {

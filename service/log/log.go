@@ -93,7 +93,7 @@ func level(v *config.Values) slog.Level {
 
 // Terminal says whether a file is a terminal that may be coloured: NO_COLOR, as getenv knows it, must be empty.
 func Terminal(f *os.File, getenv func(string) string) bool {
-	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())) //nolint:gosec // a descriptor fits
+	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
 // Log is an open log.
@@ -128,7 +128,7 @@ func New(c Config, redactor *Redactor) (*Log, error) {
 	if c.File != "" {
 		file, err := openFile(c.File)
 		if err != nil {
-			l.Close() //nolint:errcheck,gosec // the first error counts
+			l.Close() //nolint:errcheck // the first error counts
 			problem := c.FileOption
 			problem.Message = err.Error()
 			return nil, &problem

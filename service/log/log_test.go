@@ -31,7 +31,7 @@ func open(t *testing.T, c log.Config) *log.Log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() }) //nolint:errcheck,gosec // some tests close it themselves
+	t.Cleanup(func() { l.Close() }) //nolint:errcheck // some tests close it themselves
 	return l
 }
 
@@ -125,7 +125,7 @@ func TestTextFormat(t *testing.T) {
 	var out bytes.Buffer
 	l := open(t, log.Config{Stderr: &out, Level: slog.LevelWarn})
 	l.Logger().Info("not shown")
-	l.Logger().With("a", "x y").WithGroup("g").With("b", "").WithGroup("h").Warn("two\nlines \x1b[31m", slog.Group("i", "c", `"`), "d", time.Second, slog.Attr{})
+	l.Logger().With("a", "x y").WithGroup("g").With("b", "").WithGroup("h").Warn("two\nlines \x1b[31m", slog.Group("i", "c", `"`), "d", time.Second, slog.Attr{}) //nolint:sloglint // mixed on purpose: everything that slog allows
 	l.Logger().Error("it broke", "stack", "goroutine 1\nmain.main()\n", "service", "s")
 	lines := strings.SplitAfter(out.String(), "\n")
 	want := []string{
