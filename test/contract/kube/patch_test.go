@@ -105,7 +105,7 @@ func testApply(t *testing.T, e *env) {
 	}
 	found := false
 	for _, entry := range first.GetManagedFields() {
-		found = found || entry.Manager == "one" && entry.Operation == metav1.ManagedFieldsOperationApply && string(entry.FieldsV1.Raw) == `{"f:metadata":{"f:annotations":{"f:a":{}}}}`
+		found = found || entry.Manager == "one" && entry.Operation == metav1.ManagedFieldsOperationApply && entry.FieldsV1.GetRawString() == `{"f:metadata":{"f:annotations":{"f:a":{}}}}`
 	}
 	if !found {
 		t.Errorf("managed fields: %v", first.GetManagedFields())

@@ -93,7 +93,7 @@ func (a *api) request(ctx context.Context, method, url string, body any, headers
 	if err != nil {
 		a.t.Fatalf("%s %s: %v", method, url, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
+	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		a.t.Fatalf("%s %s: %v", method, url, err)

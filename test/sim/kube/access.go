@@ -137,7 +137,7 @@ func (x *access) authorize(c *call) error {
 	if r.namespace != "" {
 		where = fmt.Sprintf("in the namespace %q", r.namespace)
 	}
-	reason := fmt.Errorf("User %q cannot %s resource %q in API group %q %s", r.user, r.verb, resource, r.group, where) //nolint:revive,staticcheck // the real server's words
+	reason := fmt.Errorf("User %q cannot %s resource %q in API group %q %s", r.user, r.verb, resource, r.group, where) //nolint:staticcheck // the real server's words
 	return apierrors.NewForbidden(schema.GroupResource{Group: r.group, Resource: resource}, r.name, reason)
 }
 

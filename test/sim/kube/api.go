@@ -81,7 +81,7 @@ func (o Options) withDefaults() Options {
 // API is one simulated API server. It is an http.Handler, and its methods reach the store without HTTP.
 type API struct {
 	options Options
-	ctx     context.Context //nolint:containedctx // the life of the API, ended by Close
+	ctx     context.Context // the life of the API, ended by Close
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup // goroutines of its own
 	serving sync.WaitGroup // requests in flight
@@ -172,7 +172,7 @@ func (a *API) Close() {
 	a.cancel()
 	if a.server != nil {
 		_ = a.server.Close()
-		<-a.serveErr
+		<-a.serveErr //nolint:errcheck // that it was closed
 		a.server = nil
 	}
 	a.serving.Wait()

@@ -185,7 +185,7 @@ func mergeApply(parse parser, live, config map[string]any, sets fieldpath.Manage
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the applied object: %w", err)
 	}
-	updater := merge.Updater{Converter: sameVersion{}}
+	updater := (&merge.UpdaterBuilder{Converter: sameVersion{}}).BuildUpdater()
 	out, sets, err := updater.Apply(liveTyped, configTyped, fieldpath.APIVersion(version), sets, manager, force)
 	if err != nil || out == nil {
 		return nil, sets, err

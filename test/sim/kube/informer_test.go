@@ -211,7 +211,7 @@ func TestSeedEvents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.Close()
+			defer f.Close() //nolint:errcheck // it was only read
 			if err := api.Replay(f); err != nil {
 				t.Fatal(err)
 			}

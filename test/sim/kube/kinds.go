@@ -92,10 +92,6 @@ func (v *view) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: v.Group, Resource: v.kind.Plural}
 }
 
-func (v *view) groupKind() schema.GroupKind {
-	return schema.GroupKind{Group: v.Group, Kind: v.kind.Kind}
-}
-
 // stored says whether this view shows objects exactly as they are stored.
 func (v *view) stored() bool {
 	return v.out == nil && v.Group == v.res.kind.Group && v.Version == v.res.kind.Versions[0]

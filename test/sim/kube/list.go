@@ -99,8 +99,10 @@ func selectable(v *view, path string) bool {
 	}
 	switch v.kind.Kind {
 	case "Pod":
-		return slices.Contains([]string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-			"spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"}, path)
+		return slices.Contains([]string{
+			"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+			"spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
+		}, path)
 	case "Namespace":
 		return path == "status.phase"
 	case "Service":

@@ -165,7 +165,7 @@ func (a *API) trackUpdate(res *resource, m *managed, old, object map[string]any,
 	}
 	key := managerKey{o.manager, metav1.ManagedFieldsOperationUpdate, version, o.subresource}.String()
 	had := m.sets[key]
-	updater := merge.Updater{Converter: sameVersion{}}
+	updater := (&merge.UpdaterBuilder{Converter: sameVersion{}}).BuildUpdater()
 	_, sets, err := updater.Update(before, after, fieldpath.APIVersion(version), m.sets, key)
 	if err != nil {
 		return m

@@ -298,7 +298,7 @@ func preconditions(res *resource, current *item, p *metav1.Preconditions) error 
 }
 
 func uidConflict(res *resource, name, given, present string) error {
-	return apierrors.NewConflict(res.kind.Resource(), name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", given, present)) //nolint:revive,staticcheck // the real server's words
+	return apierrors.NewConflict(res.kind.Resource(), name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", given, present)) //nolint:staticcheck // the real server's words
 }
 
 func invalid(res *resource, name, field, message string) error {

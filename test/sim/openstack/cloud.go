@@ -93,13 +93,13 @@ func New(o Options) *Cloud {
 	}
 	seed := o.Seed
 	if seed == 0 {
-		seed = rand.Uint64() //nolint:gosec // ids of a simulation
+		seed = rand.Uint64()
 	}
 	c := &Cloud{
 		opts: o, clock: o.Clock, kinds: kinds(), profile: o.Profile, workers: newWorkers(o.Profile.Workers),
 		done: make(chan struct{}), base: "http://127.0.0.1",
-		rand:     rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // ids of a simulation
-		faultRnd: rand.New(rand.NewPCG(seed, 2)), //nolint:gosec // faults of a simulation
+		rand:     rand.New(rand.NewPCG(seed, 1)),
+		faultRnd: rand.New(rand.NewPCG(seed, 2)),
 		tables:   map[string]*table{}, used: map[quotaKey]int{}, limits: map[string]map[string]int{},
 		tokens: map[string]*token{},
 		log:    newRequestLog(o.LogSize),

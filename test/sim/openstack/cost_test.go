@@ -18,12 +18,23 @@ func TestLabLikeFitsTheMeasurements(t *testing.T) {
 		items        int
 		seconds      float64
 	}{
-		{"POST", "port", 1, 0.403}, {"POST", "port", 10, 2.970}, {"POST", "port", 50, 19.771}, {"POST", "port", 100, 53.316},
-		{"POST", "network", 1, 0.304}, {"POST", "subnet", 1, 0.570}, {"POST", "router", 1, 0.211},
-		{"PUT", "add_router_interface", 1, 1.762}, {"PUT", "remove_router_interface", 1, 0.972},
-		{"POST", "security_group", 1, 0.100}, {"POST", "security_group_rule", 20, 1.378},
-		{"GET", "port", 1, 0.039}, {"GET", "port", 100, 0.209}, {"PUT", "port", 1, 0.232}, {"DELETE", "port", 1, 0.232},
-		{"PUT", "tag", 1, 0.031}, {"POST", "token", 1, 0.047},
+		{"POST", "port", 1, 0.403},
+		{"POST", "port", 10, 2.970},
+		{"POST", "port", 50, 19.771},
+		{"POST", "port", 100, 53.316},
+		{"POST", "network", 1, 0.304},
+		{"POST", "subnet", 1, 0.570},
+		{"POST", "router", 1, 0.211},
+		{"PUT", "add_router_interface", 1, 1.762},
+		{"PUT", "remove_router_interface", 1, 0.972},
+		{"POST", "security_group", 1, 0.100},
+		{"POST", "security_group_rule", 20, 1.378},
+		{"GET", "port", 1, 0.039},
+		{"GET", "port", 100, 0.209},
+		{"PUT", "port", 1, 0.232},
+		{"DELETE", "port", 1, 0.232},
+		{"PUT", "tag", 1, 0.031},
+		{"POST", "token", 1, 0.047},
 	}
 	for _, tt := range tests {
 		got := p.Price(tt.method, tt.kind, tt.items, 0).Seconds()

@@ -154,10 +154,10 @@ func (c *Cloud) answer(r *http.Request, where target, req *Request, body []byte,
 	case ActionApplyLate:
 		if c.enter() {
 			late := *req
-			copied := r.Clone(context.WithoutCancel(ctx)) //nolint:contextcheck // it outlives the request on purpose
+			copied := r.Clone(context.WithoutCancel(ctx)) // it outlives the request on purpose
 			go func() {
 				defer c.jobs.Done()
-				if c.wait(context.Background(), f.rule.Delay.Duration()) { //nolint:contextcheck // as above
+				if c.wait(context.Background(), f.rule.Delay.Duration()) {
 					c.process(copied, where, &late, body)
 				}
 			}()

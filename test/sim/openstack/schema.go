@@ -47,11 +47,20 @@ type kind struct {
 func fieldsOf(own ...field) map[string]field {
 	text := asString(255)
 	common := []field{
-		{"id", noneOf, nil, nil}, {"project_id", post, text, nil}, {"tenant_id", post, text, nil},
-		{"name", rw, text, ""}, {"description", rw, orEmpty(text), ""},
-		{"tags", noneOf, nil, nil}, {"tags-any", noneOf, nil, nil}, {"not-tags", noneOf, nil, nil}, {"not-tags-any", noneOf, nil, nil},
-		{"created_at", noneOf, nil, nil}, {"updated_at", noneOf, nil, nil}, {"changed_since", noneOf, nil, nil},
-		{"revision_number", noneOf, nil, nil}, {"standard_attr_id", noneOf, nil, nil},
+		{"id", noneOf, nil, nil},
+		{"project_id", post, text, nil},
+		{"tenant_id", post, text, nil},
+		{"name", rw, text, ""},
+		{"description", rw, orEmpty(text), ""},
+		{"tags", noneOf, nil, nil},
+		{"tags-any", noneOf, nil, nil},
+		{"not-tags", noneOf, nil, nil},
+		{"not-tags-any", noneOf, nil, nil},
+		{"created_at", noneOf, nil, nil},
+		{"updated_at", noneOf, nil, nil},
+		{"changed_since", noneOf, nil, nil},
+		{"revision_number", noneOf, nil, nil},
+		{"standard_attr_id", noneOf, nil, nil},
 	}
 	out := make(map[string]field, len(common)+len(own))
 	for _, f := range append(common, own...) {

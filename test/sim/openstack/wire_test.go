@@ -63,7 +63,7 @@ func (w *wire) send(ctx context.Context, method, url string, body any) (int, htt
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
+	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return resp.StatusCode, resp.Header, nil, err
@@ -313,7 +313,7 @@ func TestAdminEndpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close() //nolint:errcheck // read to its end
+		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
 		if err != nil || !strings.Contains(string(text), `network "a"`) {
 			t.Errorf("the dump is %s, %v", text, err)
