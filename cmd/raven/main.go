@@ -21,7 +21,7 @@ const (
 )
 
 // version is set by the build.
-var version = "dev" //nolint:gochecknoglobals // the linker writes it
+var version = "dev"
 
 // exitError carries an exit status; an empty message was printed already.
 type statusError struct {
@@ -41,7 +41,7 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], standardStreams()))
 
 // run is main without the process: it returns the exit status.
 func run(ctx context.Context, args []string, io streams) int {
-	root := newRoot(io)
+	root := newRoot(io) //nolint:contextcheck // commands get theirs from cobra
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {

@@ -95,7 +95,7 @@ func openLog(l *loaded, io streams) (*log.Log, error) {
 // report says at start what the configuration is.
 func (l *loaded) report(logger *slog.Logger) {
 	for _, w := range l.warnings {
-		logger.Warn("configuration: " + w.String())
+		logger.Warn("configuration: " + w.String()) //nolint:sloglint // each is a message of its own, as oslo.config logs them
 	}
 	if !l.values.Bool(config.DefaultGroup, "log_options") {
 		return

@@ -61,7 +61,7 @@ func connect(ctx context.Context, l *loaded, log *slog.Logger) (*runtime, error)
 	if err := r.connectOpenStack(ctx); err != nil {
 		return nil, err
 	}
-	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.values), Logger: log})
+	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.values), Logger: log}) //nolint:contextcheck // lasts until Close
 	r.engine, err = reconcile.New(r.engineConfig(), r.cloud, r.writer, clock.RealClock{}, log)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (r *runtime) watchers(ctx context.Context) error {
 		}
 	}
 	for _, u := range r.units {
-		if err := r.engine.Add(u.program.name, u.plugin, u.source); err != nil {
+		if err := r.engine.Add(u.program.name, u.plugin, u.source); err != nil { //nolint:contextcheck // what it starts lasts until Stop
 			return err
 		}
 	}

@@ -245,7 +245,7 @@ func readAll(in io.Reader, name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(in)
 	}
-	return os.ReadFile(name) //nolint:gosec // the operator names the file
+	return os.ReadFile(name)
 }
 
 func named(o *unstructured.Unstructured) *unstructured.Unstructured {
