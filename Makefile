@@ -19,10 +19,10 @@ build: ## Build the programs and the drivers into bin/
 run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it
 	@$(BIN)/raven-sim demo --raven $(BIN)/raven $(ARGS)
 
-test: ## Run all tests with the race detector
-	.ci/test
+test: ## Run the tests with the race detector; ARGS='-run X ./service/...' for some of them
+	.ci/test $(ARGS)
 
-lint: ## Run the linters, and check the contract between core and plugins
+lint: ## Run the linters, and see that the contract between core and drivers breaks nobody
 	.ci/lint/run
 	.ci/proto lint
 	.ci/proto breaking
@@ -31,8 +31,8 @@ generate: build ## Make what is made by tools: the contract's code and kuryr.con
 	.ci/proto generate
 	$(BIN)/raven config sample > kuryr.conf.sample
 
-check: generate ## Fail when something that is made by tools is stale
-	@git diff --exit-code --stat -- plugins/proto kuryr.conf.sample go.mod go.sum || { echo "stale: commit what 'make generate' makes"; exit 1; }
+check: build ## Fail when something that tools make is stale, or a file is not formatted or tidy
+	.ci/check
 
 bench: build ## Measure speed and size on the simulations, and print a report
 	$(BIN)/raven-sim bench --raven $(BIN)/raven $(ARGS)
