@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -218,7 +216,7 @@ func (c *crash) play(absent bool) bool {
 
 // differs compares the cloud with that of the undisturbed run after a phase.
 func (c *crash) differs(p *raven, phase int) string {
-	if diff := cmp.Diff(c.ref.dumps[phase], c.dump()); diff != "" {
+	if diff := lineDiff(c.ref.dumps[phase], c.dump()); diff != "" {
 		return "the cloud differs (-undisturbed +this):\n" + diff
 	}
 	return c.amiss(p)

@@ -191,6 +191,27 @@ func (r *rig) dump() string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
+// lineDiff shows the lines that only one of two dumps has.
+func lineDiff(want, have string) string {
+	var b strings.Builder
+	count := map[string]int{}
+	for line := range strings.Lines(want) {
+		count[line]++
+	}
+	for line := range strings.Lines(have) {
+		count[line]--
+	}
+	for _, line := range slices.Sorted(maps.Keys(count)) {
+		switch n := count[line]; {
+		case n > 0:
+			fmt.Fprintf(&b, "-%d× %s", n, line)
+		case n < 0:
+			fmt.Fprintf(&b, "+%d× %s", -n, line)
+		}
+	}
+	return b.String()
+}
+
 // within waits for a condition, which returns what is still amiss.
 func within(t *testing.T, what string, amiss func() string) {
 	t.Helper()

@@ -128,20 +128,35 @@ func workload(group string) []phase {
 	}
 }
 
-// annotationsAmiss says where the cluster's annotations do not agree with the cloud: every pod that should have a port names the
-// one that there is for it, and no other pod names any.
-func (r *rig) annotationsAmiss() string {
-	byPod := map[string][]string{}
+// clusterAmiss says where cluster and cloud do not agree: every namespace has its network; every pod that should have a port
+// names the one that there is for it, which has the security group of its label; and there are no others.
+func (r *rig) clusterAmiss() string {
+	byPod, networks := map[string][]object{}, map[string]int{}
 	for _, port := range r.cloud.Ports() {
 		uid, _ := port["device_id"].(string)
-		id, _ := port["id"].(string)
-		byPod[uid] = append(byPod[uid], id)
+		byPod[uid] = append(byPod[uid], port)
+	}
+	for _, network := range r.cloud.Networks() {
+		networks[fmt.Sprint(network["name"])]++
+	}
+	delete(networks, "public")
+	delete(networks, "raven-default-service")
+	var amiss []string
+	spaces, err := r.kube.List(namespaces(), "")
+	r.check(err)
+	for _, space := range spaces {
+		meta, _ := space["metadata"].(map[string]any)
+		name := fmt.Sprint(meta["name"])
+		if networks[name] != 1 || meta["deletionTimestamp"] != nil {
+			amiss = append(amiss, fmt.Sprintf("namespace %s has %d networks and the deletionTimestamp %v", name, networks[name], meta["deletionTimestamp"]))
+		}
+		delete(networks, name)
+	}
+	for name, n := range networks {
+		amiss = append(amiss, fmt.Sprintf("there are %d networks for namespace %s, which is gone", n, name))
 	}
 	list, err := r.kube.List(pods(), "")
-	if err != nil {
-		return err.Error()
-	}
-	var amiss []string
+	r.check(err)
 	for _, pod := range list {
 		if text := podAmiss(pod, byPod); text != "" {
 			amiss = append(amiss, text)
@@ -150,32 +165,40 @@ func (r *rig) annotationsAmiss() string {
 	return strings.Join(amiss, "; ")
 }
 
-func podAmiss(pod object, byPod map[string][]string) string {
+func podAmiss(pod object, byPod map[string][]object) string {
 	meta, _ := pod["metadata"].(map[string]any)
 	phase, _ := pod["status"].(map[string]any)
 	spec, _ := pod["spec"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
+	labels, _ := meta["labels"].(map[string]any)
 	name := fmt.Sprintf("pod %v/%v", meta["namespace"], meta["name"])
 	uid, _ := meta["uid"].(string)
 	text, _ := annotations[portAnnotation].(string)
+	ports := byPod[uid]
 	if phase["phase"] == "Succeeded" || phase["phase"] == "Failed" || spec["hostNetwork"] == true {
-		if text != "" || len(byPod[uid]) > 0 {
-			return fmt.Sprintf("%s should have no port and has %v, annotated %q", name, byPod[uid], text)
+		if text != "" || len(ports) > 0 {
+			return fmt.Sprintf("%s should have no port and has %d, annotated %q", name, len(ports), text)
 		}
 		return ""
 	}
+	named := portIn(text)
+	if len(ports) != 1 || ports[0]["id"] != named {
+		return fmt.Sprintf("%s has %d ports and names %q", name, len(ports), named)
+	}
+	groups, _ := ports[0]["security_groups"].([]any)
+	if label, ok := labels[groupLabel]; ok && !slices.Equal(groups, []any{label}) {
+		return fmt.Sprintf("%s has the security groups %v and is labelled %v", name, groups, label)
+	}
+	return ""
+}
+
+// portIn returns the id in a port's document.
+func portIn(text string) string {
 	var port struct {
 		ID string `json:"id"`
 	}
-	if text != "" {
-		if err := json.Unmarshal([]byte(text), &port); err != nil {
-			return fmt.Sprintf("%s: annotation %s: %v", name, portAnnotation, err)
-		}
-	}
-	if !slices.Equal(byPod[uid], []string{port.ID}) {
-		return fmt.Sprintf("%s has the ports %v and names %q", name, byPod[uid], port.ID)
-	}
-	return ""
+	_ = json.Unmarshal([]byte(text), &port)
+	return port.ID
 }
 
 // portOf returns the id of the port that a pod names, "" without one.
@@ -188,11 +211,7 @@ func (r *rig) portOf(namespace, name string) string {
 	meta, _ := pod["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
 	text, _ := annotations[portAnnotation].(string)
-	var port struct {
-		ID string `json:"id"`
-	}
-	_ = json.Unmarshal([]byte(text), &port)
-	return port.ID
+	return portIn(text)
 }
 
 // played is what an undisturbed run of the workload comes to.
@@ -246,7 +265,7 @@ func (r *rig) awaitRest(p *raven) {
 }
 
 func (r *rig) amiss(p *raven) string {
-	if amiss := r.annotationsAmiss(); amiss != "" {
+	if amiss := r.clusterAmiss(); amiss != "" {
 		return amiss
 	}
 	return p.settled()
