@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/watch"
 )
 
 func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
@@ -32,15 +36,7 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 		Example: "  raven config validate --strict --config-file kuryr.conf",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := flags.load(cmd.Context())
-			if err != nil {
-				return err
-			}
-			for _, w := range l.warnings {
-				fmt.Fprintln(io.err, "warning: "+w.String())
-			}
-			fmt.Fprintln(io.out, "The configuration is valid.")
-			return nil
+			return runValidate(cmd.Context(), flags, io)
 		},
 	}, &cobra.Command{
 		Use:     "show",
@@ -58,17 +54,53 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 	return cmd
 }
 
+// runValidate checks all that can be checked without reaching out: the options, the drivers' own opinion of theirs, and whether
+// they suffice to find a cluster and a cloud.
+func runValidate(ctx context.Context, flags *globalFlags, io streams) error {
+	l, err := flags.load(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range l.warnings {
+		fmt.Fprintln(io.err, "warning: "+w.String())
+	}
+	var problems []error
+	cloud, err := openstack.FromConfig(l.values)
+	if err == nil {
+		err = cloud.Validate()
+	}
+	problems = append(problems, err)
+	_, err = watch.RESTConfig(l.values, version)
+	problems = append(problems, err)
+	for _, p := range l.programs {
+		plugin, err := host.Launch(ctx, p.launch(l.valuesFor(p)))
+		if err == nil {
+			err = errors.Join(p.authority.checkWatches(p.name, plugin.Watches()), plugin.Stop(ctx))
+		}
+		problems = append(problems, err)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	fmt.Fprintln(io.out, "The configuration is valid.")
+	return nil
+}
+
 // runSample prints the options of the core and of every driver beside the raven program.
 func runSample(ctx context.Context, io streams) error {
 	names, err := installed()
 	if err != nil {
 		return err
 	}
-	programs, err := inspect(ctx, names, "")
+	options := append(coreOptions(), authorityOptions(names)...)
+	defaults, _, err := config.Load(config.Sources{}, options)
 	if err != nil {
 		return err
 	}
-	options := coreOptions()
+	programs, err := inspect(ctx, names, defaults)
+	if err != nil {
+		return err
+	}
 	for _, p := range programs {
 		for _, o := range p.info.Options {
 			options = append(options, driverOption(p.name, o))
@@ -118,7 +150,7 @@ func (g *globalFlags) statusAddress() (string, error) {
 		return "", err
 	}
 	sources.Strict = false
-	values, _, err := config.Load(onlyCore(sources), coreOptions())
+	values, _, err := config.Load(known(sources, coreOptions()), coreOptions())
 	if err != nil {
 		return "", err
 	}

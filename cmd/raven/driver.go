@@ -48,11 +48,16 @@ func runDriverList(ctx context.Context, flags *globalFlags, io streams, format s
 		return err
 	}
 	sources.Strict = false
-	values, _, err := config.Load(onlyCore(sources), coreOptions())
+	values, _, err := config.Load(known(sources, coreOptions()), coreOptions())
 	if err != nil {
 		return err
 	}
-	programs, err := inspect(ctx, values.List(ravenGroup, "drivers"), values.String(ravenGroup, "plugin_dir"))
+	names := values.List(ravenGroup, "drivers")
+	options := append(coreOptions(), authorityOptions(names)...)
+	if values, _, err = config.Load(known(sources, options), options); err != nil {
+		return err
+	}
+	programs, err := inspect(ctx, names, values)
 	if err != nil {
 		return err
 	}

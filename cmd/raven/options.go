@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -125,9 +126,11 @@ func driverOption(driver string, o drivers.Option) config.Option {
 
 // driverProgram is an enabled driver, found and asked for what it declares.
 type driverProgram struct {
-	name string
-	path string
-	info drivers.Info
+	name      string
+	path      string
+	args      []string
+	authority authority
+	info      drivers.Info
 }
 
 // loaded is a configuration with the drivers that it enables.
@@ -153,7 +156,8 @@ func (g *globalFlags) sources() (config.Sources, error) {
 	return s.WithDefaults(home, "/etc"), nil
 }
 
-// load reads the configuration in two rounds: the first says which drivers there are, and they say which options there are.
+// load reads the configuration in rounds: the first says which drivers there are, the second which programs they are, and they
+// say which further options there are.
 func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
 	sources, err := g.sources()
 	if err != nil {
@@ -161,15 +165,19 @@ func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
 	}
 	first := sources
 	first.Strict = false
-	core, _, err := config.Load(onlyCore(first), coreOptions())
+	core, _, err := config.Load(known(first, coreOptions()), coreOptions())
 	if err != nil {
 		return nil, err
 	}
-	programs, err := inspect(ctx, core.List(ravenGroup, "drivers"), core.String(ravenGroup, "plugin_dir"))
+	names := core.List(ravenGroup, "drivers")
+	options := append(coreOptions(), authorityOptions(names)...)
+	if core, _, err = config.Load(known(first, options), options); err != nil {
+		return nil, err
+	}
+	programs, err := inspect(ctx, names, core)
 	if err != nil {
 		return nil, err
 	}
-	options := coreOptions()
 	for _, p := range programs {
 		for _, o := range p.info.Options {
 			options = append(options, driverOption(p.name, o))
@@ -182,10 +190,10 @@ func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
 	return &loaded{values: values, warnings: warnings, programs: programs, sources: sources}, nil
 }
 
-// onlyCore drops command line values of options that only the second round knows.
-func onlyCore(s config.Sources) config.Sources {
+// known drops command line values of options that only a later round knows.
+func known(s config.Sources, options []config.Option) config.Sources {
 	args := map[config.Name][]string{}
-	for _, o := range coreOptions() {
+	for _, o := range options {
 		if v, ok := s.Args[o.Key()]; ok {
 			args[o.Key()] = v
 		}
@@ -195,7 +203,7 @@ func onlyCore(s config.Sources) config.Sources {
 }
 
 // inspect finds the enabled drivers and asks each for what it declares.
-func inspect(ctx context.Context, names []string, pluginDir string) ([]driverProgram, error) {
+func inspect(ctx context.Context, names []string, v *config.Values) ([]driverProgram, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("[%s] drivers is empty: name at least one, for example namespace,pod", ravenGroup)
 	}
@@ -207,13 +215,7 @@ func inspect(ctx context.Context, names []string, pluginDir string) ([]driverPro
 			return nil, fmt.Errorf("[%s] drivers names %q twice", ravenGroup, name)
 		}
 		wg.Go(func() {
-			path, err := host.Discover(name, pluginDir)
-			if err != nil {
-				errs[i] = err
-				return
-			}
-			info, err := host.Inspect(ctx, path)
-			programs[i], errs[i] = driverProgram{name, path, info}, err
+			programs[i], errs[i] = inspectOne(ctx, name, v)
 		})
 	}
 	wg.Wait()
@@ -223,6 +225,25 @@ func inspect(ctx context.Context, names []string, pluginDir string) ([]driverPro
 		}
 	}
 	return programs, nil
+}
+
+func inspectOne(ctx context.Context, name string, v *config.Values) (driverProgram, error) {
+	p := driverProgram{name: name, authority: authorityOf(v, name)}
+	var err error
+	if p.path, p.args, err = p.authority.program(name, v.String(ravenGroup, "plugin_dir")); err != nil {
+		return p, err
+	}
+	plugin, err := host.Launch(ctx, p.launch(nil))
+	if err != nil {
+		return p, err
+	}
+	p.info = plugin.Info()
+	return p, errors.Join(p.authority.checkKinds(name, p.info), plugin.Stop(ctx))
+}
+
+// launch is how the driver is launched, without what the caller adds.
+func (p driverProgram) launch(values drivers.Values) host.Config {
+	return host.Config{Name: p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values}
 }
 
 // valuesFor picks what a driver declared, and nothing else.

@@ -44,7 +44,7 @@ func runPlan(ctx context.Context, flags *globalFlags, io streams, format string)
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(io.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.DiscardHandler) // what matters stands in the plan
 	r, err := connect(ctx, l, log)
 	if err != nil {
 		return err

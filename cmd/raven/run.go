@@ -166,6 +166,7 @@ func (d *daemon) begin(ctx context.Context, l *loaded) error {
 			d.fail(err)
 		}
 	}()
+	r.work.Go(func() { r.reportReadiness(running, d.registry) })
 	d.state.Ready()
 	d.log.Info("running", "cluster", r.cluster, "project", r.cloud.ProjectID())
 	return nil

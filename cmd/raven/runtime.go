@@ -162,12 +162,13 @@ func (r *runtime) launch(ctx context.Context) error {
 		u := &unit{program: p}
 		r.units[i] = u
 		wg.Go(func() {
-			u.plugin, errs[i] = host.Launch(ctx, host.Config{
-				Name: p.name, Path: p.path, Values: r.loaded.valuesFor(p), RuntimeDir: r.loaded.runtimeDir(), Logger: r.log,
-				CoreVersion: version,
-				Timeouts:    host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")},
-				OnReady:     func() { r.engine.Replay(p.name) },
-			})
+			c := p.launch(r.loaded.valuesFor(p))
+			c.RuntimeDir, c.Logger = r.loaded.runtimeDir(), r.log
+			c.Timeouts = host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")}
+			c.OnReady = func() { r.engine.Replay(p.name) }
+			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {
+				errs[i] = p.authority.checkWatches(p.name, u.plugin.Watches())
+			}
 		})
 	}
 	wg.Wait()

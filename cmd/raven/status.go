@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,6 +52,16 @@ type watchReport struct {
 	Error   string `json:"error,omitempty"`
 }
 
+func checkState(state string) error {
+	states := []reconcile.Phase{
+		reconcile.Pending, reconcile.Done, reconcile.Waiting, reconcile.Failing, reconcile.Terminal,
+	}
+	if state != "" && !slices.Contains(states, reconcile.Phase(state)) {
+		return statusError{exitUsage, fmt.Errorf("--state %q: it must be one of %v", state, states)}
+	}
+	return nil
+}
+
 func filterFrom(q url.Values) reconcile.Filter {
 	return reconcile.Filter{
 		Driver: q.Get("driver"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"),
@@ -74,7 +86,7 @@ Exit statuses: 0 the daemon answered, 1 it did not.`,
   raven status --kind Pod -o json | jq '.objects[].reasons'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format); err != nil {
+			if err := errors.Join(checkFormat(format), checkState(*query["state"])); err != nil {
 				return err
 			}
 			if address == "" {
@@ -129,6 +141,9 @@ func runStatus(ctx context.Context, out streams, address string, query url.Value
 	}
 	if format != "table" {
 		return structured(out.out, format, report)
+	}
+	if len(report.Objects) == 0 && len(query) > 0 {
+		fmt.Fprintln(out.err, "no object matches")
 	}
 	return printStatus(out, report)
 }

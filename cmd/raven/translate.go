@@ -95,9 +95,9 @@ func runTranslate(ctx context.Context, flags *globalFlags, out streams, files []
 func translateAll(
 	ctx context.Context, l *loaded, p driverProgram, log *slog.Logger, objects []*unstructured.Unstructured,
 ) ([]translated, error) {
-	plugin, err := host.Launch(ctx, host.Config{
-		Name: p.name, Path: p.path, Values: l.valuesFor(p), RuntimeDir: l.runtimeDir(), Logger: log,
-	})
+	c := p.launch(l.valuesFor(p))
+	c.RuntimeDir, c.Logger = l.runtimeDir(), log
+	plugin, err := host.Launch(ctx, c)
 	if err != nil {
 		return nil, err
 	}
