@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
@@ -28,6 +29,8 @@ type Planned struct {
 // DryRun works out what Run would do now, and writes nothing. The engine must have observed and have its watchers; it must
 // not be running.
 func (e *Engine) DryRun(ctx context.Context) ([]Planned, error) {
+	e.dry.Store(true)
+	defer e.dry.Store(false)
 	e.runMu.Lock()
 	watchers := make([]*watcher, 0, len(e.watchers))
 	for _, w := range e.watchers {
@@ -44,7 +47,7 @@ func (e *Engine) DryRun(ctx context.Context) ([]Planned, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	e.reconcileDryShared()
+	e.takeShares()
 	return e.dryPlans(watchers, problems, metas), nil
 }
 
@@ -68,11 +71,12 @@ func (e *Engine) dryTranslate(
 					return
 				}
 				it := item{w.name, key}
-				e.store.mu.Lock()
-				o := e.store.ensureOwner(it, target{w.sources[key.Watch], key.Namespace, key.Name, meta.UID}, e.clock.Now())
-				e.store.mu.Unlock()
+				var o *owner
+				e.store.do(func() {
+					o = e.store.ensureOwner(it, target{w.sources[key.Watch], key.Namespace, key.Name, meta.UID}, e.clock.Now())
+				})
 				err := e.translate(ctx, w, o, object)
-				e.answered(w, key, err)
+				e.answered(ctx, w, key, err)
 				mu.Lock()
 				defer mu.Unlock()
 				metas[o.id] = meta
@@ -85,17 +89,6 @@ func (e *Engine) dryTranslate(
 	wg.Wait()
 }
 
-// reconcileDryShared gives the shared owner its Set.
-func (e *Engine) reconcileDryShared() {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	id := plan.Owner{Driver: sharedDriver}
-	o := &owner{id: id, item: item{driver: sharedDriver}, hasSet: true, target: target{name: "resources"}}
-	o.target.watch.Kind = "Shared"
-	o.set, _ = e.store.sharedSet()
-	e.store.owners[id] = o
-}
-
 func (e *Engine) dryPlans(
 	watchers []*watcher, problems map[plan.Owner][]string, metas map[plan.Owner]watch.Meta,
 ) []Planned {
@@ -104,13 +97,13 @@ func (e *Engine) dryPlans(
 		byName[w.name] = w
 	}
 	e.dryOrphans(watchers)
-	e.store.mu.Lock()
-	owners := make([]*owner, 0, len(e.store.owners))
-	for _, o := range e.store.owners {
-		owners = append(owners, o)
-	}
-	_, frozen := e.store.sharedSet()
-	e.store.mu.Unlock()
+	var owners []*owner
+	e.store.do(func() {
+		for _, o := range e.store.owners {
+			owners = append(owners, o)
+		}
+	})
+	_, frozen, _ := e.takeShares()
 	slices.SortFunc(owners, func(a, b *owner) int {
 		return cmp.Or(cmp.Compare(a.item.driver, b.item.driver), cmp.Compare(a.target.String(), b.target.String()))
 	})
@@ -125,7 +118,7 @@ func (e *Engine) dryPlans(
 			computed, out := e.plan(o, still)
 			p.Steps, p.Held = computed.Steps, computed.Held
 			p.Problems = append(p.Problems, out.conflicts...)
-			if w := byName[o.item.driver]; w != nil && !o.gone && len(out.outputs.missing) == 0 {
+			if w := byName[o.item.driver]; w != nil && !o.gone && !out.outputs.partial {
 				p.Writes = differing(w.manager, out.outputs, metas[o.id])
 			}
 		}
@@ -142,14 +135,14 @@ func (e *Engine) dryOrphans(watchers []*watcher) {
 		e.orphansOf(w)
 		orphans, _ := e.orphansOf(w) // the second look confirms
 		for _, id := range orphans {
-			e.store.mu.Lock()
-			if e.store.owners[id] == nil {
-				e.store.owners[id] = &owner{
-					id: id, item: item{driver: w.name}, gone: true, target: target{name: "with UID " + id.UID, uid: id.UID},
+			e.store.do(func() {
+				if e.store.owners[id] == nil {
+					e.store.owners[id] = &owner{
+						id: id, item: item{driver: w.name}, gone: true,
+						target: target{watch: drivers.Watch{Kind: "vanished object"}, name: "with UID " + id.UID, uid: id.UID},
+					}
 				}
-				e.store.owners[id].target.watch.Kind = "vanished object"
-			}
-			e.store.mu.Unlock()
+			})
 		}
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
@@ -41,6 +43,12 @@ type Writer interface {
 	RemoveTags(ctx context.Context, kind drivers.Kind, id string, tags []string) error
 }
 
+// Limits says what the credentials turned out not to allow.
+type Limits interface {
+	// Unsupported lists the best-effort attributes of a kind that cannot be set.
+	Unsupported(of drivers.Kind) []string
+}
+
 // Linker joins router interfaces to routers.
 type Linker interface {
 	Attach(ctx context.Context, routerID, portID string) error
@@ -52,6 +60,7 @@ type Cloud interface {
 	Reader
 	Writer
 	Linker
+	Limits
 }
 
 // Source is the Kubernetes side of one driver: a watch.Subscription.
@@ -84,6 +93,10 @@ type Config struct {
 	// share of what exists.
 	MaxReplayDeletes     int
 	MaxReplayDeleteShare float64
+	// SlowRetry is how long a key rests that waits for something outside, such as quota, in case its wake-up never comes.
+	SlowRetry time.Duration
+	// Grace is how long what is under way may go on after Run has been told to end.
+	Grace time.Duration
 	// AmbiguousWait is how long a create that was cut may still commit.
 	AmbiguousWait time.Duration
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
@@ -101,6 +114,8 @@ func (c *Config) Validate() error {
 	setDefault(&c.DriftInterval, 5*time.Minute)
 	setDefault(&c.SweepInterval, time.Minute)
 	setDefault(&c.SweepLimit, 100)
+	setDefault(&c.SlowRetry, 30*time.Second)
+	setDefault(&c.Grace, 5*time.Second)
 	setDefault(&c.AmbiguousWait, 2*time.Minute)
 	setDefault(&c.ConfirmAfter, 5*time.Second)
 	setDefault(&c.BackoffBase, 200*time.Millisecond)
@@ -127,11 +142,15 @@ type Engine struct {
 	metrics   *Metrics
 
 	*store
+	single singleflight.Group
+	dry    atomic.Bool // DryRun is at work: nobody is told anything
 
 	runMu    sync.Mutex
 	watchers map[string]*watcher
 	shared   *keyQueue
 	running  context.Context //nolint:containedctx // set by Run for the queues that Add starts later; ended by Run
+	working  context.Context //nolint:containedctx // likewise: that of the work, which outlives running by Grace
+	draining atomic.Bool
 	queues   sync.WaitGroup
 	driftNow chan struct{}
 	sweepNow chan struct{}
@@ -158,11 +177,12 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 	}
 	e := &Engine{
 		config: config, cloud: cloud, writeback: wb, clock: clk, log: log, metrics: newMetrics(),
-		store:    newStore(config.Cluster, config.Drivers),
+		store:    newStore(config.Cluster, config.Drivers, cloud.Unsupported),
 		watchers: map[string]*watcher{},
 		driftNow: make(chan struct{}, 1),
 		sweepNow: make(chan struct{}, 1),
 	}
+	e.metrics.store = e.store
 	e.shared = newKeyQueue("shared", 1, config, clk)
 	return e, nil
 }
@@ -221,8 +241,11 @@ func (e *Engine) Replay(name string) {
 func (e *Engine) replay(w *watcher) {
 	var keys []watch.Key
 	for name := range w.sources {
-		list, _ := w.source.Keys(name)
+		list, complete := w.source.Keys(name)
 		keys = append(keys, list...)
+		if !complete {
+			keys = append(keys, watch.Key{Watch: name}) // the replay is not over before it is: see resumeReplay
+		}
 	}
 	e.store.beginEpoch(w.name, keys)
 	for _, key := range keys {
@@ -242,15 +265,23 @@ func (e *Engine) Wake(name string, key watch.Key) {
 	}
 }
 
-// Run works until ctx ends, then returns once every key under way has been left. What is under way is given grace to finish.
+// Run works until ctx ends, then returns once every key under way has been left: nothing is begun any more, requests in flight
+// may end for as long as Config.Grace says.
 func (e *Engine) Run(ctx context.Context) error {
+	working, abort := context.WithCancel(context.WithoutCancel(ctx))
+	defer abort()
+	e.draining.Store(false)
+	ended := make(chan struct{})
+	var grace sync.WaitGroup
+	grace.Go(func() { e.abortAfterGrace(ctx, ended, abort) })
+
 	e.runMu.Lock()
-	e.running = ctx
+	e.running, e.working = ctx, working
 	for _, w := range e.watchers {
 		e.start(w)
 	}
 	e.queues.Go(func() {
-		e.shared.run(ctx, func(ctx context.Context, _ watch.Key) result { return e.reconcileShared(ctx) })
+		e.shared.run(ctx, working, func(ctx context.Context, _ watch.Key) result { return e.reconcileShared(ctx) })
 	})
 	e.runMu.Unlock()
 
@@ -263,13 +294,30 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.running = nil
 	e.runMu.Unlock()
 	e.queues.Wait()
+	close(ended)
+	grace.Wait()
 	return nil
 }
 
+func (e *Engine) abortAfterGrace(ctx context.Context, ended <-chan struct{}, abort func()) {
+	<-ctx.Done()
+	e.draining.Store(true)
+	timer := e.clock.NewTimer(e.config.Grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C():
+		abort()
+	}
+}
+
+// stopping says that nothing may be begun any more.
+func (e *Engine) stopping(ctx context.Context) bool { return ctx.Err() != nil || e.draining.Load() }
+
 func (e *Engine) start(w *watcher) {
-	ctx := e.running
+	ctx, working := e.running, e.working
 	e.queues.Go(func() {
-		w.queue.run(ctx, func(ctx context.Context, key watch.Key) result { return e.reconcileKey(ctx, w, key) })
+		w.queue.run(ctx, working, func(ctx context.Context, key watch.Key) result { return e.reconcileKey(ctx, w, key) })
 	})
 }
 

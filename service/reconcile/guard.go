@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
@@ -13,31 +12,50 @@ import (
 // finishEpoch ends a driver's replay once every key has been answered. Until then its word ended nothing; now what it would
 // end is counted, and held if it is more than the guard allows.
 func (e *Engine) finishEpoch(name string) {
-	e.store.mu.Lock()
-	d := e.store.drivers[name]
-	if d == nil || !d.answered() || d.prune {
-		e.store.mu.Unlock()
-		return
-	}
-	held, existing, owners := e.store.wouldDelete(name)
-	d.held, d.allowed = held, allowed(e.config, existing)
-	d.prune = held <= d.allowed
-	guarded := !d.prune
-	limit := d.allowed
-	e.store.mu.Unlock()
-	if guarded {
+	var (
+		woken         []item
+		over, guarded bool
+		held, limit   int
+	)
+	e.store.do(func() {
+		d := e.store.drivers[name]
+		if d == nil || !d.answered() || d.prune {
+			return
+		}
+		over = true
+		known := d.held > 0
+		var existing int
+		held, existing, woken = e.store.wouldDelete(name)
+		limit = allowed(e.config, existing)
+		d.held, d.allowed = held, limit
+		d.prune = held <= limit
+		guarded = !d.prune && !known
+		if d.prune {
+			woken = append(woken, item{driver: sharedDriver})
+			woken = append(woken, e.store.released()...)
+		}
+	})
+	switch {
+	case !over:
+	case guarded:
 		e.log.Error("replay held back: it would delete more than the guard allows; `raven plan` shows what, and a higher "+
 			"[raven] max_replay_deletes or max_replay_delete_share lets it pass",
 			"driver", name, "deletions", held, "allowed", limit)
-	} else {
+		e.wakeAll(woken)
+	case held <= limit:
 		e.log.Info("every object is answered", "driver", name, "deletions", held)
-		e.wakeAll(append(owners, item{driver: sharedDriver}))
+		e.wakeAll(woken)
 		e.requestSweep()
 	}
 }
 
-// answered says whether every source object has been answered in the present epoch.
-func (d *driverState) answered() bool { return d.epoch > 0 && len(d.open) == 0 }
+// reviewGuards counts again what is held: objects may have gone, or been answered otherwise. It says whether any still is.
+func (e *Engine) reviewGuards() bool {
+	for _, g := range e.Guards() {
+		e.finishEpoch(g.Driver)
+	}
+	return len(e.Guards()) > 0
+}
 
 // allowed is how many deletions a replay may make: the count, or the share of what exists, whichever is less.
 func allowed(c Config, existing int) int {
@@ -77,10 +95,13 @@ func (s *store) sharedWouldDelete() (held, existing int) {
 			return 0, 0
 		}
 	}
+	if s.disabled() != "" {
+		return 0, 0 // nothing that is shared may end
+	}
 	id := plan.Owner{Driver: sharedDriver}
-	set, frozen := s.sharedSet()
-	observed := slices.DeleteFunc(s.cloud.owned(id), func(r plan.Observed) bool { return frozen[trimInterface(r.Identity.Name)] != "" })
-	w := s.desire(id, set)
+	sh := s.shares()
+	observed := slices.DeleteFunc(s.cloud.owned(id), func(r plan.Observed) bool { return isFrozen(r, sh.frozen) })
+	w := s.desire(id, sh.set)
 	p := plan.Compute(plan.Input{Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants})
 	return p.Held, len(observed)
 }
@@ -121,11 +142,6 @@ func (e *Engine) Replayed() bool {
 		}
 	}
 	return true
-}
-
-// trimInterface returns the logical name behind an identity name.
-func trimInterface(name string) string {
-	return strings.TrimPrefix(name, plan.InterfacePrefix)
 }
 
 // retained says whether a resource outlives its owner.

@@ -15,6 +15,8 @@ type Metrics struct {
 	steps   *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	drifted prometheus.Counter
+	objects *prometheus.Desc
+	store   *store
 }
 
 func newMetrics() *Metrics {
@@ -32,13 +34,41 @@ func newMetrics() *Metrics {
 		drifted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "raven_drifted_resources_total", Help: "Resources that a drift check found changed or gone.",
 		}),
+		objects: prometheus.NewDesc("raven_objects", "Source objects, by driver and state.", []string{"driver", "state"}, nil),
 	}
 }
 
 // Metrics returns the engine's collectors, to be registered once.
 func (e *Engine) Metrics() []prometheus.Collector {
 	m := e.metrics
-	return []prometheus.Collector{m.passes, m.steps, m.writes, m.drifted}
+	return []prometheus.Collector{m.passes, m.steps, m.writes, m.drifted, m}
+}
+
+// Describe implements prometheus.Collector for the number of objects.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) { to <- m.objects }
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	type label struct {
+		driver string
+		phase  Phase
+	}
+	counts := map[label]int{}
+	m.store.do(func() {
+		for name := range m.store.drivers {
+			for _, phase := range []Phase{Pending, Done, Waiting, Failing, Terminal} {
+				counts[label{name, phase}] = 0
+			}
+		}
+		for _, o := range m.store.owners {
+			if o.id.Driver != sharedDriver {
+				counts[label{o.item.driver, o.phase}]++
+			}
+		}
+	})
+	for l, n := range counts {
+		to <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, float64(n), l.driver, string(l.phase))
+	}
 }
 
 func (m *Metrics) pass(driver string, d time.Duration) {

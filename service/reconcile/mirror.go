@@ -1,8 +1,11 @@
 package reconcile
 
 import (
+	"cmp"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
@@ -42,9 +45,10 @@ func newMirror() *mirror {
 	}
 }
 
-// put adds or replaces a resource, and says whether it differs from what was known.
-func (m *mirror) put(o plan.Observed) bool {
+// put adds or replaces a resource. It says whether it was written to since, and whether it is new or has other attributes.
+func (m *mirror) put(o plan.Observed) (changed, differs bool) {
 	m.tick++
+	o.Kind = kindOf(o)
 	key := resourceKey{o.Kind, o.ID}
 	old := m.entries[key]
 	if old != nil {
@@ -58,7 +62,16 @@ func (m *mirror) put(o plan.Observed) bool {
 	for _, id := range references(o) {
 		add(m.usedBy, id, key)
 	}
-	return old == nil || old.Revision != o.Revision || !slices.Equal(old.Tags, o.Tags) || old.Description != o.Description
+	differs = old == nil || !reflect.DeepEqual(old.Attrs, o.Attrs)
+	return differs || old.Revision != o.Revision || !slices.Equal(old.Tags, o.Tags) || old.Description != o.Description, differs
+}
+
+// kindOf tells ports of ours that somebody else attached to a router from router interfaces: it is the identity that counts.
+func kindOf(o plan.Observed) drivers.Kind {
+	if o.Kind == drivers.KindRouterInterface && o.Managed && !strings.HasPrefix(o.Identity.Name, plan.InterfacePrefix) {
+		return drivers.KindPort
+	}
+	return o.Kind
 }
 
 // remove forgets a resource, and says whether it was known.
@@ -83,10 +96,12 @@ func (m *mirror) unlink(key resourceKey, e *entry) {
 }
 
 // replace takes over a whole list that was begun at the given tick: what the list lacks is gone, unless it was written after
-// the list began; what was removed after that stays removed. It returns what was added or changed, and what is gone.
-func (m *mirror) replace(listed []plan.Observed, begun uint64) (changed, gone []plan.Observed) {
+// the list began; what was removed after that stays removed. It returns what was written to since it was known, those of it
+// that are new or have other attributes, and what is gone.
+func (m *mirror) replace(listed []plan.Observed, begun uint64) (changed, different, gone []plan.Observed) {
 	seen := make(map[resourceKey]bool, len(listed))
 	for _, o := range listed {
+		o.Kind = kindOf(o)
 		key := resourceKey{o.Kind, o.ID}
 		seen[key] = true
 		if m.removed[key] > begun {
@@ -95,8 +110,12 @@ func (m *mirror) replace(listed []plan.Observed, begun uint64) (changed, gone []
 		if e := m.entries[key]; e != nil && e.written > begun {
 			continue
 		}
-		if m.put(o) {
+		written, differs := m.put(o)
+		if written {
 			changed = append(changed, o)
+		}
+		if differs {
+			different = append(different, o)
 		}
 	}
 	for key, e := range m.entries {
@@ -108,7 +127,7 @@ func (m *mirror) replace(listed []plan.Observed, begun uint64) (changed, gone []
 		m.remove(o.Kind, o.ID)
 	}
 	maps.DeleteFunc(m.removed, func(_ resourceKey, at uint64) bool { return at <= begun })
-	return changed, gone
+	return changed, different, gone
 }
 
 // owned returns all resources of an owner, in a stable order.
@@ -129,54 +148,41 @@ func (m *mirror) collect(keys map[resourceKey]bool) []plan.Observed {
 }
 
 func compareObserved(a, b plan.Observed) int {
-	switch {
-	case a.Kind != b.Kind:
-		return compareText(string(a.Kind), string(b.Kind))
-	case a.Identity.Name != b.Identity.Name:
-		return compareText(a.Identity.Name, b.Identity.Name)
-	case a.CreatedAt != b.CreatedAt:
-		return compareText(a.CreatedAt, b.CreatedAt)
-	default:
-		return compareText(a.ID, b.ID)
-	}
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identity.Name, b.Identity.Name),
+		cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-func compareText(a, b string) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
-}
-
-// find returns the resource of an owner by kind and identity name: of twins the one that others use, else the oldest.
+// find returns the resource of an owner by kind and identity name: of twins the one that plan keeps.
 func (m *mirror) find(identity plan.Identity, kind drivers.Kind) (plan.Observed, bool) {
 	want := identity.Key()
-	var best plan.Observed
-	found := false
+	var twins []plan.Observed
 	for key := range m.byOwner[identity.Owner] {
 		if key.kind != kind {
 			continue
 		}
-		o := m.entries[key].Observed
-		if o.Identity.Key() != want {
-			continue
-		}
-		if !found || m.prefers(o, best) {
-			best, found = o, true
+		if o := m.entries[key].Observed; o.Identity.Key() == want {
+			twins = append(twins, o)
 		}
 	}
-	return best, found
+	switch len(twins) {
+	case 0:
+		return plan.Observed{}, false
+	case 1:
+		return twins[0], true
+	}
+	slices.SortFunc(twins, compareObserved)
+	return twins[plan.Keeper(twins, m.dependants)], true
 }
 
-func (m *mirror) prefers(a, b plan.Observed) bool {
-	aUsed, bUsed := len(m.usedBy[a.ID]) > 0, len(m.usedBy[b.ID]) > 0
-	if aUsed != bUsed {
-		return aUsed
+// subnetsOf returns the subnets of a network.
+func (m *mirror) subnetsOf(network string) []plan.Observed {
+	var list []plan.Observed
+	for key := range m.usedBy[network] {
+		if key.kind == drivers.KindSubnet {
+			list = append(list, m.entries[key].Observed)
+		}
 	}
-	return compareObserved(a, b) < 0
+	return list
 }
 
 // references lists the ids of other resources that a resource cannot be without.

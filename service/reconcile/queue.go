@@ -2,10 +2,10 @@ package reconcile
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
@@ -28,22 +28,30 @@ type keyQueue struct {
 }
 
 func newKeyQueue(name string, concurrency int, config Config, clk clock.WithTickerAndDelayedExecution) *keyQueue {
-	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.NewTypedMaxOfRateLimiter(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[watch.Key](config.BackoffBase, config.BackoffMax),
-		&workqueue.TypedBucketRateLimiter[watch.Key]{Limiter: rate.NewLimiter(rate.Limit(100), 1000)},
-	), config.BackoffMax)
 	return &keyQueue{
 		concurrency: concurrency,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[watch.Key]{
-			Name: name, Clock: clk,
-		}),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(jittered{
+			workqueue.NewTypedItemExponentialFailureRateLimiter[watch.Key](config.BackoffBase, config.BackoffMax),
+		}, workqueue.TypedRateLimitingQueueConfig[watch.Key]{Name: name, Clock: clk}),
 	}
+}
+
+// jittered spreads tries, so that keys that failed together do not come back together for ever. There is no bound for all
+// keys: what the cloud bears is known better by the client, which also gathers their requests; a bucket here would make one
+// key that fails once wait behind ten thousand.
+type jittered struct {
+	workqueue.TypedRateLimiter[watch.Key]
+}
+
+func (j jittered) When(key watch.Key) time.Duration {
+	d := j.TypedRateLimiter.When(key)
+	return d*3/4 + rand.N(d/2+1) //nolint:gosec // jitter
 }
 
 func (q *keyQueue) add(key watch.Key) { q.queue.Add(key) }
 
-// run works until ctx ends and everything under way has returned.
-func (q *keyQueue) run(ctx context.Context, work func(context.Context, watch.Key) result) {
+// run works until ctx ends and everything under way has returned. The work is given its own context.
+func (q *keyQueue) run(ctx, working context.Context, work func(context.Context, watch.Key) result) {
 	stop := context.AfterFunc(ctx, q.queue.ShutDown)
 	defer stop()
 	var under sync.WaitGroup
@@ -56,7 +64,7 @@ func (q *keyQueue) run(ctx context.Context, work func(context.Context, watch.Key
 		slots <- struct{}{}
 		under.Go(func() {
 			defer func() { <-slots }()
-			q.settle(key, work(ctx, key))
+			q.settle(key, work(working, key))
 		})
 	}
 	under.Wait()

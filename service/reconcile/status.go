@@ -2,7 +2,9 @@ package reconcile
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
@@ -22,17 +24,19 @@ type ResourceStatus struct {
 
 // ObjectStatus is what became of one source object.
 type ObjectStatus struct {
-	Driver    string           `json:"driver"`
-	Kind      string           `json:"kind"`
-	Namespace string           `json:"namespace,omitempty"`
-	Name      string           `json:"name"`
-	UID       string           `json:"uid"`
-	State     Phase            `json:"state"`
-	Reasons   []string         `json:"reasons,omitempty"`
-	Since     time.Time        `json:"since"`
-	NextTry   *time.Time       `json:"nextTry,omitempty"`
-	Tries     int              `json:"tries,omitempty"`
-	Deleted   bool             `json:"deleted,omitempty"` // the object is gone, what it had is going
+	Driver    string     `json:"driver"`
+	Kind      string     `json:"kind"`
+	Namespace string     `json:"namespace,omitempty"`
+	Name      string     `json:"name"`
+	UID       string     `json:"uid"`
+	State     Phase      `json:"state"`
+	Reasons   []string   `json:"reasons,omitempty"`
+	Since     time.Time  `json:"since"`
+	NextTry   *time.Time `json:"nextTry,omitempty"`
+	Tries     int        `json:"tries,omitempty"`
+	Deleted   bool       `json:"deleted,omitempty"` // the object is gone, what it had is going
+	// Messages are the driver's diagnostics.
+	Messages  []string         `json:"messages,omitempty"`
 	Resources []ResourceStatus `json:"resources"`
 }
 
@@ -76,6 +80,17 @@ func (s *store) statusOf(o *owner) ObjectStatus {
 		next := o.nextTry
 		st.NextTry = &next
 	}
+	if o.doing != "" {
+		st.Reasons = append([]string{o.doing}, o.reasons...)
+		if o.phase == Done {
+			st.State = Pending
+		}
+	} else if o.phase == Waiting {
+		st.Reasons = append(slices.Clone(o.reasons), s.rootsOf(o)...)
+	}
+	for _, d := range o.set.Diagnostics {
+		st.Messages = append(st.Messages, fmt.Sprintf("%s: %s", d.Severity, d.Message))
+	}
 	for _, r := range s.cloud.owned(o.id) {
 		st.Resources = append(st.Resources, resourceStatus(r, false))
 	}
@@ -83,17 +98,49 @@ func (s *store) statusOf(o *owner) ObjectStatus {
 		if r.Claim == "" {
 			continue
 		}
-		if shared, ok := s.named(plan.Owner{Driver: sharedDriver}, r.Spec.Kind(), r.Claim, nil, nil); ok {
+		if shared, ok := s.find(plan.Owner{Driver: sharedDriver}, r.Spec.Kind(), r.Claim); ok {
 			st.Resources = append(st.Resources, resourceStatus(shared, true))
 		}
 	}
 	return st
 }
 
+// rootsOf says how those stand for whose resources an owner waits, where they are not done themselves.
+func (s *store) rootsOf(o *owner) []string {
+	shared := s.owners[plan.Owner{Driver: sharedDriver}]
+	roots := map[*owner]bool{}
+	for _, key := range o.blocked {
+		switch key.what {
+		case "claim":
+			roots[shared] = true
+		case "role":
+			for e := range s.roles[key.role] {
+				root := s.owners[e.owner]
+				if root != nil && claimOf(root.set, e.name) != "" {
+					root = shared
+				}
+				roots[root] = true
+			}
+		}
+	}
+	var texts []string
+	for root := range roots {
+		if root == nil || root == o || root.phase == Done {
+			continue
+		}
+		why := root.doing
+		if why == "" && len(root.reasons) > 0 {
+			why = root.reasons[0]
+		}
+		texts = append(texts, fmt.Sprintf("%s is %s: %s", root.target, root.phase, why))
+	}
+	return sorted(texts)
+}
+
 func resourceStatus(r plan.Observed, shared bool) ResourceStatus {
 	name, _ := r.Attrs["name"].(string)
 	return ResourceStatus{
-		Kind: r.Kind, Name: name, ID: r.ID, Role: trimInterface(r.Identity.Name), Shared: shared, Status: r.Status, Attrs: r.Attrs,
+		Kind: r.Kind, Name: name, ID: r.ID, Role: strings.TrimPrefix(r.Identity.Name, plan.InterfacePrefix), Shared: shared, Status: r.Status, Attrs: r.Attrs,
 	}
 }
 

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -46,20 +45,24 @@ type owner struct {
 	gone   bool // the source object is not there any more
 
 	set    drivers.Set
-	hasSet bool   // the driver has answered in this process
-	epoch  int    // the driver's epoch at its last answer, good or bad
-	good   int    // the driver's epoch at its last good answer
-	input  uint64 // hash of what the last good answer was made from
+	claims map[string]claim // what the Set claims, by the claim's name
+	hasSet bool             // the driver has answered in this process
+	good   int              // the driver's epoch at its last good answer
+	input  uint64           // hash of what the last good answer was made from
 	needs  []drivers.Need
-	held   int // deletions that the replay guard holds
+	held   int // deletions that are held back
 
-	phase    Phase
-	reasons  []string
-	since    time.Time
-	nextTry  time.Time
-	tries    int
+	phase   Phase
+	reasons []string
+	doing   string // what is being applied now
+	since   time.Time
+	nextTry time.Time
+	tries   int
+	// waits is what wakes the owner; blocked are those of it that it cannot go on without.
 	waits    []waitKey
-	lastSaid string
+	blocked  []waitKey
+	lastSaid string // the last Event
+	notices  string // the last diagnostics
 	wrote    written
 }
 
@@ -69,6 +72,14 @@ type target struct {
 	namespace string
 	name      string
 	uid       string
+}
+
+// String names the source object for people.
+func (t target) String() string {
+	if t.namespace == "" {
+		return t.watch.Kind + " " + t.name
+	}
+	return t.watch.Kind + " " + t.namespace + "/" + t.name
 }
 
 // written is the last thing written back, and the version of the object that the cache held then.
@@ -91,22 +102,8 @@ type driverState struct {
 	allowed int
 }
 
-// exporter is a resource that stands behind a role.
-type exporter struct {
-	owner plan.Owner
-	name  string // logical name in the owner's Set
-}
-
-// waitKey is something that may arrive or go: see the functions that make them.
-type waitKey string
-
-func waitRole(r drivers.Role) waitKey { return waitKey("role " + r.String()) }
-func waitClaim(name string) waitKey   { return waitKey("claim " + name) }
-func waitGone(kind drivers.Kind, id string) waitKey {
-	return waitKey("gone " + string(kind) + " " + id)
-}
-func waitRoom(networkID string) waitKey   { return waitKey("room " + networkID) }
-func waitQuota(kind drivers.Kind) waitKey { return waitKey("quota " + string(kind)) }
+// answered says whether every source object has been answered in the present epoch.
+func (d *driverState) answered() bool { return d.epoch > 0 && len(d.open) == 0 }
 
 func identityKey(kind drivers.Kind, i plan.Identity) doubtKey { return doubtKey{kind, i.Key()} }
 
@@ -114,6 +111,11 @@ func identityKey(kind drivers.Kind, i plan.Identity) doubtKey { return doubtKey{
 type doubtKey struct {
 	kind drivers.Kind
 	key  plan.Key
+}
+
+// doubt is a create that was cut.
+type doubt struct {
+	since, until time.Time
 }
 
 // ownerOf returns the owner of a driver and a UID as identities read from the cloud have it, that is, shortened.
@@ -127,6 +129,8 @@ func ownerOf(driver, uid string) plan.Owner {
 type store struct {
 	// cluster is the cluster id.
 	cluster string
+	// unsupported lists attributes of a kind that the credentials may not set.
+	unsupported func(drivers.Kind) []string
 
 	mu      sync.Mutex
 	cloud   *mirror
@@ -135,41 +139,58 @@ type store struct {
 	drivers map[string]*driverState
 	roles   map[drivers.Role]map[exporter]bool
 	claims  map[string]map[plan.Owner]bool
+	// disputed are claims that disagree, with the reason.
+	disputed map[string]string
 	// extra are the contributions by target role.
 	extra   map[drivers.Role]map[plan.Owner][]drivers.Contribution
-	waiters map[waitKey]map[item]bool
-	doubts  map[doubtKey]time.Time
+	waiters map[waitKey]map[*owner]bool
+	// ticks counts how often room or quota may have become free, so that a refusal that crossed with it is noticed.
+	ticks  map[waitKey]uint64
+	doubts map[doubtKey]doubt
 	// full holds, per expandable subnet, how many subnets there were when the cloud last said that they are full.
 	full    map[doubtKey]int
 	lookups map[drivers.Lookup]plan.Observed
 	// foreign are subnets that are not ours but that our ports have addresses of.
 	foreign map[string]plan.Observed
 	orphans map[plan.Owner]int
+	// keepers hold back something until all opinions are in.
+	keepers map[*owner]bool
 	// synced is when the cloud was last observed as a whole.
 	synced time.Time
 }
 
-func newStore(cluster string, names []string) *store {
+func newStore(cluster string, names []string, unsupported func(drivers.Kind) []string) *store {
 	s := &store{
-		cluster: cluster,
-		cloud:   newMirror(),
-		owners:  map[plan.Owner]*owner{},
-		byItem:  map[item]map[plan.Owner]bool{},
-		drivers: map[string]*driverState{},
-		roles:   map[drivers.Role]map[exporter]bool{},
-		claims:  map[string]map[plan.Owner]bool{},
-		extra:   map[drivers.Role]map[plan.Owner][]drivers.Contribution{},
-		waiters: map[waitKey]map[item]bool{},
-		doubts:  map[doubtKey]time.Time{},
-		full:    map[doubtKey]int{},
-		lookups: map[drivers.Lookup]plan.Observed{},
-		foreign: map[string]plan.Observed{},
-		orphans: map[plan.Owner]int{},
+		cluster:     cluster,
+		unsupported: unsupported,
+		cloud:       newMirror(),
+		owners:      map[plan.Owner]*owner{},
+		byItem:      map[item]map[plan.Owner]bool{},
+		drivers:     map[string]*driverState{},
+		roles:       map[drivers.Role]map[exporter]bool{},
+		claims:      map[string]map[plan.Owner]bool{},
+		disputed:    map[string]string{},
+		extra:       map[drivers.Role]map[plan.Owner][]drivers.Contribution{},
+		waiters:     map[waitKey]map[*owner]bool{},
+		ticks:       map[waitKey]uint64{},
+		doubts:      map[doubtKey]doubt{},
+		full:        map[doubtKey]int{},
+		lookups:     map[drivers.Lookup]plan.Observed{},
+		foreign:     map[string]plan.Observed{},
+		orphans:     map[plan.Owner]int{},
+		keepers:     map[*owner]bool{},
 	}
 	for _, name := range names {
 		s.drivers[name] = &driverState{name: name}
 	}
 	return s
+}
+
+// do runs f while the store is locked.
+func (s *store) do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
 }
 
 func (s *store) addDriver(name string) {
@@ -198,9 +219,28 @@ func (s *store) ensureOwner(it item, t target, now time.Time) *owner {
 	id := ownerOf(it.driver, t.uid)
 	o := s.owners[id]
 	if o == nil {
-		o = &owner{id: id, item: it, target: t, phase: Pending, since: now}
+		o = &owner{id: id, phase: Pending, since: now}
 		s.owners[id] = o
+	}
+	if o.item != it { // new, or taken for an orphan
+		drop(s.byItem, o.item, id)
+		o.item, o.target = it, t
 		add(s.byItem, it, id)
+	}
+	o.gone = false
+	return o
+}
+
+// sharedOwner returns the owner of what is claimed.
+func (s *store) sharedOwner(now time.Time) *owner {
+	id := plan.Owner{Driver: sharedDriver}
+	o := s.owners[id]
+	if o == nil {
+		o = &owner{
+			id: id, item: item{driver: sharedDriver}, hasSet: true, phase: Pending, since: now,
+			target: target{watch: drivers.Watch{Kind: "Cluster"}, name: "shared resources"},
+		}
+		s.owners[id] = o
 	}
 	return o
 }
@@ -212,194 +252,60 @@ func (s *store) forget(o *owner) {
 	delete(s.owners, o.id)
 	drop(s.byItem, o.item, o.id)
 	delete(s.orphans, o.id)
+	delete(s.keepers, o)
 }
 
-// adopt takes over a new Set of an owner and keeps the indexes of roles, claims and contributions. It returns who must look
-// again because of it.
-func (s *store) adopt(o *owner, set drivers.Set) []item {
-	before, after := exportsOf(o.target, o.set), exportsOf(o.target, set)
-	var woken []item
-	for role, e := range before {
-		drop(s.roles, role, exporter{o.id, e})
+// released returns who held something back until all opinions were in, if they are.
+func (s *store) released() []item {
+	if len(s.keepers) == 0 || !s.complete() {
+		return nil
 	}
-	for _, name := range claimsOf(o.set) {
-		drop(s.claims, name, o.id)
+	items := make([]item, 0, len(s.keepers))
+	for o := range s.keepers {
+		items = append(items, o.item)
 	}
-	touched := map[drivers.Role]bool{}
-	for _, c := range o.set.Contributions {
-		delete(s.extra[c.Target], o.id)
-		if len(s.extra[c.Target]) == 0 {
-			delete(s.extra, c.Target)
-		}
-		touched[c.Target] = true
-	}
-
-	changedClaims := !sameClaims(o.set, set)
-	o.set = set
-	for role, e := range after {
-		add(s.roles, role, exporter{o.id, e})
-		if before[role] != e {
-			woken = append(woken, s.wake(waitRole(role))...)
-		}
-	}
-	for role := range before {
-		if after[role] == "" {
-			woken = append(woken, s.wake(waitRole(role))...)
-		}
-	}
-	for _, name := range claimsOf(set) {
-		add(s.claims, name, o.id)
-	}
-	for _, c := range set.Contributions {
-		byOwner := s.extra[c.Target]
-		if byOwner == nil {
-			byOwner = map[plan.Owner][]drivers.Contribution{}
-			s.extra[c.Target] = byOwner
-		}
-		byOwner[o.id] = append(byOwner[o.id], c)
-		touched[c.Target] = true
-	}
-	for role := range touched {
-		for e := range s.roles[role] {
-			if target := s.owners[e.owner]; target != nil && target != o {
-				woken = append(woken, target.item)
-			}
-		}
-	}
-	if changedClaims {
-		woken = append(woken, item{driver: sharedDriver})
-	}
-	return woken
-}
-
-// exportsOf maps the roles of a Set to the logical names behind them.
-func exportsOf(t target, set drivers.Set) map[drivers.Role]string {
-	exports := map[drivers.Role]string{}
-	for _, r := range set.Resources {
-		for _, role := range rolesOf(t, r) {
-			exports[role] = r.Name
-		}
-	}
-	return exports
-}
-
-// rolesOf lists the roles under which others find a resource.
-func rolesOf(t target, r drivers.Resource) []drivers.Role {
-	var roles []drivers.Role
-	for _, name := range r.Exports {
-		roles = append(roles, drivers.Role{Kind: t.watch.Kind, Namespace: t.namespace, Name: t.name, Role: name})
-		if r.Claim != "" {
-			roles = append(roles, drivers.Role{Role: name})
-		}
-	}
-	return roles
-}
-
-func claimsOf(set drivers.Set) []string {
-	var names []string
-	for _, r := range set.Resources {
-		if r.Claim != "" {
-			names = append(names, r.Claim)
-		}
-	}
-	return names
-}
-
-func sameClaims(a, b drivers.Set) bool {
-	return slices.Equal(claimTexts(a), claimTexts(b))
-}
-
-func claimTexts(set drivers.Set) []string {
-	var texts []string
-	for _, r := range set.Resources {
-		if r.Claim != "" {
-			texts = append(texts, claimText(claimed(set, r)))
-		}
-	}
-	slices.Sort(texts)
-	return texts
-}
-
-// wait records what an owner waits for, in place of what it waited for before.
-func (s *store) wait(o *owner, keys []waitKey) {
-	s.unwait(o)
-	o.waits = keys
-	for _, key := range keys {
-		add(s.waiters, key, o.item)
-	}
-}
-
-func (s *store) unwait(o *owner) {
-	for _, key := range o.waits {
-		drop(s.waiters, key, o.item)
-	}
-	o.waits = nil
-}
-
-// wake returns who waits for a thing.
-func (s *store) wake(key waitKey) []item {
-	var items []item
-	for it := range s.waiters[key] {
-		items = append(items, it)
-	}
+	clear(s.keepers)
 	return items
 }
 
-// arrived takes a resource that was made, changed or seen into the mirror, and returns who waited for it.
-func (s *store) arrived(o plan.Observed) []item {
-	s.cloud.put(o)
-	delete(s.doubts, identityKey(o.Kind, o.Identity))
-	var woken []item
-	name := trimInterface(o.Identity.Name)
-	if o.Identity.Owner.Driver == sharedDriver {
-		woken = append(woken, s.wake(waitClaim(name))...)
-		for id := range s.claims[name] {
-			if c := s.owners[id]; c != nil {
-				woken = append(woken, s.wakeRoles(c, name)...)
-			}
-		}
-		return woken
+// ownerItem returns the key of an owner that is known.
+func (s *store) ownerItem(id plan.Owner) []item {
+	if id.Driver == sharedDriver {
+		return []item{{driver: sharedDriver}}
 	}
-	if ow := s.owners[o.Identity.Owner]; ow != nil {
-		woken = append(woken, s.wakeRoles(ow, name)...)
+	if o := s.owners[id]; o != nil {
+		return []item{o.item}
 	}
-	if o.Kind == drivers.KindSubnet {
-		if network, ok := o.Attrs["network_id"].(string); ok {
-			woken = append(woken, s.wake(waitRoom(network))...)
-		}
-	}
-	return woken
+	return nil
 }
 
-// wakeRoles returns who waits for the roles of the owner's resource of that logical or claim name.
-func (s *store) wakeRoles(o *owner, name string) []item {
-	var woken []item
-	for _, r := range o.set.Resources {
-		if r.Name != name && (r.Claim == "" || r.Claim != name) {
-			continue
-		}
-		for _, role := range rolesOf(o.target, r) {
-			woken = append(woken, s.wake(waitRole(role))...)
+// complete says whether all opinions are in: every driver has answered for every object, within its guard.
+func (s *store) complete() bool {
+	for _, d := range s.drivers {
+		if !d.prune {
+			return false
 		}
 	}
-	return woken
+	for id, o := range s.owners {
+		if id.Driver != sharedDriver && !o.gone && !o.hasSet {
+			return false
+		}
+	}
+	return true
 }
 
-// departed drops a resource that is gone from the mirror, and returns who waited for that.
-func (s *store) departed(kind drivers.Kind, id string) []item {
-	old, known := s.cloud.remove(kind, id)
-	woken := s.wake(waitGone(kind, id))
-	woken = append(woken, s.wake(waitQuota(kind))...)
-	if !known {
-		return woken
+// disabled names a driver that is not enabled and still has resources in the cloud; "" if there is none. What it claimed is
+// not known, so nothing that is shared may end.
+func (s *store) disabled() string {
+	enabled := map[string]bool{sharedDriver: true}
+	for name := range s.drivers {
+		enabled[plan.ShortDriver(name)] = true
 	}
-	if network, ok := old.Attrs["network_id"].(string); ok && kind == drivers.KindPort {
-		woken = append(woken, s.wake(waitRoom(network))...)
+	found := ""
+	for id := range s.cloud.byOwner {
+		if !enabled[id.Driver] && (found == "" || id.Driver < found) {
+			found = id.Driver
+		}
 	}
-	if ow := s.owners[old.Identity.Owner]; ow != nil {
-		woken = append(woken, ow.item)
-	} else if old.Identity.Owner.Driver == sharedDriver {
-		woken = append(woken, item{driver: sharedDriver})
-	}
-	return woken
+	return found
 }

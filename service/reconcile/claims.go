@@ -1,0 +1,203 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/watch"
+)
+
+// claim is a claimed resource as one claimant wants it, in terms that all its claimants share.
+type claim struct {
+	resource drivers.Resource
+	text     string
+}
+
+func claimsOf(set drivers.Set) map[string]claim {
+	var claims map[string]claim
+	for _, r := range set.Resources {
+		if r.Claim == "" {
+			continue
+		}
+		if claims == nil {
+			claims = map[string]claim{}
+		}
+		resource := claimed(set, r)
+		claims[r.Claim] = claim{resource, claimText(resource)}
+	}
+	return claims
+}
+
+func sameClaims(a, b map[string]claim) bool {
+	return maps.EqualFunc(a, b, func(a, b claim) bool { return a.text == b.text })
+}
+
+func claimOf(set drivers.Set, name string) string {
+	for _, r := range set.Resources {
+		if r.Name == name {
+			return r.Claim
+		}
+	}
+	return ""
+}
+
+// claimed returns a claimed resource with its references put in terms that all its claimants share: claim names and lookups.
+func claimed(set drivers.Set, r drivers.Resource) drivers.Resource {
+	names := map[string]string{}
+	for _, other := range set.Resources {
+		if other.Claim != "" {
+			names[other.Name] = other.Claim
+		} else if l, ok := other.Spec.(drivers.Lookup); ok {
+			names[other.Name] = lookupName(l)
+		}
+	}
+	shared := func(ref drivers.Ref) drivers.Ref {
+		if name, ok := names[ref.Name]; ok && ref.Role == nil {
+			ref.Name = name
+		}
+		return ref
+	}
+	out := r
+	out.Name = r.Claim
+	out.Spec = drivers.MapRefs(r.Spec, shared)
+	out.After = slices.Clone(r.After)
+	for i, ref := range out.After {
+		out.After[i] = shared(ref)
+	}
+	return out
+}
+
+func lookupName(l drivers.Lookup) string { return "lookup " + string(l.Of) + " " + l.ID }
+
+// claimText is a claimed resource as text, for comparing what two claimants want.
+func claimText(r drivers.Resource) string {
+	text, err := json.Marshal(struct {
+		Name   string
+		Kind   drivers.Kind
+		Spec   map[string]any
+		Delete drivers.Policy
+		After  []drivers.Ref
+		Expand int
+	}{r.Name, r.Spec.Kind(), drivers.Attributes(r.Spec), cmp.Or(r.OnDelete, drivers.Delete), r.After, max(r.Expand, 1)})
+	if err != nil {
+		return fmt.Sprintf("%v", r)
+	}
+	return string(text)
+}
+
+// shares is what the claims come to.
+type shares struct {
+	set drivers.Set
+	// frozen are claims on which there is no common will: what exists of them stays as it is. The value says why.
+	frozen map[string]string
+	// disputed are those of the frozen ones for which the claimants have to be told.
+	disputed map[string]string
+}
+
+// shares joins all claims into the Set of the shared owner. Claims that disagree, or that a claimant of the newest
+// configuration has yet to confirm, are frozen.
+func (s *store) shares() shares {
+	out := shares{frozen: map[string]string{}, disputed: map[string]string{}}
+	lookups := map[string]drivers.Lookup{}
+	for name, owners := range s.claims {
+		var chosen drivers.Resource
+		texts := map[string][]string{}
+		behind := false
+		for id := range owners {
+			o := s.owners[id]
+			if d := s.drivers[o.item.driver]; d != nil && o.good != d.epoch {
+				behind = true
+			}
+			c := o.claims[name]
+			chosen = c.resource
+			texts[c.text] = append(texts[c.text], o.target.String()+" (driver "+o.item.driver+")")
+			for _, r := range o.set.Resources {
+				if l, ok := r.Spec.(drivers.Lookup); ok {
+					lookups[lookupName(l)] = l
+				}
+			}
+		}
+		switch {
+		case len(texts) == 1:
+			out.set.Resources = append(out.set.Resources, chosen)
+		case behind:
+			out.frozen[name] = fmt.Sprintf("the claims of shared resource %q differ while drivers are still answering", name)
+		default:
+			out.disputed[name] = disagreement(name, texts)
+			out.frozen[name] = out.disputed[name]
+		}
+	}
+	for name, l := range lookups {
+		out.set.Resources = append(out.set.Resources, drivers.Resource{Name: name, Spec: l})
+	}
+	slices.SortFunc(out.set.Resources, func(a, b drivers.Resource) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func disagreement(name string, texts map[string][]string) string {
+	var parties []string
+	for _, who := range texts {
+		slices.Sort(who)
+		if len(who) > 3 {
+			who = append(who[:3:3], fmt.Sprintf("%d more", len(who)-3))
+		}
+		parties = append(parties, strings.Join(who, ", "))
+	}
+	slices.Sort(parties)
+	return fmt.Sprintf("the claims of shared resource %q disagree: %s; it stays as it is until their drivers have the same options",
+		name, strings.Join(parties, " against "))
+}
+
+// isFrozen says whether a resource stands for one of the frozen claims.
+func isFrozen(o plan.Observed, frozen map[string]string) bool {
+	name := o.Identity.Name
+	for claim := range frozen {
+		if isNamed(o, claim) || plan.ExpansionOf(name, claim) > 0 || plan.ExpansionOf(name, plan.InterfacePrefix+claim) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// takeShares gives the shared owner its Set. It returns the owner, what is frozen, and who must be told of a dispute or its end.
+func (e *Engine) takeShares() (*owner, map[string]string, []item) {
+	s := e.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.sharedOwner(e.clock.Now())
+	sh := s.shares()
+	o.set = sh.set
+	var woken []item
+	for name, owners := range s.claims {
+		if s.disputed[name] == sh.disputed[name] {
+			continue
+		}
+		for id := range owners {
+			woken = append(woken, s.ownerItem(id)...)
+		}
+	}
+	s.disputed = sh.disputed
+	return o, sh.frozen, woken
+}
+
+// reconcileShared makes one pass over the claimed resources.
+func (e *Engine) reconcileShared(ctx context.Context) (r result) {
+	if e.stopping(ctx) {
+		return result{}
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			r = e.panicked(ctx, item{driver: sharedDriver}, v)
+		}
+	}()
+	o, frozen, woken := e.takeShares()
+	e.wakeAll(woken)
+	return e.converge(ctx, nil, o, watch.Meta{}, frozen)
+}

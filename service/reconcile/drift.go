@@ -1,0 +1,171 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+)
+
+// observe lists what is ours and brings the mirror up to date. A failed list changes nothing.
+func (e *Engine) observe(ctx context.Context) error {
+	var begun uint64
+	e.store.do(func() { begun = e.store.cloud.tick })
+	listed, err := e.cloud.Observe(ctx, e.config.Cluster)
+	if err != nil {
+		return fmt.Errorf("listing what is ours in the cloud: %w", err)
+	}
+	var (
+		woken   []item
+		drifted int
+		first   bool
+	)
+	e.store.do(func() {
+		s := e.store
+		changed, different, gone := s.cloud.replace(listed, begun)
+		first = s.synced.IsZero()
+		s.synced = e.clock.Now()
+		for _, o := range different {
+			woken = append(woken, s.announce(o, true)...)
+		}
+		for _, o := range gone {
+			woken = append(woken, s.announce(o, false)...)
+			woken = append(woken, s.ownerItem(o.Identity.Owner)...)
+		}
+		for _, o := range changed {
+			woken = append(woken, s.ownerItem(o.Identity.Owner)...)
+		}
+		clear(s.foreign)
+		drifted = len(different) + len(gone)
+	})
+	if !first && drifted > 0 {
+		e.log.InfoContext(ctx, "the cloud has drifted", "resources", drifted)
+	}
+	e.metrics.drift(drifted)
+	e.wakeAll(woken)
+	return e.checkLookups(ctx)
+}
+
+// checkLookups looks again at what operators named: it may have been replaced. Who depends on it looks again then.
+func (e *Engine) checkLookups(ctx context.Context) error {
+	var lookups []drivers.Lookup
+	e.store.do(func() {
+		for l := range e.store.lookups {
+			lookups = append(lookups, l)
+		}
+	})
+	for _, l := range lookups {
+		found, err := e.cloud.Lookup(ctx, l.Of, l.ID)
+		missing := openstack.Classify(err) == openstack.ClassNotFound
+		if err != nil && !missing {
+			return fmt.Errorf("looking up the configured %s %q: %w", l.Of, l.ID, err)
+		}
+		var woken []item
+		e.store.do(func() {
+			old, known := e.store.lookups[l]
+			if missing {
+				delete(e.store.lookups, l)
+			} else {
+				e.store.lookups[l] = found
+			}
+			if known && (missing || old.ID != found.ID) {
+				woken = e.store.lookupChanged(l)
+			}
+		})
+		e.wakeAll(woken)
+	}
+	return nil
+}
+
+// lookupChanged returns who names a lookup, or refers by role to what it leads to.
+func (s *store) lookupChanged(l drivers.Lookup) []item {
+	var woken []item
+	for _, o := range s.owners {
+		for _, r := range o.set.Resources {
+			if lookup, ok := r.Spec.(drivers.Lookup); !ok || lookup != l {
+				continue
+			}
+			woken = append(woken, o.item)
+			for _, role := range rolesOf(o.target, r) {
+				woken = append(woken, s.wake(waitRole(role))...)
+			}
+		}
+	}
+	return woken
+}
+
+// driftLoop observes at intervals, with jitter, and once more when a create that was cut before this process started can no
+// longer commit.
+func (e *Engine) driftLoop(ctx context.Context) {
+	e.driftAfter(e.config.AmbiguousWait)
+	defer e.stopTimers()
+	for {
+		wait := e.config.DriftInterval*9/10 + rand.N(e.config.DriftInterval/5+1) //nolint:gosec // jitter
+		timer := e.clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		case <-e.driftNow:
+			timer.Stop()
+		}
+		if err := e.observe(ctx); err != nil && ctx.Err() == nil {
+			e.log.Warn("the drift check failed; nothing is concluded from it", "error", err)
+			e.driftAfter(e.config.SlowRetry)
+		}
+		e.requestSweep()
+	}
+}
+
+func (e *Engine) requestDrift() {
+	select {
+	case e.driftNow <- struct{}{}:
+	default:
+	}
+}
+
+// timers are drift checks that are due at a set time.
+type timers struct {
+	mu      sync.Mutex
+	pending map[int64]func() bool // by the slot of time in which they are due
+	stopped bool
+}
+
+// driftAfter asks for a drift check after a time, or a little later: those that are due about the same time are one.
+func (e *Engine) driftAfter(d time.Duration) {
+	e.timers.mu.Lock()
+	defer e.timers.mu.Unlock()
+	if e.timers.stopped {
+		return
+	}
+	if e.timers.pending == nil {
+		e.timers.pending = map[int64]func() bool{}
+	}
+	width := max(e.config.AmbiguousWait/4, time.Millisecond)
+	now := e.clock.Now()
+	slot := now.Add(d).UnixNano()/int64(width) + 1
+	if e.timers.pending[slot] != nil {
+		return
+	}
+	timer := e.clock.AfterFunc(time.Unix(0, slot*int64(width)).Sub(now), func() {
+		e.timers.mu.Lock()
+		delete(e.timers.pending, slot)
+		e.timers.mu.Unlock()
+		e.requestDrift()
+	})
+	e.timers.pending[slot] = timer.Stop
+}
+
+func (e *Engine) stopTimers() {
+	e.timers.mu.Lock()
+	defer e.timers.mu.Unlock()
+	e.timers.stopped = true
+	for _, stop := range e.timers.pending {
+		stop()
+	}
+}

@@ -1,0 +1,174 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/writeback"
+)
+
+// terminalTry is how long a key rests that was refused for good, in case the cloud changes its mind.
+const terminalTry = 10 * time.Minute
+
+// crowdShare is the part of SlowRetry between two tries of a crowd that waits for the same thing.
+const crowdShare = 10
+
+// verdict is what an error means for its owner.
+type verdict struct {
+	phase Phase
+	next  result
+	waits waitKey // what may wake it before
+	quiet bool    // it is not for the people who look at the object: there would be an Event on every one
+}
+
+// verdict decides, for one error, what the owner is from now on, when it is tried again and what may wake it before.
+//
+//	unknown need, in use, quota, subnet full   waiting: woken by what it waits for, tried slowly besides
+//	a create that was cut                      waiting: looked for, less and less often, until it cannot come any more
+//	invalid answer, a request that is refused  terminal: only another object, driver or configuration helps
+//	everything else                            failing: tried again, ever later
+func (e *Engine) verdict(err error) verdict {
+	var (
+		unknown   unknownNeedError
+		terminal  terminalError
+		inUse     inUseError
+		ambiguous ambiguousError
+		step      stepError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}}
+	case errors.As(err, &terminal):
+		return verdict{phase: Terminal}
+	case errors.As(err, &inUse):
+		return verdict{phase: Waiting, next: result{backoff: true}}
+	case errors.As(err, &ambiguous):
+		return verdict{phase: Waiting, next: result{again: ambiguous.again(e.config.BackoffBase)}, quiet: true}
+	case errors.As(err, &step):
+		return e.stepVerdict(step)
+	case errors.Is(err, writeback.ErrForbidden):
+		return verdict{phase: Terminal, next: result{again: terminalTry}}
+	}
+	unheard := errors.Is(err, drivers.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+	return verdict{phase: Failing, next: result{backoff: true}, quiet: unheard}
+}
+
+func (e *Engine) stepVerdict(f stepError) verdict {
+	switch openstack.Classify(f.err) { //nolint:exhaustive // the default is the rule, these are its exceptions
+	case openstack.ClassQuota:
+		return e.crowd(f, waitQuota(f.step.Kind))
+	case openstack.ClassSubnetFull:
+		network, _ := f.step.Attrs["network_id"].(string)
+		return e.crowd(f, waitRoom(network))
+	case openstack.ClassInUse:
+		return verdict{phase: Waiting, next: result{backoff: true}}
+	case openstack.ClassTerminal:
+		return verdict{phase: Terminal, next: result{again: terminalTry}}
+	case openstack.ClassThrottled:
+		if after := openstack.RetryAfter(f.err); after > 0 {
+			return verdict{phase: Failing, next: result{again: after}}
+		}
+	}
+	return verdict{phase: Failing, next: result{backoff: true}}
+}
+
+// crowd is the verdict on an owner that waits for something of which there is not enough. However many they are, one tries
+// every now and then; if it succeeds, it wakes others.
+func (e *Engine) crowd(f stepError, key waitKey) verdict {
+	v := verdict{phase: Waiting, waits: key}
+	if f.missed {
+		v.next = result{backoff: true} // it became free while it was refused
+		return v
+	}
+	n := 0
+	e.store.do(func() { n = len(e.store.waiters[key]) })
+	most := max(e.config.SlowRetry, time.Duration(n)*e.config.SlowRetry/crowdShare)
+	v.next = result{again: most/2 + rand.N(most)} //nolint:gosec // jitter
+	return v
+}
+
+// sooner returns the result that looks at the key again first: backoff begins with the shortest time.
+func sooner(a, b result) result {
+	switch {
+	case a.backoff || b == (result{}):
+		return a
+	case b.backoff || a.again == 0 || b.again < a.again:
+		return b
+	}
+	return a
+}
+
+// rank orders phases by what they ask of the loop.
+func rank(p Phase) int { return slices.Index([]Phase{Failing, Waiting, Terminal}, p) }
+
+// stepError says which step failed.
+type stepError struct {
+	step   plan.Step
+	err    error
+	note   string
+	missed bool // what it lacked may have become free meanwhile
+}
+
+func (f stepError) Error() string {
+	text := fmt.Sprintf("%s %s %q: %v", gerund(f.step.Op), f.step.Kind, f.step.Identity.Name, f.err)
+	if f.note != "" {
+		text += "; " + f.note
+	}
+	return text
+}
+func (f stepError) Unwrap() error { return f.err }
+
+func gerund(op plan.Op) string {
+	return map[plan.Op]string{
+		plan.Create: "creating", plan.Update: "updating", plan.Delete: "deleting",
+		plan.Attach: "attaching", plan.Detach: "detaching", plan.Tag: "tagging",
+	}[op]
+}
+
+// inUseError names what keeps a resource from being deleted.
+type inUseError struct {
+	step  plan.Step
+	users []string
+}
+
+func (u inUseError) Error() string {
+	shown := u.users
+	if len(shown) > 5 {
+		shown = append(shown[:5:5], fmt.Sprintf("%d more", len(u.users)-5))
+	}
+	return fmt.Sprintf("%s %s %q: it is still used by %v", gerund(u.step.Op), u.step.Kind, u.step.Identity.Name, shown)
+}
+
+// ambiguousError says that a create was cut and its outcome is not known yet.
+type ambiguousError struct {
+	step  plan.Step
+	doubt doubt
+	now   time.Time
+}
+
+func (a ambiguousError) Error() string {
+	return fmt.Sprintf("creating %s %q was cut off and may still happen: looking for it until %s before trying again",
+		a.step.Kind, a.step.Identity.Name, a.doubt.until.Format(time.TimeOnly))
+}
+
+// again is when to look next: soon at first, since most come soon if at all.
+func (a ambiguousError) again(base time.Duration) time.Duration {
+	return max(min(a.now.Sub(a.doubt.since)/2+base, a.doubt.until.Sub(a.now)), time.Millisecond)
+}
+
+// panicError is a fault of ours in one pass. It must not end the daemon.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (p panicError) Error() string {
+	return fmt.Sprintf("a fault in Raven: %v; please report it with the stack in the log", p.value)
+}
