@@ -62,8 +62,11 @@ func (s settings) String() string {
 // newRig starts a cluster and a cloud. Everything of it ends with the test; a process that is left then is an error.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	return newRigWith(t, simkube.Options{}, nil)
+	return newRigWith(t, simOptions(), nil)
 }
+
+// simOptions are those of an ordinary cluster.
+func simOptions() simkube.Options { return simkube.Options{} }
 
 // newRigWith makes a rig in a given cloud; nil makes it one of its own.
 func newRigWith(t *testing.T, ko simkube.Options, cloud *simcloud.Cloud) *rig {

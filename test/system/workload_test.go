@@ -216,10 +216,11 @@ func (r *rig) portOf(namespace, name string) string {
 
 // played is what an undisturbed run of the workload comes to.
 type played struct {
-	dumps   []string // after each phase
-	writes  int      // to the cloud
-	creates int      // of those, requests to create
-	patches int      // to the cluster
+	dumps     []string // after each phase
+	deletions string   // as rig.deletions has it
+	writes    int      // to the cloud
+	creates   int      // of those, requests to create
+	patches   int      // to the cluster
 }
 
 // reference runs the ordinary workload undisturbed.
@@ -234,7 +235,7 @@ func reference(t *testing.T) played {
 		r.awaitRest(p)
 		result.dumps = append(result.dumps, r.dump())
 	}
-	result.writes = r.cloud.Stats().Writes
+	result.writes, result.deletions = r.cloud.Stats().Writes, r.deletions()
 	for _, q := range r.cloud.Log(0) {
 		if q.WriteN > 0 && q.Method == http.MethodPost {
 			result.creates++

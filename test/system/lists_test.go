@@ -1,0 +1,124 @@
+package system_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// A broken list: what the cloud does to it, and what an operator is told.
+type brokenList struct {
+	name string
+	rule simcloud.Rule
+	says string
+}
+
+func brokenLists() []brokenList {
+	return []brokenList{
+		{"500", simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusInternalServerError}, `500`},
+		{"503", simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable}, `503`},
+		{"an answer in vain", simcloud.Rule{Action: simcloud.ActionTimeout}, `timeout|deadline|no answer|Timeout`},
+		{"a cut page", simcloud.Rule{Action: simcloud.ActionTruncate}, `unexpected EOF|cut|incomplete`},
+		{"a cut second page", simcloud.Rule{Action: simcloud.ActionTruncate, Query: "marker="}, `unexpected EOF|cut|incomplete`},
+		{"a 500 for the second page", simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusInternalServerError, Query: "marker="}, `500`},
+	}
+}
+
+// populated is a rig whose cloud pages its lists and holds what the ordinary workload makes in its first phase.
+func populated(t *testing.T, group, name string, value any) (*rig, *raven) {
+	t.Helper()
+	return populatedIn(t, newCloud(t, simcloud.Options{PageLimit: 2}), group, name, value)
+}
+
+func populatedIn(t *testing.T, cloud *simcloud.Cloud, group, name string, value any) (*rig, *raven) {
+	t.Helper()
+	r := newRigWith(t, simOptions(), cloud)
+	r.conf.set("neutron", "timeout", 1)
+	if group != "" {
+		r.conf.set(group, name, value)
+	}
+	p := r.start()
+	workload("")[0](r)
+	r.awaitRest(p)
+	return r, p
+}
+
+func TestListThatFailsAtStartEndsInAnErrorAndChangesNothing(t *testing.T) {
+	for _, kind := range []string{"port", "network"} {
+		each(t, brokenLists(), func(b brokenList) string { return kind + "/" + b.name }, func(t *testing.T, b brokenList) {
+			r, p := populated(t, "", "", nil)
+			p.stop()
+			before := r.dump()
+			r.cloud.ResetLog()
+			b.rule.Method, b.rule.Kind = http.MethodGet, kind
+			if _, err := r.cloud.AddFault(b.rule); err != nil {
+				t.Fatal(err)
+			}
+			p = r.start()
+			if status := p.end(patience); status != 1 {
+				t.Errorf("the exit status is %d, wanted 1", status)
+			}
+			last := lastLine(p.log.String())
+			if !strings.HasPrefix(last, "raven: ") || !strings.Contains(last, "listing") || !regexp.MustCompile(b.says).MatchString(last) {
+				t.Errorf("the error does not say that a list failed, and how (%s): %s", b.says, last)
+			}
+			r.wroteNothing(before)
+			r.cloud.ClearFaults()
+			p = r.start()
+			must(t, "rest once the cloud lists again", func() string { return r.amiss(p) })
+			r.wroteNothing(before)
+			p.stop()
+		})
+	}
+}
+
+func TestListThatFailsInADriftCheckChangesNothing(t *testing.T) {
+	each(t, brokenLists(), func(b brokenList) string { return b.name }, func(t *testing.T, b brokenList) {
+		r, p := populated(t, "raven", "drift_check_interval", 1)
+		before := r.dump()
+		r.cloud.ResetLog()
+		b.rule.Method = http.MethodGet
+		b.rule.Path = `^/v2.0/(ports|networks|subnets|routers|security-groups|security-group-rules|subnetpools)$`
+		if _, err := r.cloud.AddFault(b.rule); err != nil {
+			t.Fatal(err)
+		}
+		p.logged(`the drift check failed; nothing is concluded from it.*(` + b.says + `)`)
+		time.Sleep(2 * time.Second) // some more of them
+		r.wroteNothing(before)
+		r.cloud.ClearFaults()
+		// And it is awake: what somebody takes away comes back.
+		id := r.portOf("shop", "a")
+		if code, _ := r.cloud.Call(simcloud.UserAdmin, simcloud.ProjectAdmin, http.MethodDelete, "/ports/"+id, nil); code != http.StatusNoContent {
+			t.Fatalf("deleting the port: %d", code)
+		}
+		must(t, "another port for the pod", func() string {
+			if r.portOf("shop", "a") == id {
+				return "the pod still names the one that is gone"
+			}
+			return r.amiss(p)
+		})
+		p.stop()
+	})
+}
+
+// wroteNothing checks that no request has changed the cloud since ResetLog.
+func (r *rig) wroteNothing(before string) {
+	r.t.Helper()
+	for _, q := range r.cloud.Log(0) {
+		if q.WriteN > 0 {
+			r.t.Errorf("raven wrote: %s %s %s", q.Method, q.Path, q.Body)
+		}
+	}
+	if diff := lineDiff(before, r.dump()); diff != "" {
+		r.t.Errorf("the cloud has changed:\n%s", diff)
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
