@@ -41,8 +41,9 @@ const maxPart = MaxMessage - 1<<10
 // window is how many bytes may be under way per stream and per connection.
 const window = 4 << 20
 
-// ErrUnavailable says that the driver's process is dead, stopping or restarting: no opinion, ask again when it is back.
-var ErrUnavailable = errors.New("driver is unavailable")
+// ErrUnavailable says that the driver's process is dead, stopping or restarting: no opinion, ask again when it is back. It is
+// drivers.ErrUnavailable, which the core knows it by.
+var ErrUnavailable = drivers.ErrUnavailable
 
 // Handshake returns go-plugin's handshake for drivers.
 func Handshake() plugin.HandshakeConfig {
