@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -32,6 +33,9 @@ func brief(value any) string {
 		text = fmt.Sprintf("%q", v)
 	default:
 		text = fmt.Sprint(v)
+		if doc, err := json.Marshal(v); err == nil {
+			text = string(doc)
+		}
 	}
 	if short := cut(text, 80); short != text {
 		return short + "…"

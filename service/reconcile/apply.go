@@ -20,8 +20,9 @@ func (e *Engine) apply(ctx context.Context, o *owner, step plan.Step) error {
 	if err != nil {
 		return e.afterFailure(ctx, step, before, err)
 	}
+	name, _ := made.Attrs["name"].(string)
 	attrs := []any{
-		"op", step.Op, "kind", step.Kind, "name", step.Identity.Name, "id", cmp.Or(step.ID, made.ID),
+		"op", step.Op, "kind", step.Kind, "name", cmp.Or(name, step.Identity.Name), "id", cmp.Or(step.ID, made.ID),
 		"object", o.target.String(), "driver", o.item.driver,
 	}
 	if step.Op != plan.Create {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
@@ -138,8 +139,12 @@ func (s *store) conflictsOf(o *owner) []string {
 // same plan is left out.
 func (s *store) waitsOf(w *want, p plan.Plan) (messages []string, keys []waitKey) {
 	var inner []string
-	for _, step := range p.Steps {
-		for _, wt := range step.Waits {
+	for i, step := range p.Steps {
+		for j, wt := range step.Waits {
+			if wt.Resource != nil {
+				wt.Message = strings.ReplaceAll(wt.Message, wt.Resource.Identity.String(), s.describe(wt.Resource.Identity))
+				p.Steps[i].Waits[j].Message = wt.Message
+			}
 			key, root := waitKeyOf(w, wt)
 			if key != (waitKey{}) {
 				keys = append(keys, key)
@@ -155,6 +160,14 @@ func (s *store) waitsOf(w *want, p plan.Plan) (messages []string, keys []waitKey
 		messages = inner
 	}
 	return messages, keys
+}
+
+// describe names a resource by the object that it is for.
+func (s *store) describe(id plan.Identity) string {
+	if o := s.owners[id.Owner]; o != nil {
+		return fmt.Sprintf("%q of %s", id.Name, o.target)
+	}
+	return id.String()
 }
 
 // waitKeyOf returns what ends a wait, and whether that is outside of the owner's own plan.
@@ -174,24 +187,24 @@ func waitKeyOf(w *want, wt plan.Wait) (key waitKey, root bool) {
 	}
 }
 
-// mayPrune says whether the owner's wish may end resources: its object is gone, or its driver's replay passed the guard. The
+// mayPrune says whether the owner's wish may end resources: its object is gone, or its driver's replay passed the guard, or
+// ended with nothing held of this owner: what changes later is not the replay's doing. The
 // shared owner's may when every driver has answered for every object, and nothing is there of a driver that is not enabled.
 func (s *store) mayPrune(o *owner) bool {
 	if o.id.Driver == sharedDriver {
 		return s.complete() && s.disabled() == ""
 	}
 	d := s.drivers[o.item.driver]
-	return o.gone || (d != nil && d.prune && o.hasSet)
+	return o.gone || (d != nil && d.answered() && (d.prune || d.guarded && !o.guarded) && o.hasSet)
 }
 
 // heldText says why deletions are held.
 func (s *store) heldText(o *owner) string {
-	d := s.drivers[o.item.driver]
 	switch {
 	case o.id.Driver == sharedDriver && s.disabled() != "":
 		return fmt.Sprintf("%d deletions are held: driver %s is not enabled but has resources, and may share these",
 			o.held, s.disabled())
-	case d != nil && d.held > d.allowed:
+	case o.guarded:
 		return fmt.Sprintf("%d deletions are held by the replay guard: see `raven plan`", o.held)
 	}
 	return fmt.Sprintf("%d deletions are held until every object has been answered", o.held)
@@ -252,7 +265,7 @@ func (e *Engine) applyAll(ctx context.Context, o *owner, steps []plan.Step, try 
 func (e *Engine) doing(o *owner, steps []plan.Step) {
 	text := ""
 	if len(steps) > 0 {
-		text = fmt.Sprintf("%s %s %q", gerund(steps[0].Op), steps[0].Kind, steps[0].Identity.Name)
+		text = doing(steps[0])
 		if len(steps) > 1 {
 			text += fmt.Sprintf(" and %d more", len(steps)-1)
 		}

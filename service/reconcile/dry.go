@@ -18,6 +18,8 @@ type Planned struct {
 	Driver string      `json:"driver"`
 	Object string      `json:"object"`
 	Steps  []plan.Step `json:"steps,omitempty"`
+	// Waits are changes of which it is not known yet whether they are any: what they refer to is not there.
+	Waits []string `json:"waits,omitempty"`
 	// Writes are the annotation and label keys that would be written on the object now; empty where they wait for steps.
 	Writes []string `json:"writes,omitempty"`
 	// Held counts deletions that the replay guard, or a missing opinion, would hold back.
@@ -116,7 +118,8 @@ func (e *Engine) dryPlans(
 				still = frozen
 			}
 			computed, out := e.plan(o, still)
-			p.Steps, p.Held = computed.Steps, computed.Held
+			p.Steps, p.Waits = apart(computed.Steps)
+			p.Held = computed.Held
 			p.Problems = append(p.Problems, out.conflicts...)
 			if w := byName[o.item.driver]; w != nil && !o.gone && !out.outputs.partial {
 				p.Writes = differing(w.manager, out.outputs, metas[o.id])
@@ -127,6 +130,20 @@ func (e *Engine) dryPlans(
 		}
 	}
 	return list
+}
+
+// apart parts steps from updates that cannot be compared yet.
+func apart(all []plan.Step) (steps []plan.Step, waits []string) {
+	for _, step := range all {
+		if step.Op != plan.Update || step.Ready() {
+			steps = append(steps, step)
+			continue
+		}
+		for _, wt := range step.Waits {
+			waits = append(waits, wt.Message)
+		}
+	}
+	return steps, sorted(waits)
 }
 
 // dryOrphans makes owners for what the sweeper would end.

@@ -23,13 +23,20 @@ func (e *Engine) finishEpoch(name string) {
 			return
 		}
 		over = true
-		known := d.held > 0
-		var existing int
-		held, existing, woken = e.store.wouldDelete(name)
+		var (
+			existing int
+			owners   []*owner
+		)
+		held, existing, owners = e.store.wouldDelete(d)
 		limit = allowed(e.config, existing)
 		d.held, d.allowed = held, limit
 		d.prune = held <= limit
-		guarded = !d.prune && !known
+		guarded = !d.prune && !d.guarded
+		d.guarded = !d.prune
+		for _, o := range owners {
+			o.guarded = d.guarded
+			woken = append(woken, o.item)
+		}
 		if d.prune {
 			woken = append(woken, item{driver: sharedDriver})
 			woken = append(woken, e.store.released()...)
@@ -57,22 +64,26 @@ func (e *Engine) reviewGuards() bool {
 	return len(e.Guards()) > 0
 }
 
+// fewDeletes may always pass, within the count: in a small cluster a few pods that completed are a large share.
+const fewDeletes = 10
+
 // allowed is how many deletions a replay may make: the count, or the share of what exists, whichever is less.
 func allowed(c Config, existing int) int {
-	return min(c.MaxReplayDeletes, int(math.Ceil(c.MaxReplayDeleteShare*float64(existing))))
+	share := min(c.MaxReplayDeletes, int(math.Ceil(c.MaxReplayDeleteShare*float64(existing))))
+	return max(share, min(c.MaxReplayDeletes, fewDeletes))
 }
 
-// wouldDelete counts what a driver's answers would end of objects that still exist, out of how many resources, and names the
-// owners concerned.
-func (s *store) wouldDelete(name string) (held, existing int, owners []item) {
-	short := ownerOf(name, "").Driver
+// wouldDelete counts what a driver's answers would end of objects that still exist, out of how many resources, and returns the
+// owners concerned. Once the guard holds, only what it held at first counts.
+func (s *store) wouldDelete(d *driverState) (held, existing int, owners []*owner) {
+	short := plan.ShortDriver(d.name)
 	for id, keys := range s.cloud.byOwner {
 		o := s.owners[id]
 		if id.Driver != short {
 			continue
 		}
 		existing += len(keys)
-		if o == nil || o.gone || !o.hasSet {
+		if o == nil || o.gone || !o.hasSet || (d.guarded && !o.guarded) {
 			continue
 		}
 		w := s.desire(id, o.set)
@@ -81,7 +92,7 @@ func (s *store) wouldDelete(name string) (held, existing int, owners []item) {
 		})
 		if p.Held > 0 {
 			held += p.Held
-			owners = append(owners, o.item)
+			owners = append(owners, o)
 		}
 	}
 	sharedHeld, sharedExisting := s.sharedWouldDelete()

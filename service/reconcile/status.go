@@ -67,7 +67,11 @@ func (e *Engine) Objects(f Filter) []ObjectStatus {
 
 func (f Filter) selects(o *owner) bool {
 	match := func(want, have string) bool { return want == "" || want == have }
-	return match(f.Driver, o.item.driver) && match(f.Kind, o.target.watch.Kind) && match(f.Namespace, o.target.namespace) &&
+	namespace := o.target.namespace
+	if o.target.watch.Kind == "Namespace" && namespace == "" {
+		namespace = o.target.name // a namespace is in itself
+	}
+	return match(f.Driver, o.item.driver) && match(f.Kind, o.target.watch.Kind) && match(f.Namespace, namespace) &&
 		match(f.Name, o.target.name) && match(string(f.State), string(o.phase))
 }
 

@@ -51,6 +51,8 @@ type owner struct {
 	input  uint64           // hash of what the last good answer was made from
 	needs  []drivers.Need
 	held   int // deletions that are held back
+	// guarded says that the replay guard holds them.
+	guarded bool
 
 	phase   Phase
 	reasons []string
@@ -96,6 +98,8 @@ type driverState struct {
 	open map[watch.Key]bool
 	// prune says that the replay is over and was within the guard: the driver's word may end resources.
 	prune bool
+	// guarded says that the replay is over and was not: the guard holds what it would end.
+	guarded bool
 	// held is how many deletions the guard holds, once the replay is over.
 	held int
 	// allowed is how many it would let pass.
@@ -207,7 +211,12 @@ func (s *store) beginEpoch(name string, keys []watch.Key) {
 	defer s.mu.Unlock()
 	d := s.drivers[name]
 	d.epoch++
-	d.prune, d.held = false, 0
+	d.prune, d.guarded, d.held = false, false, 0
+	for _, o := range s.owners {
+		if o.item.driver == name {
+			o.guarded = false
+		}
+	}
 	d.open = make(map[watch.Key]bool, len(keys))
 	for _, key := range keys {
 		d.open[key] = true

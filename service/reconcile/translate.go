@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -77,7 +78,7 @@ func (e *Engine) ask(
 		asked = needs.Asked()
 		w.source.Remember(o.item.key, asked)
 		if err != nil {
-			return drivers.Set{}, nil, nil, fmt.Errorf("no opinion: %w", err)
+			return drivers.Set{}, nil, nil, opinionless(err)
 		}
 		if !needs.Open() {
 			return set, asked, answers, nil
@@ -88,6 +89,16 @@ func (e *Engine) ask(
 	}
 	return drivers.Set{}, nil, nil, terminalError{fmt.Errorf(
 		"driver(%s): its needs did not settle in %d rounds, it last asked for %v", w.name, drivers.MaxRounds, asked)}
+}
+
+// opinionless tells a driver that cannot answer now, which is asked again, from one that cannot answer for this object.
+func opinionless(err error) error {
+	for _, passing := range []error{drivers.ErrUnavailable, context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, passing) {
+			return err
+		}
+	}
+	return terminalError{err}
 }
 
 // answer looks up needs in the caches. A need that cannot be answered is an error, never an absent object.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
@@ -117,13 +118,30 @@ type stepError struct {
 }
 
 func (f stepError) Error() string {
-	text := fmt.Sprintf("%s %s %q: %v", gerund(f.step.Op), f.step.Kind, f.step.Identity.Name, f.err)
+	text := doing(f.step)
+	var refused *openstack.Error
+	if errors.As(f.err, &refused) {
+		reason := *refused
+		reason.Op, reason.Kind, reason.What = "", "", "" // which step it was is said already
+		text += ": " + reason.Error()
+	} else {
+		text += ": " + f.err.Error()
+	}
 	if f.note != "" {
 		text += "; " + f.note
 	}
 	return text
 }
 func (f stepError) Unwrap() error { return f.err }
+
+// doing says what a step does, with the resource's name in the cloud where it has one.
+func doing(step plan.Step) string {
+	name, _ := step.Attrs["name"].(string)
+	if name == "" {
+		name = step.Identity.Name
+	}
+	return fmt.Sprintf("%s %s %q", gerund(step.Op), strings.ReplaceAll(string(step.Kind), "_", " "), name)
+}
 
 func gerund(op plan.Op) string {
 	return map[plan.Op]string{
@@ -143,7 +161,7 @@ func (u inUseError) Error() string {
 	if len(shown) > 5 {
 		shown = append(shown[:5:5], fmt.Sprintf("%d more", len(u.users)-5))
 	}
-	return fmt.Sprintf("%s %s %q: it is still used by %v", gerund(u.step.Op), u.step.Kind, u.step.Identity.Name, shown)
+	return doing(u.step) + ": it is still used by " + strings.Join(shown, ", ")
 }
 
 // ambiguousError says that a create was cut and its outcome is not known yet.
@@ -154,8 +172,8 @@ type ambiguousError struct {
 }
 
 func (a ambiguousError) Error() string {
-	return fmt.Sprintf("creating %s %q was cut off and may still happen: looking for it until %s before trying again",
-		a.step.Kind, a.step.Identity.Name, a.doubt.until.Format(time.TimeOnly))
+	return fmt.Sprintf("%s was cut off and may still happen: looking for it until %s before trying again",
+		doing(a.step), a.doubt.until.Format(time.TimeOnly))
 }
 
 // again is when to look next: soon at first, since most come soon if at all.
