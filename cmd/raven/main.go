@@ -91,9 +91,7 @@ func newRoot(io streams) *cobra.Command {
 		newRunCommand(flags, io), newPlanCommand(flags, io), newTranslateCommand(flags, io), newStatusCommand(flags, io),
 		newConfigCommand(flags, io), newDriverCommand(flags, io),
 	)
-	for _, cmd := range root.Commands() {
-		usageErrors(cmd)
-	}
+	usageErrors(root)
 	return root
 }
 
