@@ -130,12 +130,28 @@ func (b *batcher) take() []*item {
 	slots, _, _ := b.cloud.slots.state()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := b.sizes.next(len(b.pending), slots)
-	batch := b.pending[:n:n]
-	b.pending = b.pending[n:]
-	if len(b.pending) == 0 {
-		b.pending = nil
+	return b.pick(b.sizes.next(len(b.pending), slots))
+}
+
+// pick takes up to n of the pending items that may go into one request with the first; the caller holds the lock.
+func (b *batcher) pick(n int) []*item {
+	if b.kind.within == "" || len(b.pending) == 0 {
+		batch := b.pending[:n:n]
+		if b.pending = b.pending[n:]; len(b.pending) == 0 {
+			b.pending = nil
+		}
+		return batch
 	}
+	var batch, left []*item
+	common := b.pending[0].attrs[b.kind.within]
+	for _, it := range b.pending {
+		if len(batch) < n && it.attrs[b.kind.within] == common {
+			batch = append(batch, it)
+		} else {
+			left = append(left, it)
+		}
+	}
+	b.pending = left
 	return batch
 }
 

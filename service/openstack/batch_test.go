@@ -130,7 +130,7 @@ func TestDivide(t *testing.T) {
 				return 0, "", nil
 			},
 			map[Class]int{ClassNone: 31, ClassTerminal: 1},
-			14,
+			20,
 		},
 		{
 			"a MAC address in use is named: one more request", one("mac_address", "02:00:00:00:00:07", 13),
@@ -141,7 +141,7 @@ func TestDivide(t *testing.T) {
 				return 0, "", nil
 			},
 			map[Class]int{ClassNone: 31, ClassExists: 1},
-			10,
+			14,
 		},
 		{
 			"a network that is gone takes all its ports and no other", one("network_id", missing, 3, 4, 5, 20, 21),
@@ -152,7 +152,7 @@ func TestDivide(t *testing.T) {
 				return 0, "", nil
 			},
 			map[Class]int{ClassNone: 27, ClassNotFound: 5},
-			12,
+			18,
 		},
 		{
 			"quota is not divided", plain,

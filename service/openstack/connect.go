@@ -54,7 +54,7 @@ func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Cloud, e
 		return nil, err
 	}
 	logger.Info("connected to the cloud", "network", redacted(service.Endpoint), "project", c.projectID,
-		"bulk_tags", c.kinds[drivers.KindPort].tagged, "revisions", c.Has("revision-if-match"))
+		"tags", c.kinds[drivers.KindPort].taggable, "revisions", c.Has("revision-if-match"))
 	return c, nil
 }
 

@@ -1,15 +1,20 @@
 package openstack
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/kuryr/raven/drivers"
 )
 
-// dropped remembers the best-effort attributes that the credentials may not set, so that the refusal is met and said once.
+// dropped remembers the attributes that the cloud turned out not to take, so that the refusal is met and said once: best-effort
+// ones that the credentials may not set, and a port's tags. No extension's name tells whether a port's create takes tags: the
+// OVN driver of Neutron hides that extension where it is on.
 type dropped struct {
 	log        *slog.Logger
 	bestEffort map[drivers.Kind][]string
@@ -74,7 +79,7 @@ func (d *dropped) remember(of drivers.Kind, without []string, refusal error) {
 	}
 	d.mu.Unlock()
 	if len(news) > 0 {
-		d.log.Warn("working without attributes that the credentials may not set",
+		d.log.Warn("working without attributes that the cloud does not take from these credentials",
 			"kind", string(of), "attributes", news, "error", refusal.Error())
 	}
 }
@@ -85,26 +90,53 @@ func (d *dropped) of(k drivers.Kind) []string {
 	return slices.Sorted(maps.Keys(d.names[k]))
 }
 
-// trial is one request that is tried again without best-effort attributes when it is refused.
+// trial is one request that is tried again without the attributes that its refusal may be about.
 type trial struct {
 	dropped *dropped
 	kind    drivers.Kind
-	without []string
-	refusal error
+	without []string // what the next attempt leaves out
+	latest  []string // what the attempt under way is the first to leave out
+	refusal error    // why
 }
 
-// again takes the result of an attempt with this document and says whether to try again, with without left out. The error to
-// return is then that of the last attempt, or the first refusal if leaving out did not help.
+// again takes the result of an attempt with this document and says whether to try again, with without left out. What was left
+// out is remembered if that helped: if the attempt worked, or met another error.
 func (t *trial) again(doc map[string]any, err error) bool {
-	if t.refusal != nil {
-		if Classify(err) != ClassForbidden {
-			t.dropped.remember(t.kind, t.without, t.refusal)
+	if t.refusal != nil && objection(err) != objection(t.refusal) {
+		t.dropped.remember(t.kind, t.latest, t.refusal)
+		t.refusal = nil
+	}
+	switch objection(err) {
+	case objectsToTags:
+		t.latest = nil
+		if _, set := doc["tags"]; set {
+			t.latest = []string{"tags"}
 		}
+	case objectsToPolicy:
+		t.latest = t.dropped.suspects(t.kind, doc)
+	default:
 		return false
 	}
-	if Classify(err) != ClassForbidden {
-		return false
+	t.without, t.refusal = append(t.without, t.latest...), err
+	return len(t.latest) > 0
+}
+
+// What a refusal objects to that might be left out.
+const (
+	objectsToPolicy = "policy"
+	objectsToTags   = "tags"
+)
+
+// objection says what a refusal objects to, if that might be left out.
+func objection(err error) string {
+	var e *Error
+	switch {
+	case !errors.As(err, &e):
+		return ""
+	case e.class == ClassForbidden:
+		return objectsToPolicy
+	case e.Status == http.StatusBadRequest && strings.Contains(e.Message, "'tags'"):
+		return objectsToTags // "Unrecognized attribute(s) 'tags'"
 	}
-	t.without, t.refusal = t.dropped.suspects(t.kind, doc), err
-	return len(t.without) > 0
+	return ""
 }

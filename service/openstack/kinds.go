@@ -14,7 +14,8 @@ type kind struct {
 	path      string // of the collection, below v2.0/
 	one, many string // the names in JSON bodies
 	bulk      bool   // many can be created by one request
-	tagged    bool   // the create takes tags
+	within    string // the attribute that all of one bulk request must have in common, if any
+	tagged    bool   // the create takes tags, in some clouds
 	taggable  bool   // tags can be added afterwards
 	small     bool   // a project has few enough of them to list them all and filter here
 	nullable  []string
@@ -42,7 +43,7 @@ func kinds() map[drivers.Kind]kind {
 		},
 		{
 			name: drivers.KindSecurityGroupRule, path: "security-group-rules", one: "security_group_rule",
-			many: "security_group_rules", bulk: true, small: true,
+			many: "security_group_rules", bulk: true, within: "security_group_id", small: true,
 		},
 	}
 	byName := make(map[drivers.Kind]kind, len(table))
@@ -56,7 +57,7 @@ func kinds() map[drivers.Kind]kind {
 func limit(table map[drivers.Kind]kind, extensions map[string]bool) {
 	for name, k := range table {
 		k.taggable = k.taggable && (extensions["standard-attr-tag"] || extensions["tag"])
-		k.tagged = k.tagged && k.taggable && extensions["tag-ports-during-bulk-creation"]
+		k.tagged = k.tagged && k.taggable
 		table[name] = k
 	}
 }

@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -173,9 +174,15 @@ func (c *Cloud) createMany(ctx context.Context, k kind, items []*item) ([]plan.O
 		if err != nil {
 			return nil, newError(r, err, true)
 		}
+		if _, sent := whole["tags"]; sent && len(found[0].Tags) == 0 {
+			c.dropped.remember(k.name, []string{"tags"}, errTagsIgnored)
+		}
 		return found, nil
 	}
 }
+
+// errTagsIgnored: the resources are known by their descriptions until their tags are added.
+var errTagsIgnored = errors.New("the tags in the create are ignored")
 
 // created finds the items' resources in the answer to their create: by identity, which does not rest on the answer's order.
 func (k kind) created(answer map[string]any, items []*item) ([]plan.Observed, error) {

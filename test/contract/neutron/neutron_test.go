@@ -15,19 +15,23 @@ import (
 )
 
 func TestSimulation(t *testing.T) {
-	c := openstack.New(openstack.Options{})
-	if _, err := c.Start(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	file := t.TempDir() + "/clouds.yaml"
-	if err := os.WriteFile(file, c.CloudsYAML(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	before := c.Dump(openstack.DumpOptions{})
-	neutron.Run(t, neutron.Target{Network: connect(t, clouds.WithLocations(file), clouds.WithCloudName(openstack.CloudMember))})
-	if after := c.Dump(openstack.DumpOptions{}); after != before {
-		t.Errorf("the suite left behind:\n%s", after)
+	for name, options := range map[string]openstack.Options{"plain": {}, "with metadata ports": {MetadataPorts: true}} {
+		t.Run(name, func(t *testing.T) {
+			c := openstack.New(options)
+			if _, err := c.Start(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			file := t.TempDir() + "/clouds.yaml"
+			if err := os.WriteFile(file, c.CloudsYAML(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			before := c.Dump(openstack.DumpOptions{})
+			neutron.Run(t, neutron.Target{Network: connect(t, clouds.WithLocations(file), clouds.WithCloudName(openstack.CloudMember))})
+			if after := c.Dump(openstack.DumpOptions{}); after != before {
+				t.Errorf("the suite left behind:\n%s", after)
+			}
+		})
 	}
 }
 

@@ -88,7 +88,8 @@ func errorBodies(a *api) {
 	if !strings.Contains(r.text, "network_id") {
 		a.t.Errorf("a missing attribute gave %s", r)
 	}
-	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none, "admin_state_up": "perhaps"}})
+	a.refused(http.StatusBadRequest, "InvalidInput", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none, "admin_state_up": "perhaps"}})
+	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": "none"}})
 	if r := a.do(http.MethodGet, "/ports", nil, "X-Auth-Token: none"); r.status != http.StatusUnauthorized {
 		a.t.Errorf("without a token: %s, want 401", r)
 	}

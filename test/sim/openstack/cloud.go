@@ -38,6 +38,11 @@ type Options struct {
 	Password string
 	// NoExternal leaves out the external network "public" with its subnet 172.24.4.0/24.
 	NoExternal bool
+	// MetadataPorts gives every network a port of the cloud's own ("network:distributed"), which takes an address of every IPv4
+	// subnet with DHCP: a Neutron with OVN and its metadata agent does so.
+	MetadataPorts bool
+	// NoPortTags refuses tags in a port's create, as a Neutron without the ML2 extension driver for it does.
+	NoPortTags bool
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
 	LogSize int
 }

@@ -62,12 +62,15 @@ func (t *tx) createAll(k *kind, in map[string]any) (response, error) {
 		if inner, wrapped := attrs[k.name].(map[string]any); wrapped && len(attrs) == 1 {
 			attrs = inner
 		}
-		doc, err := k.forCreate(t.who, attrs, k.name == "port")
+		doc, err := k.forCreate(t.who, attrs, k.name == "port" && !t.c.opts.NoPortTags)
 		if err != nil {
 			return response{}, err
 		}
 		checked = append(checked, doc)
 		perProject[str(doc, "project_id")]++
+	}
+	if err := oneGroup(k, checked); err != nil {
+		return response{}, err
 	}
 	for project, n := range perProject {
 		if !t.c.room(project, k.name, n) {

@@ -55,14 +55,14 @@ func asBool(v any) (any, error) {
 			return false, nil
 		}
 	}
-	return nil, fmt.Errorf("'%v' cannot be converted to boolean.", v) //nolint:revive,staticcheck // Neutron's words
+	return nil, invalidInput("'%v' cannot be converted to boolean", v)
 }
 
 func asInt(low, high int64) convert {
 	return func(v any) (any, error) {
 		n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("'%v' is not an integer.", v) //nolint:revive,staticcheck // Neutron's words
+			return nil, invalidInput("'%v' is not an integer", v)
 		}
 		if n < low {
 			return nil, fmt.Errorf("'%d' is too small - must be at least '%d'.", n, low) //nolint:revive,staticcheck // Neutron's words

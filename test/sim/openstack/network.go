@@ -61,7 +61,8 @@ func createNetwork(t *tx, in map[string]any) (*object, error) {
 	if _, ok := in["provider:physical_network"]; !ok {
 		in["provider:physical_network"] = nil
 	}
-	return t.insert(t.c.kinds["networks"], in), nil
+	net := t.insert(t.c.kinds["networks"], in)
+	return net, t.addMetadataPort(net)
 }
 
 func updateNetwork(t *tx, o *object, in map[string]any) error {
@@ -72,10 +73,16 @@ func updateNetwork(t *tx, o *object, in map[string]any) error {
 	return nil
 }
 
-// removeNetwork takes the subnets with it, unless a port is left.
+// removeNetwork takes the subnets and the cloud's own port with it, unless another port is left.
 func removeNetwork(t *tx, o *object) error {
-	if len(t.c.by("port", "network_id", o.id)) > 0 {
-		return conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use on the network.", o.id)
+	own := t.metadataPort(o.id)
+	for p := range t.c.by("port", "network_id", o.id) {
+		if p != own {
+			return conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use on the network.", o.id)
+		}
+	}
+	if own != nil {
+		t.erasePort(own)
 	}
 	for _, s := range t.c.subnetsOf(o.id) {
 		t.erase(s)

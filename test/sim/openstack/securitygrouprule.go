@@ -66,6 +66,16 @@ func securityGroupRuleKind() *kind {
 	return k
 }
 
+// oneGroup refuses a bulk create of rules of several groups.
+func oneGroup(k *kind, docs []map[string]any) error {
+	for _, doc := range docs {
+		if k.name == "security_group_rule" && doc["security_group_id"] != docs[0]["security_group_id"] {
+			return neutron(http.StatusBadRequest, "SecurityGroupNotSingleGroupRules", "Only allowed to update rules for one security profile at a time")
+		}
+	}
+	return nil
+}
+
 func createRule(t *tx, in map[string]any) (*object, error) {
 	group, ok := t.get("security_group", str(in, "security_group_id"))
 	if !ok {

@@ -91,6 +91,7 @@ func createSubnet(t *tx, in map[string]any) (*object, error) {
 		t.markAuto(o, prefix.String())
 	}
 	t.change(net, map[string]any{"subnets": append(slices.Clone(list(net.doc, "subnets")), o.id)})
+	t.addMetadataAddress(o)
 	return o, nil
 }
 
@@ -240,10 +241,10 @@ func updateSubnet(t *tx, o *object, in map[string]any) error {
 	return nil
 }
 
-// removeSubnet is refused while a port has an address of it, but for addresses that follow from the MAC.
+// removeSubnet is refused while a port has an address of it, but for addresses that follow from the MAC and the cloud's own.
 func removeSubnet(t *tx, o *object) error {
 	for p := range t.c.by("port", "fixed_ips.subnet_id", o.id) {
-		if !o.ipam.eui64 || isRouterPort(p) {
+		if !o.ipam.eui64 && str(p.doc, "device_owner") != distributed || isRouterPort(p) {
 			return conflict("SubnetInUse", "Unable to complete operation on subnet %s: One or more ports have an IP allocation from this subnet.", o.id)
 		}
 	}
