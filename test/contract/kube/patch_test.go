@@ -37,7 +37,7 @@ func testPatches(t *testing.T, e *env) {
 		t.Errorf("a patch of a stale version: %v", err)
 	}
 	other := []byte(`{"metadata":{"uid":"11111111-2222-4333-8444-555555555555"},"data":{"z":"z"}}`)
-	if _, err := e.maps().Patch(t.Context(), "m", types.MergePatchType, other, metav1.PatchOptions{}); !apierrors.IsConflict(err) {
+	if _, err := e.maps().Patch(t.Context(), "m", types.MergePatchType, other, metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a patch of another UID: %v", err)
 	}
 	if _, err := e.maps().Patch(t.Context(), "none", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
@@ -146,7 +146,7 @@ func testApplyUID(t *testing.T, e *env) {
 	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "1"}, uid(made.GetUID())); err != nil {
 		t.Errorf("the right UID: %v", err)
 	}
-	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "2"}, uid("11111111-2222-4333-8444-555555555555")); !apierrors.IsConflict(err) {
+	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "2"}, uid("11111111-2222-4333-8444-555555555555")); !apierrors.IsInvalid(err) {
 		t.Errorf("another UID: %v", err)
 	}
 	if err := e.maps().Delete(t.Context(), "m", metav1.DeleteOptions{}); err != nil {

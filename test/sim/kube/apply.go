@@ -107,7 +107,7 @@ func (a *API) applyNew(res *resource, config map[string]any, o writeOptions) (*c
 
 func (a *API) applyOver(res *resource, current *item, config map[string]any, force bool, o writeOptions) (*change, error) {
 	if uid := text(config, "metadata", "uid"); uid != "" && uid != current.uid {
-		return nil, uidConflict(res, current.name, uid, current.uid)
+		return nil, uidFixed(res, current.name, uid)
 	}
 	if version := text(config, "metadata", "resourceVersion"); version != "" && version != strconv.FormatUint(current.version, 10) {
 		return nil, apierrors.NewConflict(res.kind.Resource(), current.name,

@@ -113,6 +113,9 @@ func (a *API) update(res *resource, namespace, name string, object map[string]an
 		if res.kind.Custom && !o.asIs && meta["resourceVersion"] == nil {
 			return nil, invalid(res, name, "metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")
 		}
+		if uid, _ := meta["uid"].(string); uid != "" && uid != current.uid {
+			return nil, uidConflict(res, current.name, uid, current.uid)
+		}
 		return a.replace(res, current, writable(object), o)
 	})
 	return it, err
@@ -122,7 +125,7 @@ func (a *API) update(res *resource, namespace, name string, object map[string]an
 func (a *API) replace(res *resource, current *item, object map[string]any, o writeOptions) (*change, error) {
 	meta, old := metadata(object), metadata(current.object)
 	if uid, _ := meta["uid"].(string); uid != "" && uid != current.uid {
-		return nil, uidConflict(res, current.name, uid, current.uid)
+		return nil, uidFixed(res, current.name, uid)
 	}
 	if version, ok := meta["resourceVersion"].(string); ok && version != "" && version != "0" && version != strconv.FormatUint(current.version, 10) {
 		return nil, apierrors.NewConflict(res.kind.Resource(), current.name,
@@ -295,6 +298,11 @@ func preconditions(res *resource, current *item, p *metav1.Preconditions) error 
 			*p.ResourceVersion, current.version))
 	}
 	return nil
+}
+
+// uidFixed refuses a patch or an apply that names another UID: unlike in an update, it is a change of an immutable field.
+func uidFixed(res *resource, name, given string) error {
+	return invalid(res, name, "metadata.uid", fmt.Sprintf("Invalid value: %q: field is immutable", given))
 }
 
 func uidConflict(res *resource, name, given, present string) error {
