@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -149,7 +150,7 @@ func (b *bench) measureBurst(ctx context.Context, r *rig, out *scenarioReport, p
 	}
 	out.add(measure{Name: "Neutron requests per pod", Value: float64(total) / float64(pods), Aim: perPod, Note: sumText(requests)})
 	if n := cloud.Counts["POST port"]; n > 0 {
-		out.add(measure{Name: "ports per create", Value: float64(cloud.Items["POST port"]) / float64(n)})
+		out.add(measure{Name: "ports per create", Value: float64(cloud.Items["POST port"]) / float64(n), Note: "in order: " + r.createSizes()})
 	}
 	if len(cloud.Errors) > 0 {
 		out.add(measure{Name: "Neutron errors", Text: sumText(cloud.Errors)})
@@ -161,7 +162,24 @@ func (b *bench) measureBurst(ctx context.Context, r *rig, out *scenarioReport, p
 		parts = append(parts, fmt.Sprintf("%s %.1f s", name, (used[name]-before[name]).Seconds()))
 	}
 	out.add(measure{Name: "processor time", Text: strings.Join(parts, ", ")})
+	own := used["core"] - before["core"]
+	out.add(measure{Name: "processor time of the core per pod", Value: own.Seconds() * 1000 / float64(pods), Unit: "ms", Note: "however busy the machine is otherwise"})
 	return result, nil
+}
+
+// createSizes lists how many ports the creates were for, as they ended; the first of them if there are many.
+func (r *rig) createSizes() string {
+	const most = 24
+	var sizes []string
+	for _, q := range r.stage.cloud.Log(0) {
+		if q.Method == "POST" && q.Kind == "port" {
+			if len(sizes) == most {
+				return strings.Join(sizes, " ") + " …"
+			}
+			sizes = append(sizes, strconv.Itoa(q.Items))
+		}
+	}
+	return strings.Join(sizes, " ")
 }
 
 func cpuOf(processes []process) map[string]time.Duration {
@@ -298,7 +316,7 @@ func (b *bench) restart(ctx context.Context, r *rig, out *scenarioReport) error 
 	if err := r.settled(ctx); err != nil {
 		return fmt.Errorf("waiting for the restarted raven: %w", err)
 	}
-	ready := time.Since(began)
+	ready, used := time.Since(began), process{"core", d.cmd.Process.Pid}.cpu()
 	b.say("restarted in %s", ready.Round(time.Millisecond))
 	quiet := time.NewTimer(settle)
 	defer quiet.Stop()
@@ -323,6 +341,7 @@ func (b *bench) restart(ctx context.Context, r *rig, out *scenarioReport) error 
 		}
 	}
 	out.addTime("restart until all is done again", ready, "", fmt.Sprintf("%d pods, %d namespaces", r.made, len(r.names)))
+	out.addTime("processor time of the core for that", used, "", "")
 	out.addCount("writes to Neutron after it", cloud.Writes, "0", "")
 	out.add(measure{Name: "writes to Kubernetes after it", Value: float64(sum(writes)), Aim: "0", Note: sumText(writes)})
 	out.add(measure{Name: "reads from Neutron after it", Value: float64(sum(lists)), Aim: "a handful of lists per kind", Note: sumText(lists)})
