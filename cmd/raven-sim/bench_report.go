@@ -45,8 +45,9 @@ func (r *scenarioReport) addTime(name string, d time.Duration, aim, note string)
 	r.add(m)
 }
 
-func (r *scenarioReport) addCount(name string, n int, aim, note string) {
-	r.add(measure{Name: name, Value: float64(n), Aim: aim, Note: note})
+// addNone adds a count of what there should be none of.
+func (r *scenarioReport) addNone(name string, n int) {
+	r.add(measure{Name: name, Value: float64(n), Aim: "0"})
 }
 
 // String is the value as people read it.

@@ -37,13 +37,13 @@ type rig struct {
 // newRig starts simulations and raven, makes namespaces and waits until they have their networks; then a first pod is made and
 // removed, so that what Raven learns once (a token, what the credentials do not allow) is not counted.
 func (b *bench) newRig(ctx context.Context, profile *simcloud.Profile, namespaces int) (*rig, error) {
-	s, err := newStage("", simkube.Options{}, simcloud.Options{Profile: profile})
+	s, err := newStage(ctx, "", simkube.Options{}, simcloud.Options{Profile: profile})
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{bench: b, stage: s, pods: &tracker{}}
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: posters, MaxConnsPerHost: posters}}
-	r.unpods, err = s.kube.Follow(podsGVR(), r.pods.see)
+	r.unpods, err = s.kube.Follow(podsGVR(), r.pods.see) //nolint:contextcheck // close ends it
 	if err == nil {
 		r.daemon, err = s.startRaven(b.options.raven, "")
 	}

@@ -133,12 +133,12 @@ func (b *bench) measureBurst(ctx context.Context, r *rig, out *scenarioReport, p
 	out.addTime("of that until the last pod was posted", result.posting, "", fmt.Sprintf("over %d connections", posters))
 	out.addTime("per pod, p50", percentile(result.each, 0.5), "", "")
 	out.addTime("per pod, p99", percentile(result.each, 0.99), "", "")
-	out.addCount("pods lost", result.lost, "0", "")
+	out.addNone("pods lost", result.lost)
 	doubled := 0
 	for _, n := range r.podPorts() {
 		doubled += n - 1
 	}
-	out.addCount("ports too many", doubled, "0", "")
+	out.addNone("ports too many", doubled)
 	requests := neutronCounts(cloud.Counts)
 	total := 0
 	for _, n := range requests {
@@ -244,7 +244,7 @@ func (b *bench) single(ctx context.Context, out *scenarioReport, profile *simclo
 	out.addTime("without its one Neutron request, p50", percentile(rest, 0.5), "under 20 ms", "")
 	out.addTime("without its one Neutron request, p99", percentile(rest, 0.99), "", "")
 	out.add(measure{Name: "Neutron requests per pod", Value: float64(requests) / float64(times), Note: "until it was annotated"})
-	out.addCount("pods lost", lost, "0", "")
+	out.addNone("pods lost", lost)
 	return nil
 }
 
@@ -342,7 +342,7 @@ func (b *bench) restart(ctx context.Context, r *rig, out *scenarioReport) error 
 	}
 	out.addTime("restart until all is done again", ready, "", fmt.Sprintf("%d pods, %d namespaces", r.made, len(r.names)))
 	out.addTime("processor time of the core for that", used, "", "")
-	out.addCount("writes to Neutron after it", cloud.Writes, "0", "")
+	out.addNone("writes to Neutron after it", cloud.Writes)
 	out.add(measure{Name: "writes to Kubernetes after it", Value: float64(sum(writes)), Aim: "0", Note: sumText(writes)})
 	out.add(measure{Name: "reads from Neutron after it", Value: float64(sum(lists)), Aim: "a handful of lists per kind", Note: sumText(lists)})
 	out.add(measure{Name: "lists and watches of Kubernetes after it", Value: float64(sum(reads)), Note: sumText(reads)})

@@ -155,7 +155,7 @@ func (d *daemon) failure(what string) error {
 // tail returns the last lines of a file, "" without one.
 func tail(path string) string {
 	const most = 3000
-	text, err := os.ReadFile(path) //nolint:gosec // our own log
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return ""
 	}

@@ -61,7 +61,7 @@ func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writ
 		NeedPort: true, ScheduleDelay: 300 * time.Millisecond, RunDelay: 300 * time.Millisecond,
 		Nodes: []string{"worker-1", "worker-2", "worker-3"},
 	}}
-	s, err := newStage("", ko, simcloud.Options{Profile: simcloud.Flat(o.latency)})
+	s, err := newStage(ctx, "", ko, simcloud.Options{Profile: simcloud.Flat(o.latency)})
 	if err != nil {
 		return err
 	}

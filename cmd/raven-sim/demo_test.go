@@ -18,7 +18,7 @@ import (
 
 // programs builds raven, raven-sim and the drivers, once.
 var programs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "raven-bin-") //nolint:usetesting // for all tests; TestMain removes it
+	dir, err := os.MkdirTemp("", "raven-bin-") // for all tests; TestMain removes it
 	if err != nil {
 		return "", err
 	}
@@ -237,7 +237,9 @@ func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-r.ended // killed
+	if err := <-r.ended; err == nil {
+		t.Error("a killed demo ended well")
+	}
 	deadline := time.Now().Add(stopBound)
 	for left := r.processes(t); len(left) > 0; left = r.processes(t) {
 		if time.Now().After(deadline) {
@@ -250,7 +252,7 @@ func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
 func TestDemoSaysWhyRavenDied(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "raven")
 	text := "#!/bin/sh\nfor a; do case $a in DEFAULT.log_file=*) echo the last line >\"${a#*=}\";; esac; done\necho no luck >&2\nexit 3\n"
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r := startDemo(t, "--raven", script)
@@ -271,7 +273,7 @@ func TestDemoSaysWhyRavenDied(t *testing.T) {
 func TestASecondSignalDoesNotWait(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "raven")
 	text := "#!/bin/sh\ntrap '' TERM\ntouch \"$TMPDIR/up\"\nwhile :; do read x <\"$TMPDIR/never\" || sleep 0.05; done\n"
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r := startDemo(t, "--raven", script)
@@ -290,7 +292,9 @@ func TestASecondSignalDoesNotWait(t *testing.T) {
 		}
 		r.waitFor(t, "stopping raven")
 	}
-	<-r.ended // with an error that says that raven was killed
+	if err := <-r.ended; err == nil {
+		t.Error("a demo that had to kill raven ended well")
+	}
 	if took := time.Since(began); took > stopBound/2 {
 		t.Errorf("it took %s", took)
 	}

@@ -86,7 +86,7 @@ func TestReportAsMarkdown(t *testing.T) {
 	r := scenarioReport{Name: "burst", About: "A burst."}
 	r.addTime("whole", 1500*time.Millisecond, "under 3 s", "")
 	r.addTime("p50", 12340*time.Microsecond, "", "noted")
-	r.addCount("lost", 0, "0", "")
+	r.addNone("lost", 0)
 	r.Problem = "it broke"
 	var out bytes.Buffer
 	benchReport{Scenarios: []scenarioReport{r}}.markdown(&out)

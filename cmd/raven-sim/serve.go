@@ -27,7 +27,7 @@ func newServeCommand() *cobra.Command {
 			if kubelet {
 				ko.Kubelet = &simkube.Kubelet{NeedPort: true, ScheduleDelay: 200 * time.Millisecond, RunDelay: 200 * time.Millisecond}
 			}
-			s, err := newStage(dir, ko, simcloud.Options{Profile: simcloud.Flat(latency)})
+			s, err := newStage(cmd.Context(), dir, ko, simcloud.Options{Profile: simcloud.Flat(latency)})
 			if err != nil {
 				return err
 			}

@@ -29,16 +29,16 @@ func (s *stage) conf() string       { return filepath.Join(s.dir, "kuryr.conf") 
 func (s *stage) log() string        { return filepath.Join(s.dir, "raven.log") }
 
 // newStage starts the simulations and writes the files. An empty dir is a new temporary one, which close removes.
-func newStage(dir string, ko simkube.Options, co simcloud.Options) (*stage, error) {
+func newStage(ctx context.Context, dir string, ko simkube.Options, co simcloud.Options) (*stage, error) {
 	s := &stage{kube: simkube.New(ko), cloud: simcloud.New(co), dir: dir}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *stage) open() error {
+func (s *stage) open(ctx context.Context) error {
 	if s.dir == "" {
 		dir, err := os.MkdirTemp("", "raven-sim-")
 		if err != nil {
@@ -58,7 +58,7 @@ func (s *stage) open() error {
 	if _, err := s.kube.Start(""); err != nil {
 		return fmt.Errorf("starting the simulated Kubernetes API: %w", err)
 	}
-	if _, err := s.cloud.Start(context.Background(), ""); err != nil { // ended by close
+	if _, err := s.cloud.Start(context.WithoutCancel(ctx), ""); err != nil { // close ends it, after raven
 		return fmt.Errorf("starting the simulated cloud: %w", err)
 	}
 	login, err := json.Marshal(s.loginBody())
