@@ -89,9 +89,9 @@ func (e *Engine) depart(kind drivers.Kind, id string) {
 func (e *Engine) encourage(step plan.Step) {
 	var woken []item
 	e.store.do(func() {
-		woken = e.store.wakeSome(waitQuota(step.Kind), 2)
+		woken = e.store.wakeSome(waitQuota(step.Kind))
 		if network, ok := step.Attrs["network_id"].(string); ok && step.Kind == drivers.KindPort {
-			woken = append(woken, e.store.wakeSome(waitRoom(network), 2)...)
+			woken = append(woken, e.store.wakeSome(waitRoom(network))...)
 		}
 	})
 	e.wakeAll(woken)

@@ -120,6 +120,21 @@ type merger struct {
 	kept     bool            // out
 }
 
+// foundation puts what contributions are added to: the Set's own list, or else what the cloud has that none of them made.
+func (m *merger) foundation(put func(string, any)) {
+	if m.base != nil {
+		for _, value := range listOf(m.base) {
+			put(m.key(value), value)
+		}
+		return
+	}
+	for _, value := range m.observed {
+		if key := m.key(value); !m.marked(key) {
+			put(key, value)
+		}
+	}
+}
+
 func (m *merger) merge(d *plan.Desired) {
 	managed := m.base != nil
 	if !managed && !m.exists {
@@ -134,17 +149,7 @@ func (m *merger) merge(d *plan.Desired) {
 		}
 	}
 	if !m.replaced() {
-		if managed {
-			for _, value := range listOf(m.base) {
-				put(m.key(value), value)
-			}
-		} else {
-			for _, value := range m.observed {
-				if key := m.key(value); !m.marked(key) {
-					put(key, value)
-				}
-			}
-		}
+		m.foundation(put)
 	}
 	for _, el := range m.elements {
 		if managed || m.marks[el.mark] {

@@ -278,7 +278,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.runMu.Lock()
 	e.running, e.working = ctx, working
 	for _, w := range e.watchers {
-		e.start(w)
+		e.start(w) //nolint:contextcheck // it takes e.running
 	}
 	e.queues.Go(func() {
 		e.shared.run(ctx, working, func(ctx context.Context, _ watch.Key) result { return e.reconcileShared(ctx) })

@@ -200,12 +200,12 @@ func (s *store) wake(key waitKey) []item {
 	return items
 }
 
-// wakeSome returns some of those who wait for a thing of which there is not enough for all. Who succeeds wakes others.
-func (s *store) wakeSome(key waitKey, n int) []item {
+// wakeSome returns two of those who wait for a thing of which there is not enough for all. Who succeeds wakes others.
+func (s *store) wakeSome(key waitKey) []item {
 	s.ticks[key]++
 	var items []item
 	for o := range s.waiters[key] {
-		if len(items) == n {
+		if len(items) == 2 {
 			break
 		}
 		items = append(items, o.item)
@@ -230,7 +230,7 @@ func (s *store) announce(o plan.Observed, there bool) []item {
 		delete(s.doubts, identityKey(o.Kind, o.Identity))
 	} else {
 		woken = append(woken, s.wake(waitGone(o.ID))...)
-		woken = append(woken, s.wakeSome(waitQuota(o.Kind), 2)...)
+		woken = append(woken, s.wakeSome(waitQuota(o.Kind))...)
 	}
 	network, _ := o.Attrs["network_id"].(string)
 	switch {
@@ -238,7 +238,7 @@ func (s *store) announce(o plan.Observed, there bool) []item {
 		s.ticks[waitRoom(network)]++
 		woken = append(woken, s.wake(waitRoom(network))...)
 	case o.Kind == drivers.KindPort && !there:
-		woken = append(woken, s.wakeSome(waitRoom(network), 2)...)
+		woken = append(woken, s.wakeSome(waitRoom(network))...)
 	case o.Kind == drivers.KindNetwork && !there:
 		delete(s.ticks, waitRoom(o.ID))
 	}
