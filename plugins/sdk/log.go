@@ -51,7 +51,7 @@ func (stderr) Write(data []byte) (int, error) {
 	written := 0
 	for written < len(data) {
 		count, err := syscall.Write(syscall.Stderr, data[written:])
-		if err == syscall.EINTR || err == syscall.EAGAIN { //nolint:errorlint // system calls return bare errnos
+		if err == syscall.EINTR || err == syscall.EAGAIN { // system calls return bare errnos
 			continue
 		}
 		if err != nil {

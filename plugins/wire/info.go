@@ -158,7 +158,7 @@ func refusal(err error) []*ravenv1.ConfigureDiagnostic {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only a join at the top is taken apart
+	joined, ok := err.(interface{ Unwrap() []error }) // only a join at the top is taken apart
 	if !ok {
 		out := &ravenv1.ConfigureDiagnostic{Severity: ravenv1.Severity_SEVERITY_ERROR, Message: err.Error()}
 		if option, ok := err.(*drivers.OptionError); ok { //nolint:errorlint // a wrapped one is shown with its wrapping

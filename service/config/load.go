@@ -194,7 +194,7 @@ func flatten(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what errors.Join made, not a wrapped one
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // what errors.Join made, not a wrapped one
 		var flat []error
 		for _, e := range joined.Unwrap() {
 			flat = append(flat, flatten(e)...)

@@ -35,7 +35,7 @@ func start(t *testing.T, c health.Config, r *health.Registry) *health.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Stop(context.Background(), true); err != nil { //nolint:usetesting // the test's context has ended
+		if err := s.Stop(context.Background(), true); err != nil { // the test's context has ended
 			t.Error(err)
 		}
 		if err := s.Wait(); err != nil {
