@@ -273,6 +273,7 @@ func (r *runtime) driverReports() []driverReport {
 		if u := byName[st.Name]; u != nil {
 			status := u.plugin.Status()
 			rep.Path, rep.PID, rep.State, rep.Restarts = u.program.path, status.PID, string(status.State), status.Restarts
+			rep.Version = u.plugin.Info().Version // the executable may have been replaced and the driver started anew
 			if status.State != host.Ready {
 				rep.Problem = status.LastExit
 			}

@@ -1,0 +1,242 @@
+package system_test
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// busy is a rig in which the creation of a pod's port is under way and stays so.
+func busy(t *testing.T, rule simcloud.Rule) (*rig, *raven) {
+	t.Helper()
+	r := newRig(t)
+	p := r.start()
+	r.createNamespace("shop")
+	r.awaitRest(p)
+	rule.Method, rule.Kind = http.MethodPost, "port"
+	if _, err := r.cloud.AddFault(rule); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{}, 100)
+	r.cloud.OnRequest(func(_ int, q simcloud.Request) {
+		if q.Kind == "port" && q.Method == http.MethodPost && !q.After {
+			started <- struct{}{}
+		}
+	})
+	r.createPod("shop", "a")
+	if rule.Action == simcloud.ActionTimeout {
+		<-started // there is no hook for a request that is never applied, and the fault acts after the first one
+	}
+	must(t, "a create that is under way", func() string {
+		for _, f := range r.cloud.Faults() {
+			if f.Acted > 0 {
+				return ""
+			}
+		}
+		return "there is none"
+	})
+	return r, p
+}
+
+func TestStopLetsWorkInFlightFinish(t *testing.T) {
+	r, p := busy(t, simcloud.Rule{Action: simcloud.ActionDelay, Delay: simcloud.Duration(2 * time.Second), Times: 1})
+	p.signal(syscall.SIGTERM)
+	if status := p.end(12 * time.Second); status != 0 {
+		t.Errorf("the exit status is %d, wanted 0", status)
+	}
+	if n := len(r.portIDs()); n != 1 {
+		t.Errorf("there are %d ports, wanted the one that was under way", n)
+	}
+	r.cloud.ResetLog()
+	again := r.start()
+	must(t, "rest", func() string { return r.amiss(again) })
+	if made := r.cloud.Stats().Counts["POST port"]; made != 0 {
+		t.Errorf("the port was created again: %d times", made)
+	}
+	again.stop()
+}
+
+func TestStopIsBounded(t *testing.T) {
+	const grace = 3
+	cases := []struct {
+		name  string
+		start func(*testing.T) (*rig, *raven)
+		stop  func(*raven)
+		// status is 1 where raven had to cut something off.
+		status int
+	}{
+		{
+			"with a request that is never answered",
+			func(t *testing.T) (*rig, *raven) { return busy(t, simcloud.Rule{Action: simcloud.ActionTimeout}) },
+			func(*raven) {},
+			1,
+		},
+		{
+			"with drivers that are stopped",
+			func(t *testing.T) (*rig, *raven) {
+				return busy(t, simcloud.Rule{Action: simcloud.ActionDelay, Delay: simcloud.Duration(500 * time.Millisecond)})
+			},
+			func(p *raven) {
+				p.killDriver("pod", syscall.SIGSTOP)
+				p.killDriver("namespace", syscall.SIGSTOP)
+			},
+			1,
+		},
+		{
+			"with drivers that are dead",
+			func(t *testing.T) (*rig, *raven) {
+				return busy(t, simcloud.Rule{Action: simcloud.ActionDelay, Delay: simcloud.Duration(500 * time.Millisecond)})
+			},
+			func(p *raven) {
+				p.killDriver("pod", syscall.SIGKILL)
+				p.killDriver("namespace", syscall.SIGKILL)
+			},
+			0,
+		},
+	}
+	each(t, indices(cases), func(i int) string { return cases[i].name }, func(t *testing.T, i int) {
+		r, p := cases[i].start(t)
+		// The bound is taken over by a reload, which is not what is stopped here: it starts anew.
+		p.kill()
+		r.conf.set("DEFAULT", "graceful_shutdown_timeout", grace)
+		p = r.start()
+		p.logged(` running `)
+		must(t, "its drivers", p.settledDrivers)
+		r.createPod("shop", "b")
+		time.Sleep(200 * time.Millisecond)
+		cases[i].stop(p)
+		began := time.Now()
+		p.signal(syscall.SIGTERM)
+		// The launcher ends what does not end in time within 5 seconds more.
+		status := p.end((grace + 5 + 2) * time.Second)
+		t.Logf("it took %s, exit status %d", time.Since(began).Round(time.Millisecond), status)
+		if want := cases[i].status; status != want {
+			t.Errorf("the exit status is %d, wanted %d", status, want)
+		}
+		within(t, "the end of the drivers", func() string { return strings.Join(processesBelow(r.dir), ", ") })
+	})
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		first, second syscall.Signal
+		status        int
+	}{
+		{"SIGTERM twice", syscall.SIGTERM, syscall.SIGTERM, 143},
+		{"SIGINT twice", syscall.SIGINT, syscall.SIGINT, 130},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, p := busy(t, simcloud.Rule{Action: simcloud.ActionTimeout})
+			p.killDriver("pod", syscall.SIGSTOP)
+			p.signal(c.first)
+			p.logged(`stopping.*signal`)
+			began := time.Now()
+			p.signal(c.second)
+			if status := p.end(patience); status != c.status {
+				t.Errorf("the exit status is %d, wanted %d", status, c.status)
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			within(t, "the end of the drivers", func() string { return strings.Join(processesBelow(r.dir), ", ") })
+		})
+	}
+}
+
+func TestReloadOfABadFileKeepsTheOldConfiguration(t *testing.T) {
+	bad := map[string]struct {
+		make func(*rig)
+		says string
+	}{
+		"a bad value":         {func(r *rig) { r.conf.set("raven", "sweep_interval", "often") }, `kuryr\.conf:\d+: \[raven\] sweep_interval`},
+		"no file":             {func(r *rig) { _ = os.Remove(r.path("kuryr.conf")) }, `kuryr\.conf.*no such file`},
+		"an unknown driver":   {func(r *rig) { r.conf.set("raven", "drivers", "namespace,pod,nosuch") }, `driver\(nosuch\): not found`},
+		"a refused option":    {func(r *rig) { r.conf.set("namespace_subnet", "topology", "round") }, `\[namespace_subnet\] topology`},
+		"a wrong password":    {func(r *rig) { r.conf.set("neutron", "password", "wrong-"+password) }, `logging in at .* 401`},
+		"an unreachable kube": {func(r *rig) { r.conf.set("kubernetes", "kubeconfig", r.path("nowhere")) }, `nowhere`},
+	}
+	var names []string
+	for name := range bad {
+		names = append(names, name)
+	}
+	each(t, names, func(name string) string { return name }, func(t *testing.T, name string) {
+		r := newRig(t)
+		p := r.start()
+		r.createNamespace("shop")
+		r.createPod("shop", "a")
+		r.awaitRest(p)
+		r.cloud.ResetLog()
+		good := r.conf.String()
+		bad[name].make(r)
+		if name != "no file" {
+			r.configure()
+		}
+		p.signal(syscall.SIGHUP)
+		p.logged(`ERROR.*` + bad[name].says)
+		r.createPod("shop", "b")
+		must(t, "the old configuration at work", func() string { return r.amiss(p) })
+		if items := r.cloud.Stats().Items; items["POST port"] != 1 || r.deletions() != "map[]" {
+			t.Errorf("there were %d ports made, wanted the one for the new pod; deletions %s", items["POST port"], r.deletions())
+		}
+		r.write("kuryr.conf", good)
+		if strings.Contains(p.log.String(), password) {
+			t.Error("the password is in the log")
+		}
+		p.stop()
+	})
+}
+
+func TestReloadTakesAChangedConfigurationOver(t *testing.T) {
+	r := newRig(t)
+	p := r.start()
+	r.createNamespace("shop")
+	r.createPod("shop", "a")
+	r.awaitRest(p)
+	id, pid := r.portOf("shop", "a"), p.plugin("pod")
+	group := r.operatorGroup("web")
+	r.conf.set("neutron_defaults", "pod_security_groups", "web")
+	r.configure()
+	p.signal(syscall.SIGHUP)
+	p.logged(`configuration changed.*pod_security_groups`)
+	must(t, "the other security group on the port", func() string {
+		for _, port := range r.cloud.Ports() {
+			if groups, _ := port["security_groups"].([]any); port["id"] == id && len(groups) == 1 && groups[0] == group {
+				return ""
+			}
+		}
+		return "it is not there"
+	})
+	must(t, "rest", func() string { return r.amiss(p) })
+	if r.portOf("shop", "a") != id {
+		t.Error("the pod got another port")
+	}
+	after := p.plugin("pod")
+	if after == pid || after == 0 {
+		t.Errorf("the driver's process is %d, before it was %d", after, pid)
+	}
+
+	r.conf.set("DEFAULT", "log_level", "WARNING")
+	r.configure()
+	p.signal(syscall.SIGHUP)
+	must(t, "the third process of the driver", func() string {
+		if p.plugin("pod") != after && p.plugin("pod") != 0 {
+			return ""
+		}
+		return "it is the second one, or none"
+	})
+	r.createPod("shop", "quiet")
+	must(t, "the port of another pod", func() string { return r.amiss(p) })
+	if strings.Contains(p.log.String(), "shop/quiet") {
+		t.Error("the log still shows what is less than a warning")
+	}
+	p.signal(syscall.SIGHUP) // nothing has changed
+	time.Sleep(200 * time.Millisecond)
+	must(t, "rest after another reload", func() string { return r.amiss(p) })
+	p.stop()
+}
