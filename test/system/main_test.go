@@ -23,7 +23,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "system tests:", err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if programs, err = build(dir); err != nil {
 		fmt.Fprintln(os.Stderr, "system tests: building the programs:", err)
 		return 1

@@ -71,7 +71,7 @@ func simOptions() simkube.Options { return simkube.Options{} }
 // newRigWith makes a rig in a given cloud; nil makes it one of its own.
 func newRigWith(t *testing.T, ko simkube.Options, cloud *simcloud.Cloud) *rig {
 	t.Helper()
-	dir, err := os.MkdirTemp(filepath.Dir(programs), "r")
+	dir, err := os.MkdirTemp(filepath.Dir(programs), "r") //nolint:usetesting // short: sockets are below it
 	if err != nil {
 		t.Fatal(err)
 	}
