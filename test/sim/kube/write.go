@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -239,6 +240,9 @@ func (a *API) remove(res *resource, namespace, name string, o metav1.DeleteOptio
 		if err := preconditions(res, current, o.Preconditions); err != nil {
 			return nil, err
 		}
+		if res.kind.Resource() == namespaces() && lasting(name) {
+			return nil, apierrors.NewForbidden(namespaces(), name, errors.New("this namespace may not be deleted"))
+		}
 		object := writable(current.object)
 		meta := metadata(object)
 		grace := a.gracePeriod(res, object, o)
@@ -264,6 +268,11 @@ func (a *API) remove(res *resource, namespace, name string, o metav1.DeleteOptio
 		return &change{object: object, managed: current.managed, remove: remove}, nil
 	})
 	return it, gone, err
+}
+
+// lasting says whether a namespace may never be deleted.
+func lasting(namespace string) bool {
+	return namespace == "default" || namespace == "kube-system" || namespace == "kube-public"
 }
 
 // shorten ends an object's grace period; false where there is none.
