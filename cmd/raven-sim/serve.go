@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,23 +29,26 @@ func newServeCommand() *cobra.Command {
 			if kubelet {
 				ko.Kubelet = &simkube.Kubelet{NeedPort: true, ScheduleDelay: 200 * time.Millisecond, RunDelay: 200 * time.Millisecond}
 			}
-			s, err := newStage(cmd.Context(), dir, ko, simcloud.Options{Profile: simcloud.Flat(latency)})
-			if err != nil {
-				return err
-			}
-			defer s.close()
-			if _, err := s.configure(""); err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			s.printAccess(out)
-			fmt.Fprintf(out, "  raven run --config-file %s\n\nCtrl-C ends it.\n", s.conf())
-			<-cmd.Context().Done()
-			return nil
+			return serve(cmd.Context(), cmd.OutOrStdout(), dir, ko, simcloud.Options{Profile: simcloud.Flat(latency)})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "`folder` for kubeconfig, clouds.yaml and kuryr.conf; it is kept (default: a temporary one)")
 	cmd.Flags().DurationVar(&latency, "latency", 0, "`time` that every Neutron request takes")
 	cmd.Flags().BoolVar(&kubelet, "kubelet", true, "schedule pods, and let them run once they have a port")
 	return cmd
+}
+
+func serve(ctx context.Context, out io.Writer, dir string, ko simkube.Options, co simcloud.Options) error {
+	s, err := newStage(ctx, dir, ko, co)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if _, err := s.configure(""); err != nil {
+		return err
+	}
+	s.printAccess(out)
+	fmt.Fprintf(out, "  raven run --config-file %s\n\nCtrl-C ends it.\n", s.conf())
+	<-ctx.Done()
+	return nil
 }
