@@ -104,10 +104,11 @@ type run struct {
 	entries []*entry
 	signals <-chan os.Signal
 	tick    <-chan time.Time
-	ended   chan *entry   // each entry once, when its Wait has returned
-	started <-chan error  // one value when all have started or one could not; nil after it was received
-	reset   chan struct{} // closed when the running reset is done; nil while none runs
-	again   bool          // a SIGHUP came meanwhile
+	ended   chan *entry        // each entry once, when its Wait has returned
+	started <-chan error       // one value when all have started or one could not; nil after it was received
+	reset   chan struct{}      // closed when the running reset is done; nil while none runs
+	unreset context.CancelFunc // gives the running reset up
+	again   bool               // a SIGHUP came meanwhile
 }
 
 // startAll starts the services in order in a goroutine, until the starting context ends.
@@ -201,17 +202,20 @@ func (r *run) startReset(base context.Context) {
 	r.again = false
 	done := make(chan struct{})
 	r.reset = done
+	ctx, cancel := context.WithCancel(base)
+	r.unreset = cancel
 	r.Logger.Info("reloading")
 	r.Notify.Send("RELOADING=1")
 	go func() {
 		defer close(done)
+		defer cancel()
 		for _, e := range r.entries {
 			select {
 			case <-e.ended:
 				continue
 			default:
 			}
-			if err := Guard(func() error { return e.service.Reset(base) }); err != nil {
+			if err := Guard(func() error { return e.service.Reset(ctx) }); err != nil {
 				r.Logger.Error("reload failed, the service goes on as before", slog.String("service", e.name), errAttr(err), stackAttr(err))
 			}
 		}

@@ -60,6 +60,7 @@ func (r *run) stopInReverse(ctx context.Context) []error {
 		}
 	}
 	if r.reset != nil {
+		r.unreset()
 		select {
 		case <-r.reset:
 		case <-ctx.Done():

@@ -61,9 +61,7 @@ func runValidate(ctx context.Context, flags *globalFlags, io streams) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range l.warnings {
-		fmt.Fprintln(io.err, "warning: "+w.String())
-	}
+	l.warn(io)
 	var problems []error
 	cloud, err := openstack.FromConfig(l.values)
 	if err == nil {
@@ -84,6 +82,13 @@ func runValidate(ctx context.Context, flags *globalFlags, io streams) error {
 	}
 	fmt.Fprintln(io.out, "The configuration is valid.")
 	return nil
+}
+
+// warn prints what an operator should mend in the configuration.
+func (l *loaded) warn(io streams) {
+	for _, w := range l.warnings {
+		fmt.Fprintln(io.err, "warning: "+w.String())
+	}
 }
 
 // runSample prints the options of the core and of every driver beside the raven program.

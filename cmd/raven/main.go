@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -18,6 +20,8 @@ const (
 	exitError   = 1
 	exitChanges = 2 // raven plan: there is something to do
 	exitUsage   = 64
+
+	exitInterrupted = 130 // a command other than run was ended by a signal
 )
 
 // version is set by the build.
@@ -37,7 +41,15 @@ func (s statusError) Error() string {
 }
 func (s statusError) Unwrap() error { return s.err }
 
-func main() { os.Exit(run(context.Background(), os.Args[1:], standardStreams())) }
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], standardStreams())
+	if ctx.Err() != nil && status == exitError {
+		status = exitInterrupted
+	}
+	stop()
+	os.Exit(status)
+}
 
 // run is main without the process: it returns the exit status.
 func run(ctx context.Context, args []string, io streams) int {
@@ -65,7 +77,8 @@ Exit statuses:
   0    done as asked; for plan: nothing to do
   1    an error, which is printed
   2    plan: there are changes
-  64   the command line is wrong`
+  64   the command line is wrong
+  130  ended by a signal; for run see its help`
 
 func newRoot(io streams) *cobra.Command {
 	flags := &globalFlags{}

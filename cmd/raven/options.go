@@ -130,7 +130,9 @@ type driverProgram struct {
 	path      string
 	args      []string
 	authority authority
-	info      drivers.Info
+	// runtimeDir is the folder for its socket.
+	runtimeDir string
+	info       drivers.Info
 }
 
 // loaded is a configuration with the drivers that it enables.
@@ -211,6 +213,9 @@ func inspect(ctx context.Context, names []string, v *config.Values) ([]driverPro
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
+		if err := checkName(name); err != nil {
+			return nil, err
+		}
 		if slices.Contains(names[:i], name) {
 			return nil, fmt.Errorf("[%s] drivers names %q twice", ravenGroup, name)
 		}
@@ -224,11 +229,11 @@ func inspect(ctx context.Context, names []string, v *config.Values) ([]driverPro
 			return nil, err
 		}
 	}
-	return programs, nil
+	return programs, checkSharedSecrets(programs)
 }
 
 func inspectOne(ctx context.Context, name string, v *config.Values) (driverProgram, error) {
-	p := driverProgram{name: name, authority: authorityOf(v, name)}
+	p := driverProgram{name: name, authority: authorityOf(v, name), runtimeDir: runtimeDir(v)}
 	var err error
 	if p.path, p.args, err = p.authority.program(name, v.String(ravenGroup, "plugin_dir")); err != nil {
 		return p, err
@@ -238,12 +243,15 @@ func inspectOne(ctx context.Context, name string, v *config.Values) (driverProgr
 		return p, err
 	}
 	p.info = plugin.Info()
-	return p, errors.Join(p.authority.checkKinds(name, p.info), plugin.Stop(ctx))
+	return p, errors.Join(p.authority.checkKinds(name, p.info), checkDeclared(name, p.info), plugin.Stop(ctx))
 }
 
 // launch is how the driver is launched, without what the caller adds.
 func (p driverProgram) launch(values drivers.Values) host.Config {
-	return host.Config{Name: p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values}
+	return host.Config{
+		Name: p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values,
+		RuntimeDir: p.runtimeDir,
+	}
 }
 
 // valuesFor picks what a driver declared, and nothing else.
@@ -260,8 +268,8 @@ func (l *loaded) valuesFor(p driverProgram) drivers.Values {
 }
 
 // runtimeDir returns the folder for sockets.
-func (l *loaded) runtimeDir() string {
-	if dir := l.values.String(ravenGroup, "runtime_dir"); dir != "" {
+func runtimeDir(v *config.Values) string {
+	if dir := v.String(ravenGroup, "runtime_dir"); dir != "" {
 		return dir
 	}
 	for _, name := range []string{"RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"} {

@@ -45,7 +45,8 @@ func runPlan(ctx context.Context, flags *globalFlags, io streams, format string)
 		return err
 	}
 	log := slog.New(slog.DiscardHandler) // what matters stands in the plan
-	r, err := connect(ctx, l, log)
+	l.warn(io)
+	r, err := prepare(ctx, l, log)
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func printPlan(io streams, p planReport) {
 	for _, g := range p.Held {
 		fmt.Fprintln(io.out, io.paint(yellow, "held: ")+g.String())
 	}
-	if p.Create+p.Change+p.Delete+p.Write == 0 && p.Problems == 0 {
+	if p.Create+p.Change+p.Delete+p.Write == 0 && p.Problems == 0 && len(p.Held) == 0 {
 		fmt.Fprintln(io.out, "Nothing to do: the cloud is as the cluster wants it.")
 		return
 	}

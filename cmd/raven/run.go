@@ -70,16 +70,16 @@ func runDaemon(ctx context.Context, flags *globalFlags, io streams) error {
 	launcher.Add("health", health.New(serving, core.registry))
 	launcher.Add("raven", core)
 	logger.Info("starting", "version", version, "drivers", l.values.List(ravenGroup, "drivers"), "pid", os.Getpid())
-	err = launcher.Run(ctx)
+	err = launcher.Run(context.WithoutCancel(ctx)) // it hears the signals itself
 	if err == nil {
 		logger.Info("stopped")
 		return nil
 	}
-	var failure *service.Failure
-	if errors.As(err, &failure) {
+	status := service.ExitStatus(err)
+	if failure, ok := errors.AsType[*service.Failure](err); ok {
 		err = failure.Err
 	}
-	return statusError{service.ExitStatus(err), err}
+	return statusError{status, errors.New(logs.Redactor().Text(err.Error()))}
 }
 
 // openLog opens the log that the configuration asks for. Secrets never get into it.
@@ -147,10 +147,15 @@ func (d *daemon) Start(ctx context.Context) error {
 }
 
 func (d *daemon) begin(ctx context.Context, l *loaded) error {
-	r, err := connect(ctx, l, d.log)
+	r, err := prepare(ctx, l, d.log)
 	if err != nil {
 		return err
 	}
+	return d.take(ctx, r)
+}
+
+// take begins to work with a prepared runtime, or ends it.
+func (d *daemon) take(ctx context.Context, r *runtime) error {
 	if err := r.watchers(ctx); err != nil {
 		r.stop(context.WithoutCancel(ctx))
 		return err
@@ -158,7 +163,7 @@ func (d *daemon) begin(ctx context.Context, l *loaded) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	d.mu.Lock()
-	d.loaded, d.runtime, d.cancel, d.ended = l, r, cancel, ended
+	d.loaded, d.runtime, d.cancel, d.ended = r.loaded, r, cancel, ended
 	d.mu.Unlock()
 	go func() {
 		defer close(ended)
@@ -214,18 +219,24 @@ func (d *daemon) Wait() error {
 	return d.failed
 }
 
-// Reset reads the configuration again. A bad one changes nothing; a good one takes the place of the old one.
+// Reset reads the configuration again. A bad one, or one with which a side cannot be reached or a driver not be launched, changes
+// nothing; a good one takes the place of the old one. If neither works any more, both are tried until one does: a cloud that is
+// away for a while ends no daemon.
 func (d *daemon) Reset(ctx context.Context) error {
 	l, err := d.flags.load(ctx)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
-	if err := d.logs.Reset(ctx); err != nil {
+	d.logs.Redactor().Add(l.values.Secrets()...)
+	next, err := prepare(ctx, l, d.log)
+	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
-	d.logs.Redactor().Add(l.values.Secrets()...)
-	d.logs.SetLevel(log.FromConfig(l.values, "raven").Level)
 	old := d.values()
+	if err := d.logs.Reset(ctx); err != nil {
+		next.stop(context.WithoutCancel(ctx))
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
 	for _, change := range config.Diff(old, l.values) {
 		d.log.Info("configuration changed", "change", change.String())
 	}
@@ -233,18 +244,37 @@ func (d *daemon) Reset(ctx context.Context) error {
 	if err := d.end(ctx); err != nil {
 		d.log.Warn("reloading", "error", err)
 	}
-	if err := d.begin(ctx, l); err != nil {
-		d.log.Error("the new configuration does not work, going back to the old one", "error", err)
-		d.mu.Lock()
-		previous := d.loaded
-		d.mu.Unlock()
-		if again := d.begin(ctx, previous); again != nil {
-			d.fail(errors.Join(err, again))
-			return again
-		}
-		return err
+	err = d.take(ctx, next)
+	if err == nil {
+		d.logs.SetLevel(log.FromConfig(l.values, "raven").Level)
+		return nil
 	}
-	return nil
+	return d.recover(ctx, l, err)
+}
+
+// recover tries the configuration that was in force and the new one in turn until one works or ctx ends.
+func (d *daemon) recover(ctx context.Context, l *loaded, err error) error {
+	d.mu.Lock()
+	previous := d.loaded
+	d.mu.Unlock()
+	d.log.Error("the new configuration does not work, going back to the old one", "error", err)
+	retry := service.BackOff{Clock: clock.RealClock{}, Initial: time.Second, Max: time.Minute}
+	try := previous
+	ended := retry.Run(ctx, func(ctx context.Context) error {
+		again := d.begin(ctx, try)
+		if again == nil {
+			return service.ErrDone
+		}
+		d.state.NotReady("neither the old nor the new configuration works: " + again.Error())
+		d.log.Error("trying again", "error", again)
+		if try == previous {
+			try = l
+		} else {
+			try = previous
+		}
+		return again
+	})
+	return errors.Join(err, ended)
 }
 
 // status serves /status.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/reconcile"
@@ -45,8 +47,12 @@ type unit struct {
 	partial error
 }
 
-// connect reaches both sides and reads what is ours. Nothing is written.
-func connect(ctx context.Context, l *loaded, log *slog.Logger) (*runtime, error) {
+// requestTimeout bounds one request to the Kubernetes API that is no watch.
+const requestTimeout = 30 * time.Second
+
+// prepare reaches both sides and launches the drivers. Nothing is read of what is ours, and nothing is written, so that it may
+// be done beside a runtime that is still working.
+func prepare(ctx context.Context, l *loaded, log *slog.Logger) (*runtime, error) {
 	r := &runtime{loaded: l, log: log}
 	ok := false
 	defer func() {
@@ -66,7 +72,7 @@ func connect(ctx context.Context, l *loaded, log *slog.Logger) (*runtime, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.engine.Observe(ctx); err != nil {
+	if err := r.launch(ctx); err != nil {
 		return nil, err
 	}
 	ok = true
@@ -84,8 +90,10 @@ func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) 
 	}
 	r.cluster = r.loaded.values.String(ravenGroup, "cluster_id")
 	if r.cluster == "" {
+		asking, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
 		ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
-			Get(ctx, "kube-system", metav1.GetOptions{})
+			Get(asking, "kube-system", metav1.GetOptions{})
 		if err != nil {
 			return clients, fmt.Errorf("reading the cluster's id from namespace kube-system at %s: %w; "+
 				"check [kubernetes], or set [raven] cluster_id", rest.Host, err)
@@ -117,14 +125,24 @@ func (r *runtime) engineConfig() reconcile.Config {
 		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),
 		MaxReplayDeleteShare: v.Float(ravenGroup, "max_replay_delete_share"),
 		AmbiguousWait:        r.cloud.AmbiguousWait(),
+		Grace:                engineGrace(v.Duration(config.DefaultGroup, "graceful_shutdown_timeout")),
 	}
 }
 
-// watchers launches the drivers and joins them to the engine once their caches are synced.
+// engineGrace is how much of graceful_shutdown_timeout the work in flight gets: all but what stopping the drivers may take.
+func engineGrace(timeout time.Duration) time.Duration {
+	const forDrivers = 10 * time.Second
+	if timeout == 0 {
+		return math.MaxInt64
+	}
+	return max(timeout-forDrivers, timeout/2)
+}
+
+// watchers reads what is ours, and joins the drivers to the engine once their caches are synced.
 func (r *runtime) watchers(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.cancel = cancel
-	if err := r.launch(ctx); err != nil {
+	if err := r.engine.Observe(ctx); err != nil {
 		return err
 	}
 	if err := r.subscribe(); err != nil {
@@ -163,7 +181,7 @@ func (r *runtime) launch(ctx context.Context) error {
 		r.units[i] = u
 		wg.Go(func() {
 			c := p.launch(r.loaded.valuesFor(p))
-			c.RuntimeDir, c.Logger = r.loaded.runtimeDir(), r.log
+			c.Logger = r.log
 			c.Timeouts = host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")}
 			c.OnReady = func() { r.engine.Replay(p.name) }
 			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {

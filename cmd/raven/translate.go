@@ -96,7 +96,7 @@ func translateAll(
 	ctx context.Context, l *loaded, p driverProgram, log *slog.Logger, objects []*unstructured.Unstructured,
 ) ([]translated, error) {
 	c := p.launch(l.valuesFor(p))
-	c.RuntimeDir, c.Logger = l.runtimeDir(), log
+	c.Logger = log
 	plugin, err := host.Launch(ctx, c)
 	if err != nil {
 		return nil, err

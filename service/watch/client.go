@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,6 +45,9 @@ func NewClients(config *rest.Config) (Clients, error) {
 }
 
 // groupDiscovery asks for the document of one group and version.
+// requestTimeout bounds a question to the API server that is no list or watch.
+const requestTimeout = 30 * time.Second
+
 type groupDiscovery struct{ client rest.Interface }
 
 func newDiscovery(config *rest.Config, client *http.Client) (groupDiscovery, error) {
@@ -59,6 +63,8 @@ func newDiscovery(config *rest.Config, client *http.Client) (groupDiscovery, err
 
 // Served implements Discovery.
 func (d groupDiscovery) Served(ctx context.Context, gvr schema.GroupVersionResource) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	path := "/apis/" + gvr.Group + "/" + gvr.Version
 	if gvr.Group == "" {
 		path = "/api/" + gvr.Version
@@ -84,6 +90,8 @@ type reviewer struct{ dynamic dynamic.Interface }
 func (r reviewer) Missing(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, verbs ...string,
 ) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	var missing []string
 	for _, verb := range verbs {
 		allowed, err := r.allowed(ctx, gvr, namespace, verb)

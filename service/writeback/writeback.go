@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +51,9 @@ func Manager(info drivers.Info) string {
 	}
 	return watch.ManagerPrefix + info.Name
 }
+
+// requestTimeout bounds one write: a server that accepts and never answers must not hold its key for ever.
+const requestTimeout = 30 * time.Second
 
 // Writer writes on objects. Its methods may be called by any number of goroutines; Apply is called by as many as the caller
 // wants requests at once.
@@ -112,6 +116,8 @@ func (w *Writer) Apply(
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": target.GVR.GroupVersion().String(), "kind": target.Kind, "metadata": metadata,
 	}}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	applied, err := w.resource(target).Apply(ctx, target.Name, object, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
 		return fmt.Errorf("writing on %s: %w", target, w.explain(ctx, target, err))
