@@ -257,6 +257,26 @@ func TestReload(t *testing.T) {
 	r.cancel()
 }
 
+func TestAStopGivesUpAReload(t *testing.T) {
+	r := newRig(t, 0, nil) // no bound: a reload that cannot be given up would hang for ever
+	a := newFake(r.journal, "a")
+	begun := make(chan struct{})
+	a.reset = func(ctx context.Context) error {
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	r.run(a)
+	r.running(t)
+	r.signals <- syscall.SIGHUP
+	<-begun
+	r.signals <- syscall.SIGTERM
+	if err := r.wait(t); err != nil {
+		t.Errorf("got %v", err)
+	}
+	r.cancel()
+}
+
 func TestReloadsAreGathered(t *testing.T) {
 	r := newRig(t, time.Minute, nil)
 	a := newFake(r.journal, "a")
