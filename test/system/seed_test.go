@@ -18,7 +18,7 @@ func (r *rig) replay(file string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it is only read
 	r.check(r.kube.Replay(f))
 }
 
