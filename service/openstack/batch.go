@@ -37,6 +37,8 @@ type batcher struct {
 	pending []*item
 	running bool
 	flying  int // requests
+	// outstanding counts the ports in requests, by network.
+	outstanding map[string]int
 }
 
 func (b *batcher) create(ctx context.Context, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
@@ -94,6 +96,7 @@ func (b *batcher) dispatch(ctx context.Context) {
 		}
 		b.cloud.work.Go(func() {
 			defer b.cloud.slots.release()
+			defer b.settled(batch)
 			b.send(ctx, batch)
 		})
 		if b.idle() {
@@ -135,24 +138,26 @@ func (b *batcher) take() []*item {
 
 // pick takes up to n of the pending items that may go into one request with the first; the caller holds the lock.
 func (b *batcher) pick(n int) []*item {
-	if b.kind.within == "" || len(b.pending) == 0 {
-		batch := b.pending[:n:n]
-		if b.pending = b.pending[n:]; len(b.pending) == 0 {
-			b.pending = nil
+	c := companion{batcher: b, on: map[string]int{}}
+	var left []*item
+	for i, it := range b.pending {
+		if len(c.picked) == n {
+			if left = append(left, b.pending[i:]...); i == n {
+				left = b.pending[n:]
+			}
+			break
 		}
-		return batch
-	}
-	var batch, left []*item
-	common := b.pending[0].attrs[b.kind.within]
-	for _, it := range b.pending {
-		if len(batch) < n && it.attrs[b.kind.within] == common {
-			batch = append(batch, it)
+		if c.takes(it) {
+			c.pick(it)
 		} else {
 			left = append(left, it)
 		}
 	}
 	b.pending = left
-	return batch
+	for network, ports := range c.on {
+		b.outstanding[network] += ports
+	}
+	return c.picked
 }
 
 func (b *batcher) fail(err error) {
@@ -240,6 +245,10 @@ func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
 			return
 		}
 		b.cloud.stats.count("divided", 1)
+		if failure.class == ClassSubnetFull {
+			group = b.oneByOne(ctx, group, failure)
+			continue
+		}
 		guilty, others := accused(group, failure)
 		if len(guilty) > 0 {
 			for _, it := range guilty {
@@ -252,6 +261,35 @@ func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
 		b.divide(ctx, first, budget)
 		group = likewise(first, group[len(group)/2:])
 	}
+}
+
+// oneByOne creates those members of a group one by one whose network is full, and returns the others.
+func (b *batcher) oneByOne(ctx context.Context, group []*item, failure *Error) []*item {
+	var full, others []*item
+	for _, it := range group {
+		if it.named(failure.Message) {
+			full = append(full, it)
+		} else {
+			others = append(others, it)
+		}
+	}
+	if len(full) == 0 {
+		full, others = group, nil // it does not say which
+	}
+	for _, it := range full {
+		b.cloud.careful.with(it.network())
+	}
+	for len(full) > 0 {
+		it := full[0]
+		found, failure := b.cloud.createMany(ctx, b.kind, full[:1])
+		if failure != nil {
+			it.finish(plan.Observed{}, failure.forMember(it.identity))
+		} else {
+			it.finish(found[0], nil)
+		}
+		full = likewise(full[:1], full[1:])
+	}
+	return others
 }
 
 // accused parts a group by whether a refusal names something that only a member with that fault can have: an address that is

@@ -35,6 +35,8 @@ type Cloud struct {
 	gate       *gate
 	stats      *stats
 	dropped    *dropped
+	careful    *careful
+	room       func(networkID string) (free int, known bool)
 	batchers   map[drivers.Kind]*batcher
 	finders    map[drivers.Kind]*finder
 
@@ -49,7 +51,7 @@ func newCloud(config Config, client *gophercloud.ServiceClient, transport http.R
 		config: config, log: logger, clock: config.Clock, client: client, transport: transport,
 		extensions: map[string]bool{}, kinds: kinds(),
 		slots: newSlots(config.MaxConcurrency, config.Clock), gate: newGate(config.Clock),
-		stats: newStats(), dropped: newDropped(logger),
+		stats: newStats(), dropped: newDropped(logger), careful: newCareful(config.Clock),
 		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{},
 		stop: make(chan struct{}),
 	}
@@ -57,7 +59,7 @@ func newCloud(config Config, client *gophercloud.ServiceClient, transport http.R
 		c.finders[name] = &finder{cloud: c, kind: k}
 		if k.bulk {
 			c.batchers[name] = &batcher{
-				cloud: c, kind: k, sizes: newSizer(config.MaxBatch, time.Duration(batchShare*float64(config.Timeout))),
+				cloud: c, kind: k, outstanding: map[string]int{}, sizes: newSizer(config.MaxBatch, time.Duration(batchShare*float64(config.Timeout))),
 			}
 		}
 	}

@@ -41,6 +41,9 @@ type Options struct {
 	// MetadataPorts gives every network a port of the cloud's own ("network:distributed"), which takes an address of every IPv4
 	// subnet with DHCP: a Neutron with OVN and its metadata agent does so.
 	MetadataPorts bool
+	// LeakyBulk makes a bulk create of ports that finds a network full keep the addresses that it took for the others until their
+	// subnets are deleted, as a Zed Neutron does.
+	LeakyBulk bool
 	// NoPortTags refuses tags in a port's create, as a Neutron without the ML2 extension driver for it does.
 	NoPortTags bool
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.

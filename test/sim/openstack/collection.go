@@ -82,6 +82,9 @@ func (t *tx) createAll(k *kind, in map[string]any) (response, error) {
 	for _, doc := range checked {
 		o, err := k.create(t, doc)
 		if err != nil {
+			if t.c.opts.LeakyBulk {
+				t.leak(objects, err)
+			}
 			return response{}, err
 		}
 		objects = append(objects, o)

@@ -1,6 +1,10 @@
 package openstack
 
-import "slices"
+import (
+	"errors"
+	"net/netip"
+	"slices"
+)
 
 const distributed = "network:distributed"
 
@@ -42,4 +46,29 @@ func (t *tx) addMetadataAddress(sub *object) {
 	}
 	ips := append(slices.Clone(list(port.doc, "fixed_ips")), map[string]any{"subnet_id": sub.id, "ip_address": a.String()})
 	t.change(port, map[string]any{"fixed_ips": ips})
+}
+
+// leak makes the addresses of the ports that are about to be undone stay taken, if the error is that there are no more.
+func (t *tx) leak(ports []*object, err error) {
+	if own := new(apiError); !errors.As(err, &own) || own.kind != "IpAddressGenerationFailure" {
+		return
+	}
+	lost := make(map[*object][]netip.Addr)
+	for _, p := range ports {
+		for _, f := range list(p.doc, "fixed_ips") {
+			m, _ := f.(map[string]any)
+			a, err := netip.ParseAddr(str(m, "ip_address"))
+			if s, ok := t.any("subnet", str(m, "subnet_id")); ok && err == nil {
+				lost[s] = append(lost[s], a)
+			}
+		}
+	}
+	// What is to be undone first of all is done last of all.
+	t.undo = append([]func(){func() {
+		for s, addresses := range lost {
+			for _, a := range addresses {
+				s.ipam.take(a)
+			}
+		}
+	}}, t.undo...)
 }
