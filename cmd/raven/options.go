@@ -77,7 +77,8 @@ func ravenOptions() []config.Option {
 		},
 		{
 			Group: ravenGroup, Name: "max_replay_delete_share", Type: config.Float, Default: "0.1", Min: num(0), Max: num(1), Declarer: declarer,
-			Help: "The same bound as a share of the driver's resources. The lower of the two holds.",
+			Help: "The same bound as a share of the driver's resources. The lower of the two holds, but ten deletions always pass if " +
+				"max_replay_deletes lets them: in a small cluster a few pods are a large share.",
 		},
 		{
 			Group: ravenGroup, Name: "translate_timeout", Type: config.Duration, Default: "30", Min: num(1), Advanced: true, Declarer: declarer,

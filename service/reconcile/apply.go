@@ -156,7 +156,9 @@ func (e *Engine) afterFailure(ctx context.Context, step plan.Step, tick uint64, 
 	case openstack.ClassNotFound:
 		return e.afterMissing(ctx, fail)
 	case openstack.ClassSubnetFull:
-		fail.note = e.markFull(step)
+		if !fail.missed { // otherwise what is full now may have room
+			fail.note = e.markFull(step)
+		}
 	case openstack.ClassInUse:
 		if users, derr := e.cloud.Dependants(ctx, step.Kind, step.ID); derr == nil && len(users) > 0 {
 			return inUseError{step, users}

@@ -142,7 +142,9 @@ func (s *store) waitsOf(w *want, p plan.Plan) (messages []string, keys []waitKey
 	for i, step := range p.Steps {
 		for j, wt := range step.Waits {
 			if wt.Resource != nil {
-				wt.Message = strings.ReplaceAll(wt.Message, wt.Resource.Identity.String(), s.describe(wt.Resource.Identity))
+				for _, id := range []plan.Identity{wt.Resource.Identity, step.Identity} {
+					wt.Message = strings.ReplaceAll(wt.Message, id.String(), s.describe(id))
+				}
 				p.Steps[i].Waits[j].Message = wt.Message
 			}
 			key, root := waitKeyOf(w, wt)

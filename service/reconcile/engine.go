@@ -161,7 +161,8 @@ type Engine struct {
 type watcher struct {
 	name   string
 	driver drivers.Driver
-	info   drivers.Info
+	// info is read anew with every replay: the executable may have been replaced.
+	info   atomic.Pointer[drivers.Info]
 	source Source
 	// sources are the watches whose objects are translated, by name.
 	sources map[string]drivers.Watch
@@ -193,7 +194,7 @@ func (e *Engine) Observe(ctx context.Context) error { return e.observe(ctx) }
 // Add joins a watcher whose source is synced, and begins its replay: every source object is translated once.
 func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
 	w := &watcher{
-		name: name, driver: driver, info: driver.Info(), source: source,
+		name: name, driver: driver, source: source,
 		sources: map[string]drivers.Watch{},
 		manager: writeback.Manager(driver.Info()),
 		queue:   newKeyQueue(name, e.config.Concurrency, e.config, e.clock),
@@ -239,6 +240,8 @@ func (e *Engine) Replay(name string) {
 }
 
 func (e *Engine) replay(w *watcher) {
+	info := w.driver.Info()
+	w.info.Store(&info)
 	var keys []watch.Key
 	for name := range w.sources {
 		list, complete := w.source.Keys(name)

@@ -226,10 +226,11 @@ func (s *store) arrived(o plan.Observed) []item {
 // announce returns who must look again because a resource is there now, is not there any more, or has other attributes.
 func (s *store) announce(o plan.Observed, there bool) []item {
 	var woken []item
+	// Who waits for it to go may wait no more either when it does not use theirs any longer.
+	woken = append(woken, s.wake(waitGone(o.ID))...)
 	if there {
 		delete(s.doubts, identityKey(o.Kind, o.Identity))
 	} else {
-		woken = append(woken, s.wake(waitGone(o.ID))...)
 		woken = append(woken, s.wakeSome(waitQuota(o.Kind))...)
 	}
 	network, _ := o.Attrs["network_id"].(string)

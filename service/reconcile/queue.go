@@ -21,19 +21,44 @@ type result struct {
 }
 
 // keyQueue feeds the keys of one driver to a bounded number of goroutines, a key never to two at once. Every driver has its
-// own, so that a burst of one never delays another.
+// own, so that a burst of one never delays another. It has goroutines of its own only while it runs.
 type keyQueue struct {
-	queue       workqueue.TypedRateLimitingInterface[watch.Key]
+	name        string
 	concurrency int
+	config      Config
+	clock       clock.WithTickerAndDelayedExecution
+
+	mu    sync.Mutex
+	early map[watch.Key]bool // what came before run
+	queue workqueue.TypedRateLimitingInterface[watch.Key]
 }
 
 func newKeyQueue(name string, concurrency int, config Config, clk clock.WithTickerAndDelayedExecution) *keyQueue {
-	return &keyQueue{
-		concurrency: concurrency,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(jittered{
-			workqueue.NewTypedItemExponentialFailureRateLimiter[watch.Key](config.BackoffBase, config.BackoffMax),
-		}, workqueue.TypedRateLimitingQueueConfig[watch.Key]{Name: name, Clock: clk}),
+	return &keyQueue{name: name, concurrency: concurrency, config: config, clock: clk, early: map[watch.Key]bool{}}
+}
+
+func (q *keyQueue) add(key watch.Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.queue == nil {
+		q.early[key] = true
+		return
 	}
+	q.queue.Add(key)
+}
+
+// open makes the queue and fills in what came before.
+func (q *keyQueue) open() workqueue.TypedRateLimitingInterface[watch.Key] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = workqueue.NewTypedRateLimitingQueueWithConfig(jittered{
+		workqueue.NewTypedItemExponentialFailureRateLimiter[watch.Key](q.config.BackoffBase, q.config.BackoffMax),
+	}, workqueue.TypedRateLimitingQueueConfig[watch.Key]{Name: q.name, Clock: q.clock})
+	for key := range q.early {
+		q.queue.Add(key)
+	}
+	q.early = nil
+	return q.queue
 }
 
 // jittered spreads tries, so that keys that failed together do not come back together for ever. There is no bound for all
@@ -48,37 +73,36 @@ func (j jittered) When(key watch.Key) time.Duration {
 	return d*3/4 + rand.N(d/2+1) //nolint:gosec // jitter
 }
 
-func (q *keyQueue) add(key watch.Key) { q.queue.Add(key) }
-
 // run works until ctx ends and everything under way has returned. The work is given its own context.
 func (q *keyQueue) run(ctx, working context.Context, work func(context.Context, watch.Key) result) {
-	stop := context.AfterFunc(ctx, q.queue.ShutDown)
+	queue := q.open()
+	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 	var under sync.WaitGroup
 	slots := make(chan struct{}, q.concurrency)
 	for {
-		key, shutdown := q.queue.Get()
+		key, shutdown := queue.Get()
 		if shutdown {
 			break
 		}
 		slots <- struct{}{}
 		under.Go(func() {
 			defer func() { <-slots }()
-			q.settle(key, work(working, key))
+			settle(queue, key, work(working, key))
 		})
 	}
 	under.Wait()
 }
 
-func (q *keyQueue) settle(key watch.Key, r result) {
+func settle(queue workqueue.TypedRateLimitingInterface[watch.Key], key watch.Key, r result) {
 	switch {
 	case r.backoff:
-		q.queue.AddRateLimited(key)
+		queue.AddRateLimited(key)
 	case r.again > 0:
-		q.queue.Forget(key)
-		q.queue.AddAfter(key, r.again)
+		queue.Forget(key)
+		queue.AddAfter(key, r.again)
 	default:
-		q.queue.Forget(key)
+		queue.Forget(key)
 	}
-	q.queue.Done(key)
+	queue.Done(key)
 }

@@ -28,6 +28,8 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 			return e.settleErrors(ctx, o, []error{fmt.Errorf("writing annotations on %s: %w", o.target, err)})
 		}
 	}
+	e.log.DebugContext(ctx, "looked at", "object", o.target.String(), "driver", o.item.driver,
+		"waits", out.messages, "conflicts", out.conflicts)
 	if len(out.conflicts) > 0 {
 		e.setPhase(o, Waiting, out.conflicts, 0)
 		e.event(o, "Conflict", strings.Join(out.conflicts, "; "))

@@ -162,7 +162,9 @@ func (e *Engine) Drivers() []DriverStatus {
 	e.runMu.Lock()
 	versions := map[string]string{}
 	for name, w := range e.watchers {
-		versions[name] = w.info.Version
+		if info := w.info.Load(); info != nil {
+			versions[name] = info.Version
+		}
 	}
 	e.runMu.Unlock()
 	s := e.store

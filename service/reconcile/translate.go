@@ -46,7 +46,7 @@ func (e *Engine) translate(ctx context.Context, w *watcher, o *owner, object dri
 	if err != nil {
 		return err
 	}
-	if err := set.Validate(w.info); err != nil {
+	if err := set.Validate(*w.info.Load()); err != nil {
 		return terminalError{fmt.Errorf("driver(%s): its answer is not valid: %w", w.name, err)}
 	}
 	if err := e.lookup(ctx, set); err != nil {

@@ -125,7 +125,10 @@ type setup struct {
 	config  func(*reconcile.Config)
 	drivers map[string]drivers.Driver
 	values  map[string]map[string]any
-	project string
+	// needsMayFail goes on though a watch that only answers needs is refused.
+	needsMayFail bool
+	// dry has the engine not run.
+	dry bool
 }
 
 func (w *world) cloudConfig() openstack.Config {
@@ -145,7 +148,18 @@ func testLog(t *testing.T) *slog.Logger {
 
 func (w *world) start(s setup) *raven {
 	w.t.Helper()
+	r, err := w.tryStart(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *world) tryStart(s setup) (*raven, error) {
 	t := w.t
+	if s.drivers == nil {
+		s.drivers = map[string]drivers.Driver{"namespace": namespace.New(), "pod": pod.New()}
+	}
 	log := testLog(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	clients, err := watch.NewClients(&rest.Config{Host: w.kube.URL(), QPS: -1})
@@ -154,71 +168,84 @@ func (w *world) start(s setup) *raven {
 	}
 	cloud, err := openstack.Connect(ctx, w.cloudConfig(), log)
 	if err != nil {
-		t.Fatal(err)
+		cancel()
+		return nil, err
 	}
-	manager := watch.New(watch.Config{Clients: clients, Logger: log})
+	config := s.engineConfig()
 	writer := writeback.New(clients.Dynamic, writeback.Events{Logger: log})
-	config := reconcile.Config{
-		Cluster: "cluster-1", MaxReplayDeletes: 20, MaxReplayDeleteShare: 0.5, BackoffBase: 5 * time.Millisecond,
-		BackoffMax: 200 * time.Millisecond, SweepInterval: 50 * time.Millisecond, AmbiguousWait: 30 * time.Second,
-		ConfirmAfter: 20 * time.Millisecond,
-	}
-	if s.drivers == nil {
-		s.drivers = map[string]drivers.Driver{"namespace": namespace.New(), "pod": pod.New()}
-	}
-	config.Drivers = slices.Sorted(maps.Keys(s.drivers))
-	if s.config != nil {
-		s.config(&config)
-	}
 	engine, err := reconcile.New(config, cloud, writer, clock.RealClock{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Observe(ctx); err != nil {
-		t.Fatal(err)
-	}
+	r := &raven{w: w, engine: engine, cloud: cloud}
 	var work sync.WaitGroup
 	var subs []*watch.Subscription
-	for name, d := range s.drivers {
-		values, err := drivers.DefaultValues(d.Info().Options, onlyKnown(d.Info(), s.values))
-		if err != nil {
-			t.Fatal(err)
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		work.Wait()
+		for _, sub := range subs {
+			sub.Close()
 		}
-		if err := d.Configure(ctx, values); err != nil {
-			t.Fatal(err)
-		}
+		writer.Close(context.Background())
+		cloud.Close()
+	})
+	t.Cleanup(r.stop)
+	if err := engine.Observe(ctx); err != nil {
+		r.stop()
+		return nil, err
+	}
+	manager := watch.New(watch.Config{Clients: clients, Logger: log})
+	names := slices.Sorted(maps.Keys(s.all()))
+	for _, name := range names {
+		d := s.all()[name]
+		w.configure(ctx, d, s)
 		keep := append(append([]string{}, d.Info().Annotations...), d.Info().Labels...)
 		sub, err := manager.Subscribe(name, d.Watches(), keep, func(key watch.Key, _ watch.Reason) { engine.Wake(name, key) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		subs = append(subs, sub)
-		defer func() {
-			if err := sub.WaitSynced(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if err := engine.Add(name, d, sub); err != nil {
-				t.Fatal(err)
-			}
-		}()
 	}
 	work.Go(func() { _ = manager.Run(ctx) })
-	work.Go(func() { _ = engine.Run(ctx) })
-	r := &raven{w: w, engine: engine, cloud: cloud}
-	var once sync.Once
-	r.stop = func() {
-		once.Do(func() {
-			cancel()
-			work.Wait()
-			for _, sub := range subs {
-				sub.Close()
-			}
-			writer.Close(context.Background())
-			cloud.Close()
-		})
+	if !s.dry {
+		work.Go(func() { _ = engine.Run(ctx) })
 	}
-	t.Cleanup(r.stop)
-	return r
+	for i, name := range names {
+		if err := subs[i].WaitSynced(ctx); err != nil && !s.needsMayFail {
+			t.Fatal(err)
+		}
+		if err := engine.Add(name, s.all()[name], subs[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r, nil
+}
+
+func (s setup) all() map[string]drivers.Driver {
+	return s.drivers
+}
+
+func (s setup) engineConfig() reconcile.Config {
+	config := reconcile.Config{
+		Cluster: "cluster-1", MaxReplayDeletes: 20, MaxReplayDeleteShare: 0.5, BackoffBase: 5 * time.Millisecond,
+		BackoffMax: 200 * time.Millisecond, SweepInterval: 50 * time.Millisecond, AmbiguousWait: 30 * time.Second,
+		ConfirmAfter: 20 * time.Millisecond, Drivers: slices.Sorted(maps.Keys(s.all())),
+	}
+	if s.config != nil {
+		s.config(&config)
+	}
+	return config
+}
+
+func (w *world) configure(ctx context.Context, d drivers.Driver, s setup) {
+	w.t.Helper()
+	values, err := drivers.DefaultValues(d.Info().Options, onlyKnown(d.Info(), s.values))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := d.Configure(ctx, values); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func onlyKnown(info drivers.Info, values map[string]map[string]any) map[string]map[string]any {

@@ -1,0 +1,156 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/reconcile"
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+func guests(network string) func(string, *drivers.Needs) (drivers.Set, error) {
+	return func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		home := of(network, "home")
+		return setOf(drivers.Resource{
+			Name: "port", Spec: drivers.Port{Name: new(name), NetworkID: drivers.FromRole(home)},
+			After: []drivers.Ref{{Role: new(of(network, "rooms"))}},
+		}), nil
+	}
+}
+
+func expandable(most int) drivers.Set {
+	s := drivers.Resource{Name: "subnet", Expand: most, Exports: []string{"rooms"}, Spec: drivers.Subnet{
+		Name: new("rooms"), NetworkID: drivers.From("network"), IPVersion: new(int64(4)), SubnetPoolID: drivers.From("pool"), PrefixLength: new(int64(29)),
+	}}
+	pool := drivers.Resource{Name: "pool", Spec: drivers.SubnetPool{
+		Name: new("pool"), Prefixes: []string{"10.1.0.0/27"}, DefaultPrefixLen: new(int64(29)), MinPrefixLen: new(int64(29)),
+	}}
+	return setOf(exporting(network("home"), "home"), pool, s, router("home"), attachment())
+}
+
+// TestFullSubnets: another subnet with its router interface comes, up to the bound, which is then named. All go with the owner.
+func TestFullSubnets(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	a, b := script("a", always(expandable(3))), script("b", guests("x"))
+	r := w.start(with(a, b))
+	w.createMap("a", "x")
+	r.settled(1)
+	for i := range 10 { // five in each
+		w.createMap("b", fmt.Sprintf("p%d", i))
+	}
+	r.settled(11)
+	if n := len(w.cloud.Subnets()) - 1; n != 2 {
+		t.Errorf("%d subnets, want 2", n)
+	}
+	r.stop()
+	r = w.start(with(a, b))
+	for i := range 8 {
+		w.createMap("b", fmt.Sprintf("q%d", i))
+	}
+	var full string
+	w.eventually("three wait", func() (bool, string) {
+		list := r.engine.Objects(reconcile.Filter{Driver: "b", State: reconcile.Waiting})
+		if len(list) == 3 {
+			full = list[0].Name
+		}
+		return len(list) == 3 && r.object("b", full).Tries == 0, fmt.Sprint(r.engine.Counts())
+	})
+	r.stands("b", full, reconcile.Waiting, "at most 3 subnets: allow it more of them, or larger ones")
+	w.eventually("three are there", func() (bool, string) { return len(w.cloud.Subnets())-1 == 3, w.dump() })
+	w.eventually("three router interfaces are there", func() (bool, string) {
+		interfaces := 0
+		for _, p := range w.cloud.Ports() {
+			if p["device_owner"] == "network:router_interface" {
+				interfaces++
+			}
+		}
+		return interfaces == 3, w.dump()
+	})
+	for i := range 10 { // those who leave make room
+		w.deleteMap(fmt.Sprintf("p%d", i))
+	}
+	r.settled(9)
+	for i := range 8 {
+		w.deleteMap(fmt.Sprintf("q%d", i))
+	}
+	w.deleteMap("x")
+	w.none("network", "home")
+	w.none("subnetpool", "pool")
+}
+
+// TestQuota: who has none waits, goes on when somebody leaves or the quota is raised, and holds up nobody.
+func TestQuota(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{Quotas: map[string]int{"network": 3}})
+	own := func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil }
+	r := w.start(with(script("a", own), script("b", func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		return setOf(group(name)), nil
+	})).configured(func(c *reconcile.Config) { c.SlowRetry = 400 * time.Millisecond }))
+	waiting := func(n int) {
+		t.Helper()
+		w.eventually(fmt.Sprintf("%d wait", n), func() (bool, string) {
+			list := r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Waiting})
+			return len(list) == n, fmt.Sprint(r.engine.Counts())
+		})
+	}
+	for i := range 13 {
+		w.createMap("a", fmt.Sprintf("n%d", i))
+	}
+	waiting(10)
+	w.createMap("b", "free")
+	r.stands("b", "free", reconcile.Done, "")
+	for _, o := range r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Done})[:1] {
+		w.deleteMap(o.Name)
+	}
+	waiting(9)
+	w.cloud.ResetLog()
+	time.Sleep(time.Second)
+	if n := len(w.writes()); n > 30 {
+		t.Errorf("%d tries in a second while there is no quota", n)
+	}
+	w.cloud.SetQuota(w.cloud.ProjectID(simcloud.ProjectKuryr), "network", 100)
+	r.settled(13)
+}
+
+func TestAPoolThatIsExhausted(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	pool := claiming(drivers.Resource{Name: "pool", Spec: drivers.SubnetPool{
+		Name: new("pool"), Prefixes: []string{"10.1.0.0/28"}, DefaultPrefixLen: new(int64(29)),
+	}}, "pool")
+	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		return setOf(pool, network(name), drivers.Resource{Name: "subnet", Spec: drivers.Subnet{
+			Name: new(name), NetworkID: drivers.From("network"), IPVersion: new(int64(4)), SubnetPoolID: drivers.From("pool"), PrefixLength: new(int64(29)),
+		}}), nil
+	}
+	r := w.start(with(script("a", own)))
+	for _, name := range []string{"x", "y"} {
+		w.createMap("a", name)
+	}
+	r.settled(2)
+	w.createMap("a", "z")
+	r.stands("a", "z", reconcile.Waiting, "creating subnet")
+	w.deleteMap("x")
+	r.settled(2)
+}
+
+// TestForeignUsersAreNamed, and the deletion goes on when they have gone.
+func TestForeignUsersAreNamed(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	r := w.start(with(script("a", always(setOf(network("shop"), subnet("shop", "10.1.0.0/24"))))))
+	w.createMap("a", "x")
+	r.settled(1)
+	p := w.by("POST", "/ports", map[string]any{"port": map[string]any{
+		"network_id": w.one("network", "shop")["id"], "name": "annas",
+	}}, 201)["port"].(map[string]any)
+	w.deleteMap("x")
+	w.eventually("the foreign port is named", func() (bool, string) {
+		for _, o := range r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Waiting}) {
+			return o.Deleted && len(o.Reasons) > 0 && contains(o.Reasons, `"annas"`), fmt.Sprint(o.Reasons)
+		}
+		return false, "nobody waits"
+	})
+	w.by("DELETE", "/ports/"+text(p, "id"), nil, 204)
+	w.none("network", "shop")
+}
