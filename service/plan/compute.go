@@ -24,6 +24,8 @@ type match struct {
 	diffs    []difference
 	// replaced says why the observed one has to go first; empty: it may stay.
 	replaced string
+	// cause is what else goes and takes this one with it; nil: it goes for its own sake.
+	cause *Observed
 }
 
 // computer holds one computation.
@@ -38,9 +40,12 @@ type computer struct {
 	plan    Plan
 }
 
+// departure is a resource that goes. With a cause it must not go before the cause can: who stays with the cause needs it, such
+// as the pods on a subnet their gateway.
 type departure struct {
 	observed *Observed
 	reason   string
+	cause    *Observed // nil: it goes for its own sake
 }
 
 // Compute returns the steps from what is observed to what is desired. Applying every ready step and computing anew leads, by
@@ -136,7 +141,7 @@ func (c *computer) match(observed map[id][]*Observed) {
 	}
 	for _, group := range observed {
 		for _, o := range group {
-			c.going[o.ID] = departure{o, "nobody wants it any more"}
+			c.going[o.ID] = departure{observed: o, reason: "nobody wants it any more"}
 		}
 	}
 	for _, m := range c.matches {
@@ -192,7 +197,9 @@ func (c *computer) keep(twins []*Observed) *Observed {
 		for _, o := range twins {
 			if o != kept {
 				c.instead[o.ID] = kept.ID
-				c.going[o.ID] = departure{o, fmt.Sprintf("it is there twice: %s, which is %s, is kept", kept.ID, c.merit(kept))}
+				c.going[o.ID] = departure{
+					observed: o, reason: fmt.Sprintf("it is there twice: %s, which is %s, is kept", kept.ID, c.merit(kept)),
+				}
 			}
 		}
 	}
@@ -250,24 +257,40 @@ func (c *computer) replace() {
 			continue
 		}
 		byID[m.observed.ID] = m
-		if m.replaced = cmp.Or(c.immutableDifference(m), c.clinging(m)); m.replaced != "" {
+		if m.replaced = c.immutableDifference(m); m.replaced == "" {
+			m.replaced, m.cause = c.clinging(m)
+		}
+		if m.replaced != "" {
 			queue = append(queue, m)
 		}
 	}
 	for len(queue) > 0 {
 		m := queue[0]
 		queue = queue[1:]
-		c.going[m.observed.ID] = departure{m.observed, m.replaced}
+		c.going[m.observed.ID] = departure{m.observed, m.replaced, m.cause}
 		if m.id.kind == drivers.KindPort || m.observed.Identity.Policy == drivers.Retain {
 			continue // floating IPs leave a port by themselves; what is retained does not go
 		}
 		for _, user := range c.dependants(m.observed) {
-			if um := byID[user.ID]; um != nil && um.replaced == "" {
-				um.replaced = fmt.Sprintf("it uses %s %q, which is replaced", m.id.kind, m.desired.Identity.Name)
+			if um := byID[user.ID]; um != nil && c.drag(m, um) {
 				queue = append(queue, um)
 			}
 		}
 	}
+}
+
+// drag has a user go with what it uses. It says whether the user would have stayed otherwise.
+func (c *computer) drag(m, user *match) bool {
+	stayed := user.replaced == ""
+	if stayed {
+		user.replaced = fmt.Sprintf("it uses %s %q, which is replaced", m.id.kind, m.desired.Identity.Name)
+	}
+	// What goes for its own sake need not stay either, unless it could not come back before the other does.
+	if _, waits := c.resolve(user.desired.Attrs); stayed || user.cause == nil && len(waits) > 0 {
+		user.cause = m.observed
+		c.going[user.observed.ID] = departure{user.observed, user.replaced, user.cause}
+	}
+	return stayed
 }
 
 // immutableDifference says why a resource cannot become what is desired, and "" if it can.
@@ -288,15 +311,15 @@ func (c *computer) immutableDifference(m *match) string {
 	return strings.Join(texts, " and ") + ", which cannot be changed in place"
 }
 
-// clinging says why a resource has to go that is made of another one which goes, though what it should be made of instead is
-// not there yet. Otherwise each would wait for the other where both ranges cannot exist side by side.
-func (c *computer) clinging(m *match) string {
+// clinging says why a resource has to go that is made of another one, the cause, which goes, though what it should be made of
+// instead is not there yet. Otherwise each would wait for the other where both ranges cannot exist side by side.
+func (c *computer) clinging(m *match) (why string, cause *Observed) {
 	for _, d := range m.diffs {
 		if old, ok := d.old.(string); ok && d.immutable && len(d.waits) > 0 && c.leaves(old) {
-			return fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.name, old)
+			return fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.name, old), c.going[old].observed
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // lookup resolves a ref. What is about to be replaced does not count as there: what is made now would be made on the old one.

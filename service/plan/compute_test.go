@@ -98,6 +98,8 @@ func TestCompute(t *testing.T) {
 	wantNetwork := Desired{Kind: drivers.KindNetwork, Identity: named("network"), Attrs: networkSpec}
 	wantSubnet := Desired{Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec, Expand: 3}
 	wantRif := Desired{Kind: drivers.KindRouterInterface, Identity: named("rif.if"), Attrs: rifSpec}
+	wantNewPool := Desired{Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: maps.Clone(subnetSpec)}
+	wantNewPool.Attrs["subnetpool_id"] = "other"
 	wantRule := Desired{Kind: drivers.KindSecurityGroupRule, Identity: named("rule"), Attrs: ruleSpec}
 	there := map[string]any{"network": "n1", "router": "r1", "subnet": "s1", "subnet.gateway_ip": "10.0.0.1"}
 	younger := with(network, func(o *Observed) { o.ID, o.CreatedAt = "n0", "2026-01-02T00:00:00Z" })
@@ -192,6 +194,46 @@ func TestCompute(t *testing.T) {
 		}, []string{
 			"create subnet subnet gone(s1)", `create router_interface rif.if gone(p1) after(id of "subnet")`,
 			"attach router_interface rif.if ...", "detach router_interface rif.if p1", "delete subnet subnet s1 gone(p1)",
+		}, 0},
+		{"immutable, used by others", "pods keep their gateway for as long as they keep the subnet", Input{
+			Desired: []Desired{wantNewPool, wantRif}, Observed: []Observed{subnet, rif}, Prune: true, Resolve: refs(there),
+			Dependants: uses(map[string][]Observed{"s1": {rif, podPort}}),
+		}, []string{
+			"create subnet subnet gone(s1)", `create router_interface rif.if gone(p1) after(id of "subnet")`,
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
+		}, 0},
+		{"immutable, used by others no more", "then all of it goes", Input{
+			Desired: []Desired{wantNewPool, wantRif}, Observed: []Observed{subnet, rif}, Prune: true, Resolve: refs(there),
+			Dependants: uses(map[string][]Observed{"s1": {rif}}),
+		}, []string{
+			"create subnet subnet gone(s1)", `create router_interface rif.if gone(p1) after(id of "subnet")`,
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1", "delete subnet subnet s1 gone(p1)",
+		}, 0},
+		{"immutable by two ways, used by others", "it could not come back before the subnet does", Input{
+			Desired: []Desired{wantSubnet, wantRif}, Observed: []Observed{subnet, rif}, Prune: true,
+			Resolve:    refs(map[string]any{"network": "n2", "router": "r1", "subnet": "s1", "subnet.gateway_ip": "10.0.0.1"}),
+			Dependants: uses(map[string][]Observed{"s1": {rif, podPort}}),
+		}, []string{
+			"create subnet subnet gone(s1)", `create router_interface rif.if gone(p1) after(id of "subnet")`,
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
+		}, 0},
+		{"gone network, clinging subnet", "the subnet and its gateway wait for the pods on the network", Input{
+			Desired: []Desired{wantSubnet, wantRif}, Observed: []Observed{network, subnet, rif}, Prune: true,
+			Resolve:    refs(map[string]any{"router": "r1", "subnet": "s1", "subnet.gateway_ip": "10.0.0.1"}),
+			Dependants: uses(map[string][]Observed{"n1": {subnet, podPort}, "s1": {rif}}),
+		}, []string{
+			`create subnet subnet gone(s1) after(id of "network")`,
+			`create router_interface rif.if gone(p1) after(id of "network") after(id of "subnet")`,
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
+			"delete network network n1 gone(pp) gone(s1)",
+		}, 0},
+		{"gone subnet, clinging", "there is nothing to move to yet", Input{
+			Desired: []Desired{wantRif}, Observed: []Observed{subnet, rif}, Prune: true,
+			Resolve:    refs(map[string]any{"network": "n1", "router": "r1"}),
+			Dependants: uses(map[string][]Observed{"s1": {rif, podPort}}),
+		}, []string{
+			`create router_interface rif.if gone(p1) after(gateway_ip of "subnet") after(id of "subnet")`,
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
 		}, 0},
 		{"immutable, held", "not all opinions are in", Input{
 			Desired: []Desired{wantSubnet}, Observed: []Observed{subnet}, Resolve: refs(map[string]any{"network": "n2"}),

@@ -5,7 +5,8 @@
 //	yes      no                    create (waits for its refs and After)
 //	yes      same                  none; tag, if only the description proves its identity
 //	yes      mutable difference    update
-//	yes      immutable difference  delete the old one, then create; what of this owner uses it goes and comes with it
+//	yes      immutable difference  delete the old one, then create; what of this owner uses it goes and comes with it,
+//	                               as soon as nothing else uses it
 //	yes      twice                 one is kept, the other deleted when nothing uses it
 //	no       policy delete         delete, when nothing of ours uses it any more
 //	no       policy retain         none

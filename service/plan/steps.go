@@ -206,7 +206,8 @@ func (c *computer) departures() {
 			continue
 		}
 		s := Step{
-			Op: Delete, Kind: kind, Identity: o.Identity, ID: o.ID, Revision: o.Revision, Reason: gone.reason, Waits: c.users(o),
+			Op: Delete, Kind: kind, Identity: o.Identity, ID: o.ID, Revision: o.Revision, Reason: gone.reason,
+			Waits: distinct(append(c.users(o), c.stayers(gone)...)),
 		}
 		if atRouter(o) {
 			s.Op, s.Attrs = Detach, map[string]any{"router_id": o.Attrs["device_id"]}
@@ -239,6 +240,20 @@ func (c *computer) users(o *Observed) []Wait {
 		})
 	}
 	slices.SortFunc(waits, func(a, b Wait) int { return strings.Compare(a.Resource.ID, b.Resource.ID) })
+	return waits
+}
+
+// stayers returns a wait for each resource of ours that stays with what causes a departure, however far back: as long as that
+// cannot go, what hangs on it has to stay as well.
+func (c *computer) stayers(gone departure) []Wait {
+	var waits []Wait
+	for cause := gone.cause; cause != nil; cause = c.going[cause.ID].cause {
+		for _, wait := range c.users(cause) {
+			if wait.Resource.ID != gone.observed.ID && !c.leaves(wait.Resource.ID) {
+				waits = append(waits, wait)
+			}
+		}
+	}
 	return waits
 }
 
