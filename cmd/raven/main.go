@@ -44,9 +44,6 @@ func (s statusError) Unwrap() error { return s.err }
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	status := run(ctx, os.Args[1:], standardStreams())
-	if ctx.Err() != nil && status == exitError {
-		status = exitInterrupted
-	}
 	stop()
 	os.Exit(status)
 }
@@ -61,8 +58,11 @@ func run(ctx context.Context, args []string, io streams) int {
 	}
 	status := exitError
 	var s statusError
-	if errors.As(err, &s) {
-		status = s.status
+	switch {
+	case errors.As(err, &s):
+		status = s.status // run's among them, which hears signals itself
+	case ctx.Err() != nil:
+		status = exitInterrupted
 	}
 	if text := err.Error(); text != "" {
 		fmt.Fprintln(io.err, "raven: "+text)

@@ -73,9 +73,9 @@ func TestTwoClustersInOneProjectTouchNothingOfEachOther(t *testing.T) {
 		}
 	}
 
-	for _, name := range []string{"shop", "blog", "kube-system"} {
-		one.deleteNamespace(name)
-	}
+	one.deleteNamespace("shop")
+	one.deleteNamespace("blog")
+	one.vanish("kube-system")
 	must(t, "the end of all that cluster one had", func() string { return belongings(cloud, clusterOne) })
 	must(t, "cluster two at rest", ravens[1].settled)
 	if diff := lineDiff(before, belongings(cloud, clusterTwo)); diff != "" {

@@ -74,7 +74,7 @@ func TestStopIsBounded(t *testing.T) {
 			"with a request that is never answered",
 			func(t *testing.T) (*rig, *raven) { return busy(t, simcloud.Rule{Action: simcloud.ActionTimeout}) },
 			func(*raven) {},
-			1,
+			0,
 		},
 		{
 			"with drivers that are stopped",
