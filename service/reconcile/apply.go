@@ -56,13 +56,14 @@ func (e *Engine) write(ctx context.Context, step plan.Step) (plan.Observed, erro
 		if err := e.retag(ctx, step); err != nil {
 			return plan.Observed{}, err
 		}
-		return plan.Observed{}, e.reread(ctx, step.Kind, step.ID)
+		e.tagged(step)
 	case plan.Attach:
 		router, _ := step.Attrs["router_id"].(string)
 		if err := e.cloud.Attach(ctx, router, step.ID); err != nil {
 			return plan.Observed{}, err
 		}
-		return plan.Observed{}, e.reread(ctx, step.Kind, step.ID)
+		_, err := e.reread(ctx, step.Kind, step.ID)
+		return plan.Observed{}, err
 	case plan.Detach:
 		router, _ := step.Attrs["router_id"].(string)
 		if err := e.cloud.Detach(ctx, router, step.ID); err != nil {
@@ -115,21 +116,40 @@ func (e *Engine) retag(ctx context.Context, step plan.Step) error {
 	return e.cloud.AddTags(ctx, step.Kind, step.ID, missing)
 }
 
-// reread takes over one resource as it is now.
-func (e *Engine) reread(ctx context.Context, kind drivers.Kind, id string) error {
+// tagged notes tags that were written. Their resource has another revision now, which is read when it is needed: an update
+// that comes too late is told so.
+func (e *Engine) tagged(step plan.Step) {
+	missing, _ := step.Attrs["tags"].([]string)
+	remove, _ := step.Attrs["remove"].([]string)
+	e.store.do(func() {
+		entry := e.store.cloud.entries[resourceKey{step.Kind, step.ID}]
+		if entry == nil {
+			return
+		}
+		o := entry.Observed
+		o.Tags = slices.DeleteFunc(slices.Clone(o.Tags), func(tag string) bool { return slices.Contains(remove, tag) })
+		o.Tags = append(o.Tags, missing...)
+		o.Identity, o.Managed = plan.Parse(o.Tags, o.Description)
+		e.store.cloud.put(o)
+	})
+}
+
+// reread takes over one resource as it is now, and says whether it is gone.
+func (e *Engine) reread(ctx context.Context, kind drivers.Kind, id string) (gone bool, err error) {
 	r, err := e.cloud.Get(ctx, kind, id)
 	if openstack.Classify(err) == openstack.ClassNotFound {
 		e.depart(kind, id)
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	e.arrive(r)
-	return nil
+	return false, nil
 }
 
-// afterFailure brings what is known up to date with a failed step. It returns nil where planning anew is all that is needed.
+// afterFailure brings what is known up to date with a failed step. It returns a mendedError where planning anew may be all that
+// is needed.
 func (e *Engine) afterFailure(ctx context.Context, step plan.Step, tick uint64, err error) error {
 	fail := stepError{step: step, err: err, missed: e.tick(step) != tick}
 	switch openstack.Classify(err) { //nolint:exhaustive // the other classes leave nothing to mend here
@@ -141,18 +161,21 @@ func (e *Engine) afterFailure(ctx context.Context, step plan.Step, tick uint64, 
 			})
 		}
 	case openstack.ClassExists:
+		if step.Op != plan.Create {
+			return fail
+		}
 		adopted, lerr := e.adoptExisting(ctx, step)
 		if lerr != nil {
 			return stepError{step: step, err: lerr}
 		}
 		if adopted {
-			return nil
+			return mendedError{fail}
 		}
 	case openstack.ClassStale:
-		if rerr := e.reread(ctx, step.Kind, step.ID); rerr != nil {
+		if _, rerr := e.reread(ctx, step.Kind, step.ID); rerr != nil {
 			return stepError{step: step, err: rerr}
 		}
-		return nil
+		return mendedError{fail}
 	case openstack.ClassNotFound:
 		return e.afterMissing(ctx, fail)
 	case openstack.ClassSubnetFull:
@@ -167,39 +190,54 @@ func (e *Engine) afterFailure(ctx context.Context, step plan.Step, tick uint64, 
 	return fail
 }
 
-// afterMissing looks which of the resources that a step speaks of is gone.
+// afterMissing looks what is gone: the resource itself, something of ours that it refers to, or something foreign, which only
+// somebody else can bring back.
 func (e *Engine) afterMissing(ctx context.Context, fail stepError) error {
 	step := fail.step
-	if step.ID != "" && step.Op != plan.Attach {
-		e.depart(step.Kind, step.ID)
-		return nil
-	}
-	refer := plan.Observed{Kind: step.Kind, ID: step.ID, Attrs: step.Attrs}
-	ids := references(refer)
 	if step.ID != "" {
-		ids = append(ids, step.ID)
-	}
-	var known []resourceKey
-	e.store.do(func() {
-		for key := range e.store.cloud.entries {
-			if slices.Contains(ids, key.id) {
-				known = append(known, key)
-			}
-		}
-		for l, o := range e.store.lookups {
-			if slices.Contains(ids, o.ID) {
-				delete(e.store.lookups, l) // it is looked up again at the next try
-			}
-		}
-	})
-	for _, key := range known {
-		// Many steps may speak of the same resource: it is read once for all of them.
-		_, err, _ := e.single.Do(key.id, func() (any, error) { return nil, e.reread(ctx, key.kind, key.id) })
+		gone, err := e.reread(ctx, step.Kind, step.ID)
 		if err != nil {
 			return stepError{step: step, err: err}
 		}
+		if gone {
+			return mendedError{fail}
+		}
 	}
+	found := false
+	for _, key := range e.spokenOf(step, &found) {
+		// Many steps may speak of the same resource: it is read once for all of them.
+		gone, err, _ := e.single.Do(key.id, func() (any, error) { return e.reread(ctx, key.kind, key.id) })
+		if err != nil {
+			return stepError{step: step, err: err}
+		}
+		found = found || gone == true
+	}
+	if found {
+		return mendedError{fail}
+	}
+	fail.foreign = true
 	return fail
+}
+
+// spokenOf lists the resources of ours that a step refers to. What an operator named is looked up again at the next try; it
+// says whether there was any of that.
+func (e *Engine) spokenOf(step plan.Step, lookups *bool) []resourceKey {
+	ids := references(plan.Observed{Kind: step.Kind, Attrs: step.Attrs})
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	var known []resourceKey
+	for key := range e.store.cloud.entries {
+		if slices.Contains(ids, key.id) {
+			known = append(known, key)
+		}
+	}
+	for l, o := range e.store.lookups {
+		if slices.Contains(ids, o.ID) {
+			delete(e.store.lookups, l)
+			*lookups = true
+		}
+	}
+	return known
 }
 
 // doubtful says whether a create of this identity was cut and may still commit, so that a second one would make two. Neutron

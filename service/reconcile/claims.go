@@ -109,11 +109,11 @@ func (s *store) shares() shares {
 	for name, owners := range s.claims {
 		var chosen drivers.Resource
 		texts := map[string][]string{}
-		behind := false
+		var behind []string
 		for id := range owners {
 			o := s.owners[id]
 			if d := s.drivers[o.item.driver]; d != nil && o.good != d.epoch {
-				behind = true
+				behind = append(behind, o.target.String())
 			}
 			c := o.claims[name]
 			chosen = c.resource
@@ -127,8 +127,9 @@ func (s *store) shares() shares {
 		switch {
 		case len(texts) == 1:
 			out.set.Resources = append(out.set.Resources, chosen)
-		case behind:
-			out.frozen[name] = fmt.Sprintf("the claims of shared resource %q differ while drivers are still answering", name)
+		case len(behind) > 0:
+			out.frozen[name] = fmt.Sprintf(
+				"the claims of shared resource %q differ while drivers are still answering for %s", name, some(sorted(behind)))
 		default:
 			out.disputed[name] = disagreement(name, texts)
 			out.frozen[name] = out.disputed[name]

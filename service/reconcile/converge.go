@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -21,6 +22,23 @@ const maxPasses = 100
 type attempt struct {
 	failed map[stepKey]error
 	tagged map[string]bool // a cloud that keeps no tags would be asked for ever
+	mended map[stepKey]int // refusals that another plan was to answer
+	last   error
+}
+
+// note takes down what became of a step.
+func (t *attempt) note(key stepKey, err error) {
+	var mended mendedError
+	switch {
+	case err == nil:
+	case errors.As(err, &mended):
+		t.last = mended.stepError
+		if t.mended[key]++; t.mended[key] > maxMended {
+			t.failed[key] = mended.stepError
+		}
+	default:
+		t.failed[key] = err
+	}
 }
 
 // stepKey names a step across the plans of one pass.
@@ -37,7 +55,7 @@ func tagKey(step plan.Step) string { return fmt.Sprint(step.ID, step.Attrs) }
 
 // converge plans and applies for one owner until nothing is left to do now. What is frozen stays as it is.
 func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.Meta, frozen map[string]string) result {
-	try := &attempt{failed: map[stepKey]error{}, tagged: map[string]bool{}}
+	try := &attempt{failed: map[stepKey]error{}, tagged: map[string]bool{}, mended: map[stepKey]int{}}
 	defer e.doing(o, nil)
 	for range maxPasses {
 		if e.stopping(ctx) {
@@ -64,7 +82,7 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 		return e.settle(ctx, w, o, meta, out)
 	}
 	return e.settleErrors(ctx, o, []error{fmt.Errorf(
-		"the plan for %s did not come to rest in %d passes: please report this", o.target, maxPasses)})
+		"the plan for %s did not come to rest in %d passes, the last refusal was: %v; please report this", o.target, maxPasses, try.last)})
 }
 
 // outcome is what a plan leaves open, gathered while the store was locked.
@@ -86,9 +104,19 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	if len(frozen) > 0 {
 		observed = slices.DeleteFunc(observed, func(r plan.Observed) bool { return isFrozen(r, frozen) })
 	}
-	p := plan.Compute(plan.Input{
+	in := plan.Input{
 		Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants, Prune: s.mayPrune(o),
-	})
+	}
+	p := plan.Compute(in)
+	if !in.Prune {
+		may, trips := s.compareLate(o, p, e.config)
+		if in.Prune = may && p.Held > 0; in.Prune {
+			p = plan.Compute(in)
+		}
+		if d := s.drivers[o.item.driver]; trips {
+			e.reportGuard(d.name, d.held, d.allowed)
+		}
+	}
 	p.Steps = append(p.Steps, w.marks...)
 	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...)}
 	out.conflicts = append(out.conflicts, s.conflictsOf(o)...)
@@ -189,15 +217,15 @@ func waitKeyOf(w *want, wt plan.Wait) (key waitKey, root bool) {
 	}
 }
 
-// mayPrune says whether the owner's wish may end resources: its object is gone, or its driver's replay passed the guard, or
-// ended with nothing held of this owner: what changes later is not the replay's doing. The
-// shared owner's may when every driver has answered for every object, and nothing is there of a driver that is not enabled.
+// mayPrune says whether the owner's wish may end resources: its object is gone, or the replay guard has counted what its
+// driver's answer would end and does not hold it: what changes later is not the replay's doing. The shared owner's may when
+// every driver has answered for every object, and nothing is there of a driver that is not enabled.
 func (s *store) mayPrune(o *owner) bool {
 	if o.id.Driver == sharedDriver {
 		return s.complete() && s.disabled() == ""
 	}
 	d := s.drivers[o.item.driver]
-	return o.gone || (d != nil && d.answered() && (d.prune || d.guarded && !o.guarded) && o.hasSet)
+	return o.gone || (d != nil && d.over() && d.answered() && o.compared == d.epoch && !o.guarded && !s.silent(o))
 }
 
 // heldText says why deletions are held.
@@ -209,7 +237,7 @@ func (s *store) heldText(o *owner) string {
 	case o.guarded:
 		return fmt.Sprintf("%d deletions are held by the replay guard: see `raven plan`", o.held)
 	}
-	return fmt.Sprintf("%d deletions are held until every object has been answered", o.held)
+	return fmt.Sprintf("%d deletions are held until every object has been answered; still open: %s", o.held, s.unanswered())
 }
 
 func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
@@ -257,9 +285,7 @@ func (e *Engine) applyAll(ctx context.Context, o *owner, steps []plan.Step, try 
 		<-done
 	}
 	for i, err := range errs {
-		if err != nil {
-			try.failed[keyOf(steps[i])] = err
-		}
+		try.note(keyOf(steps[i]), err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 
@@ -47,22 +48,19 @@ func (e *Engine) observe(ctx context.Context) error {
 	}
 	e.metrics.drift(drifted)
 	e.wakeAll(woken)
-	return e.checkLookups(ctx)
+	e.checkLookups(ctx)
+	return nil
 }
 
-// checkLookups looks again at what operators named: it may have been replaced. Who depends on it looks again then.
-func (e *Engine) checkLookups(ctx context.Context) error {
-	var lookups []drivers.Lookup
-	e.store.do(func() {
-		for l := range e.store.lookups {
-			lookups = append(lookups, l)
-		}
-	})
-	for _, l := range lookups {
+// checkLookups looks again at what operators named: it may have been replaced. Who depends on it looks again then. One that
+// cannot be read is no reason to leave the others out.
+func (e *Engine) checkLookups(ctx context.Context) {
+	for _, l := range e.usedLookups() {
 		found, err := e.cloud.Lookup(ctx, l.Of, l.ID)
 		missing := openstack.Classify(err) == openstack.ClassNotFound
 		if err != nil && !missing {
-			return fmt.Errorf("looking up the configured %s %q: %w", l.Of, l.ID, err)
+			e.log.DebugContext(ctx, "looking again at what was configured", "kind", l.Of, "id", l.ID, "error", err)
+			continue
 		}
 		var woken []item
 		e.store.do(func() {
@@ -70,15 +68,38 @@ func (e *Engine) checkLookups(ctx context.Context) error {
 			if missing {
 				delete(e.store.lookups, l)
 			} else {
+				found.Attrs = keep(l.Of, found.Attrs)
 				e.store.lookups[l] = found
 			}
-			if known && (missing || old.ID != found.ID) {
+			if known && (missing || !reflect.DeepEqual(old.Attrs, found.Attrs)) {
 				woken = e.store.lookupChanged(l)
 			}
 		})
 		e.wakeAll(woken)
 	}
-	return nil
+}
+
+// usedLookups lists the lookups that are still in some Set, and forgets the others.
+func (e *Engine) usedLookups() []drivers.Lookup {
+	var list []drivers.Lookup
+	e.store.do(func() {
+		used := map[drivers.Lookup]bool{}
+		for _, o := range e.store.owners {
+			for _, r := range o.set.Resources {
+				if l, ok := r.Spec.(drivers.Lookup); ok {
+					used[l] = true
+				}
+			}
+		}
+		for l := range e.store.lookups {
+			if used[l] {
+				list = append(list, l)
+			} else {
+				delete(e.store.lookups, l)
+			}
+		}
+	})
+	return list
 }
 
 // lookupChanged returns who names a lookup, or refers by role to what it leads to.

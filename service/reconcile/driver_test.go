@@ -251,3 +251,46 @@ func TestEventsTellTransitions(t *testing.T) {
 	r.engine.Replay("a")
 	w.eventually("two Events", func() (bool, string) { return said() == 2, fmt.Sprint(said()) })
 }
+
+// TestTheReplayGuardCountsWhatComesLate: a driver whose first calls fail and that then answers with nothing passes no more
+// than one that answers at once.
+func TestTheReplayGuardCountsWhatComesLate(t *testing.T) {
+	for name, first := range map[string]error{
+		"an error": errors.New("not yet"), "too slow": context.DeadlineExceeded, "unavailable": drivers.ErrUnavailable,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, simkube.Options{}, simcloud.Options{})
+			own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
+				return setOf(network(name), claiming(router("all"), "router")), nil
+			}
+			a := script("a", own)
+			s := with(a).configured(func(c *reconcile.Config) { c.MaxReplayDeletes, c.MaxReplayDeleteShare = 3, 0.5 })
+			r := w.start(s)
+			const many = 8
+			for i := range many {
+				w.createMap("a", fmt.Sprintf("x%d", i))
+			}
+			r.settled(many)
+			r.stop()
+			a.now(func(string, *drivers.Needs) (drivers.Set, error) { return drivers.Set{}, first })
+			r = w.start(s)
+			w.eventually("all have failed", func() (bool, string) {
+				c := r.engine.Counts()
+				return c[reconcile.Failing]+c[reconcile.Terminal] == many, fmt.Sprint(c)
+			})
+			a.now(always(drivers.Set{}))
+			for i := range many {
+				w.updateMap(fmt.Sprintf("x%d", i))
+			}
+			w.eventually("the guard holds", func() (bool, string) { return len(r.engine.Guards()) == 1, fmt.Sprint(r.engine.Counts()) })
+			time.Sleep(300 * time.Millisecond) // reviews of the guard
+			if n := w.cloud.Count("network") - 1; n < many-3 {
+				t.Errorf("%d of %d networks are left", n, many)
+			}
+			w.one("router", "all")
+			a.now(own)
+			r.engine.Replay("a")
+			r.settled(many)
+		})
+	}
+}

@@ -184,6 +184,11 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 		sweepNow: make(chan struct{}, 1),
 	}
 	e.metrics.store = e.store
+	if c, ok := cloud.(interface {
+		KnowRoom(room func(networkID string) (free int, known bool))
+	}); ok {
+		c.KnowRoom(e.room)
+	}
 	e.shared = newKeyQueue("shared", 1, config, clk)
 	return e, nil
 }

@@ -10,50 +10,99 @@ import (
 )
 
 // finishEpoch ends a driver's replay once every key has been answered. Until then its word ended nothing; now what it would
-// end is counted, and held if it is more than the guard allows.
+// end is counted, and held if it is more than the guard allows. Owners of which that is not known yet are counted when it is:
+// see compareLate.
 func (e *Engine) finishEpoch(name string) {
 	var (
-		woken         []item
-		over, guarded bool
-		held, limit   int
+		woken       []item
+		over, trips bool
+		d           *driverState
+		held, limit int
 	)
 	e.store.do(func() {
-		d := e.store.drivers[name]
+		d = e.store.drivers[name]
 		if d == nil || !d.answered() || d.prune {
 			return
 		}
 		over = true
-		var (
-			existing int
-			owners   []*owner
-		)
-		held, existing, owners = e.store.wouldDelete(d)
-		limit = allowed(e.config, existing)
-		d.held, d.allowed = held, limit
-		d.prune = held <= limit
-		guarded = !d.prune && !d.guarded
-		d.guarded = !d.prune
-		for _, o := range owners {
-			o.guarded = d.guarded
-			woken = append(woken, o.item)
-		}
-		if d.prune {
-			woken = append(woken, item{driver: sharedDriver})
-			woken = append(woken, e.store.released()...)
-		}
+		woken, trips = e.store.judge(d, e.config)
+		held, limit, over = d.held, d.allowed, d.prune
 	})
 	switch {
-	case !over:
-	case guarded:
-		e.log.Error("replay held back: it would delete more than the guard allows; `raven plan` shows what, and a higher "+
-			"[raven] max_replay_deletes or max_replay_delete_share lets it pass",
-			"driver", name, "deletions", held, "allowed", limit)
+	case trips:
+		e.reportGuard(name, held, limit)
 		e.wakeAll(woken)
-	case held <= limit:
+	case over:
 		e.log.Info("every object is answered", "driver", name, "deletions", held)
 		e.wakeAll(woken)
 		e.requestSweep()
 	}
+}
+
+func (e *Engine) reportGuard(name string, held, limit int) {
+	e.log.Error("replay held back: it would delete more than the guard allows; `raven plan` shows what, and a higher "+
+		"[raven] max_replay_deletes or max_replay_delete_share lets it pass",
+		"driver", name, "deletions", held, "allowed", limit)
+}
+
+// judge counts what a replay would end and lets it pass or holds it. It says whether it held for the first time.
+func (s *store) judge(d *driverState, c Config) (woken []item, trips bool) {
+	held, existing, owners := s.wouldDelete(d)
+	d.held, d.allowed = held, allowed(c, existing)
+	before := d.guarded
+	d.prune = held+d.passed <= d.allowed
+	d.guarded = !d.prune
+	for _, o := range owners {
+		o.guarded = d.guarded
+		woken = append(woken, o.item)
+	}
+	if d.prune {
+		d.passed += held
+		woken = append(woken, item{driver: sharedDriver})
+		woken = append(woken, s.released()...)
+	}
+	return woken, d.guarded && !before
+}
+
+// compareLate counts what an owner's answer would end that was not known when the replay was over. It says whether the owner
+// may end it, and whether the guard holds for the first time.
+func (s *store) compareLate(o *owner, p plan.Plan, c Config) (may, trips bool) {
+	d := s.drivers[o.item.driver]
+	if o.id.Driver == sharedDriver || d == nil || !d.over() || o.compared == d.epoch || s.silent(o) || undecided(p) {
+		return false, false
+	}
+	o.compared = d.epoch
+	held := p.Held
+	if held > 0 {
+		shared, _ := s.sharedWouldDelete()
+		held += shared
+	}
+	switch {
+	case held == 0:
+	case d.prune && d.passed+held <= max(d.allowed, allowed(c, 0)):
+		d.passed += held
+	default:
+		o.guarded = true
+		trips = !d.guarded
+		d.guarded, d.prune = true, false
+		d.held += held
+	}
+	return !o.guarded, trips
+}
+
+// undecided says whether a plan may come to replace a resource, once what it refers to is there.
+func undecided(p plan.Plan) bool {
+	for _, step := range p.Steps {
+		if step.Op != plan.Update || step.Ready() {
+			continue
+		}
+		for _, a := range drivers.Schema(step.Kind) {
+			if _, waits := step.Attrs[a.Name]; waits && a.Immutable {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // reviewGuards counts again what is held: objects may have gone, or been answered otherwise. It says whether any still is.
@@ -78,18 +127,26 @@ func allowed(c Config, existing int) int {
 func (s *store) wouldDelete(d *driverState) (held, existing int, owners []*owner) {
 	short := plan.ShortDriver(d.name)
 	for id, keys := range s.cloud.byOwner {
-		o := s.owners[id]
-		if id.Driver != short {
+		if id.Driver == short {
+			existing += len(keys)
+		}
+	}
+	for _, o := range s.owners {
+		if o.item.driver != d.name || o.gone || s.silent(o) || (d.guarded && !o.guarded) {
 			continue
 		}
-		existing += len(keys)
-		if o == nil || o.gone || !o.hasSet || (d.guarded && !o.guarded) {
+		if len(s.cloud.byOwner[o.id]) == 0 {
+			o.compared = d.epoch
 			continue
 		}
-		w := s.desire(id, o.set)
+		w := s.desire(o.id, o.set)
 		p := plan.Compute(plan.Input{
-			Desired: w.desired, Observed: s.cloud.owned(id), Resolve: s.resolve(w), Dependants: s.cloud.dependants,
+			Desired: w.desired, Observed: s.cloud.owned(o.id), Resolve: s.resolve(w), Dependants: s.cloud.dependants,
 		})
+		if undecided(p) {
+			continue
+		}
+		o.compared = d.epoch
 		if p.Held > 0 {
 			held += p.Held
 			owners = append(owners, o)
@@ -136,7 +193,7 @@ func (e *Engine) Guards() []Guard {
 	defer e.store.mu.Unlock()
 	var list []Guard
 	for _, d := range e.store.drivers {
-		if !d.prune && d.held > 0 {
+		if d.guarded {
 			list = append(list, Guard{d.name, d.held, d.allowed})
 		}
 	}

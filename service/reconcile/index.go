@@ -296,5 +296,16 @@ func (s *store) departed(kind drivers.Kind, id string) []item {
 	if !known {
 		return s.wake(waitGone(id))
 	}
-	return append(s.announce(old, false), s.ownerItem(old.Identity.Owner)...)
+	woken := append(s.announce(old, false), s.ownerItem(old.Identity.Owner)...)
+	if len(s.cloud.byOwner[old.Identity.Owner]) == 0 {
+		woken = append(woken, s.released()...) // it may have been the last of a driver that is not enabled
+	}
+	if kind == drivers.KindSecurityGroup {
+		for _, rule := range s.cloud.dependants(kind, id) {
+			if rule.Kind == drivers.KindSecurityGroupRule && rule.Attrs["security_group_id"] == id {
+				woken = append(woken, s.departed(rule.Kind, rule.ID)...) // it went with its group
+			}
+		}
+	}
+	return woken
 }

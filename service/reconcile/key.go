@@ -97,6 +97,7 @@ func (e *Engine) end(ctx context.Context, o *owner) result {
 		woken = e.store.adopt(o, drivers.Set{})
 		o.hasSet, o.needs, o.input = false, nil, 0 // should it come back, it is asked for anew
 	})
+	e.store.do(func() { woken = append(woken, e.store.released()...) })
 	e.wakeAll(woken)
 	return e.converge(ctx, nil, o, watch.Meta{}, nil)
 }

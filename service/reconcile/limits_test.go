@@ -56,7 +56,7 @@ func TestFullSubnets(t *testing.T) {
 		if len(list) == 3 {
 			full = list[0].Name
 		}
-		return len(list) == 3 && r.object("b", full).Tries == 0, fmt.Sprint(r.engine.Counts())
+		return len(list) == 3 && r.engine.Counts()[reconcile.Done] == 1+15, fmt.Sprint(r.engine.Counts())
 	})
 	r.stands("b", full, reconcile.Waiting, "at most 3 subnets: allow it more of them, or larger ones")
 	w.eventually("three are there", func() (bool, string) { return len(w.cloud.Subnets())-1 == 3, w.dump() })
@@ -153,4 +153,67 @@ func TestForeignUsersAreNamed(t *testing.T) {
 	})
 	w.by("DELETE", "/ports/"+text(p, "id"), nil, 204)
 	w.none("network", "shop")
+}
+
+// TestAReferenceToWhatIsNotThere is refused for good, at once and without a storm, and heals when the thing comes.
+func TestAReferenceToWhatIsNotThere(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	p := port("web")
+	wanting := func(groups ...drivers.Value) drivers.Set {
+		spec := p.Spec.(drivers.Port)
+		spec.SecurityGroups = groups
+		p.Spec = spec
+		return setOf(network("shop"), subnet("shop", "10.1.0.0/24"), p)
+	}
+	missing := drivers.Text("11111111-2222-3333-4444-555555555555")
+	a := script("a", always(wanting(missing)))
+	r := w.start(with(a))
+	w.createMap("a", "x")
+	r.stands("a", "x", reconcile.Terminal, "11111111-2222-3333-4444-555555555555")
+	a.now(always(wanting()))
+	r.engine.Replay("a")
+	r.settled(1)
+	w.cloud.ResetLog()
+	a.now(always(wanting(missing)))
+	r.engine.Replay("a")
+	r.stands("a", "x", reconcile.Terminal, "11111111-2222-3333-4444-555555555555")
+	if log := w.cloud.Log(0); len(log) > 4 {
+		t.Errorf("%d requests for one refusal", len(log))
+	}
+	w.one("port", "web")
+}
+
+// TestARefusalThatPlanningAnewDoesNotMend ends the pass: every update is stale, whatever is read.
+func TestARefusalThatPlanningAnewDoesNotMend(t *testing.T) {
+	for name, fault := range map[string]simcloud.Rule{
+		"stale":  {Status: 412, Response: `{"NeutronError":{"type":"RevisionNumberConstraintFailed","message":"stale","detail":""}}`},
+		"exists": {Status: 409, Response: `{"NeutronError":{"type":"IpAddressAlreadyAllocated","message":"taken","detail":""}}`},
+		"gone":   {Status: 404, Response: `{"NeutronError":{"type":"NetworkNotFound","message":"no such thing","detail":""}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, simkube.Options{}, simcloud.Options{})
+			a := script("a", always(setOf(network("shop"))))
+			r := w.start(with(a).configured(func(c *reconcile.Config) { c.BackoffBase = 150 * time.Millisecond }))
+			w.createMap("a", "x")
+			r.settled(1)
+			fault.Method, fault.Path, fault.Action = "PUT", "networks/[^/]*$", simcloud.ActionStatus
+			w.fault(fault)
+			a.now(always(setOf(network("renamed"))))
+			w.cloud.ResetLog()
+			r.engine.Replay("a")
+			w.eventually("it is not settled", func() (bool, string) {
+				o := r.object("a", "x")
+				return o.State == reconcile.Failing || o.State == reconcile.Terminal, string(o.State)
+			})
+			if log := w.cloud.Log(0); len(log) > 10 {
+				t.Errorf("%d requests", len(log))
+			}
+			w.cloud.ClearFaults()
+			if name == "gone" {
+				r.engine.Replay("a")
+			}
+			r.settled(1)
+			w.one("network", "renamed")
+		})
+	}
 }

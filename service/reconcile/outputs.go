@@ -120,11 +120,16 @@ func (s *store) subnet(id string) (plan.Observed, bool) {
 // readForeign reads subnets that are not ours but that our ports have addresses of.
 func (e *Engine) readForeign(ctx context.Context, ids []string) error {
 	for _, id := range ids {
-		o, err := e.cloud.Get(ctx, drivers.KindSubnet, id)
+		err := e.once("subnet "+id, func() error {
+			o, err := e.cloud.Get(ctx, drivers.KindSubnet, id)
+			if err == nil {
+				e.store.do(func() { e.store.foreign[id] = o })
+			}
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("reading subnet %s of a port's address: %w", id, err)
 		}
-		e.store.do(func() { e.store.foreign[id] = o })
 	}
 	return nil
 }

@@ -36,8 +36,12 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 		return result{}
 	}
 	if messages := sorted(slices.Concat(out.messages, out.outputs.missing)); len(messages) > 0 {
-		e.setPhase(o, Waiting, messages, 0)
-		return result{}
+		again := result{}
+		if o.held > 0 {
+			again.again = e.config.SlowRetry
+		}
+		e.setPhase(o, Waiting, messages, again.again)
+		return again
 	}
 	e.setPhase(o, Done, nil, 0)
 	return result{}
@@ -64,6 +68,7 @@ func (e *Engine) watchDoubts(o *owner) {
 // its creates that were cut is found by the drift check and swept.
 func (e *Engine) settleGone(o *owner, out outcome) result {
 	left := 0
+	var woken []item
 	e.store.do(func() {
 		for key := range e.store.cloud.byOwner[o.id] {
 			if !retained(e.store.cloud.entries[key].Observed) {
@@ -72,9 +77,11 @@ func (e *Engine) settleGone(o *owner, out outcome) result {
 		}
 		if left == 0 {
 			e.store.forget(o)
+			woken = e.store.released()
 		}
 	})
 	if left == 0 {
+		e.wakeAll(woken)
 		return result{}
 	}
 	e.setPhase(o, Waiting, sorted(out.messages), e.config.SlowRetry)

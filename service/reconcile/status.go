@@ -177,7 +177,7 @@ func (e *Engine) Drivers() []DriverStatus {
 	list := make([]DriverStatus, 0, len(s.drivers))
 	for name, d := range s.drivers {
 		st := DriverStatus{Name: name, Version: versions[name], Objects: counts[name], Replayed: d.answered()}
-		if !d.prune && d.held > 0 {
+		if d.guarded {
 			st.Guard = &Guard{name, d.held, d.allowed}
 		}
 		list = append(list, st)

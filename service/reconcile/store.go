@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,8 +53,10 @@ type owner struct {
 	input  uint64           // hash of what the last good answer was made from
 	needs  []drivers.Need
 	held   int // deletions that are held back
-	// guarded says that the replay guard holds them.
-	guarded bool
+	// compared is the driver's epoch for which the replay guard has counted what the answer would end; guarded says that it
+	// holds that.
+	compared int
+	guarded  bool
 
 	phase   Phase
 	reasons []string
@@ -100,8 +104,8 @@ type driverState struct {
 	prune bool
 	// guarded says that the replay is over and was not: the guard holds what it would end.
 	guarded bool
-	// held is how many deletions the guard holds, once the replay is over.
-	held int
+	// held is how many deletions the guard holds, once the replay is over; passed how many it has let pass.
+	held, passed int
 	// allowed is how many it would let pass.
 	allowed int
 }
@@ -120,6 +124,12 @@ type doubtKey struct {
 // doubt is a create that was cut.
 type doubt struct {
 	since, until time.Time
+}
+
+// refusal is a read that was refused.
+type refusal struct {
+	err   error
+	until time.Time
 }
 
 // ownerOf returns the owner of a driver and a UID as identities read from the cloud have it, that is, shortened.
@@ -154,6 +164,8 @@ type store struct {
 	// full holds, per expandable subnet, how many subnets there were when the cloud last said that they are full.
 	full    map[doubtKey]int
 	lookups map[drivers.Lookup]plan.Observed
+	// refused are reads that were refused a moment ago.
+	refused map[string]refusal
 	// foreign are subnets that are not ours but that our ports have addresses of.
 	foreign map[string]plan.Observed
 	orphans map[plan.Owner]int
@@ -180,6 +192,7 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		doubts:      map[doubtKey]doubt{},
 		full:        map[doubtKey]int{},
 		lookups:     map[drivers.Lookup]plan.Observed{},
+		refused:     map[string]refusal{},
 		foreign:     map[string]plan.Observed{},
 		orphans:     map[plan.Owner]int{},
 		keepers:     map[*owner]bool{},
@@ -211,7 +224,7 @@ func (s *store) beginEpoch(name string, keys []watch.Key) {
 	defer s.mu.Unlock()
 	d := s.drivers[name]
 	d.epoch++
-	d.prune, d.guarded, d.held = false, false, 0
+	d.prune, d.guarded, d.held, d.passed = false, false, 0, 0
 	for _, o := range s.owners {
 		if o.item.driver == name {
 			o.guarded = false
@@ -288,6 +301,9 @@ func (s *store) ownerItem(id plan.Owner) []item {
 	return nil
 }
 
+// over says whether a replay is over, with what it would end let pass or held.
+func (d *driverState) over() bool { return d.prune || d.guarded }
+
 // complete says whether all opinions are in: every driver has answered for every object, within its guard.
 func (s *store) complete() bool {
 	for _, d := range s.drivers {
@@ -295,12 +311,48 @@ func (s *store) complete() bool {
 			return false
 		}
 	}
-	for id, o := range s.owners {
-		if id.Driver != sharedDriver && !o.gone && !o.hasSet {
+	for _, o := range s.owners {
+		if s.silent(o) {
 			return false
 		}
 	}
 	return true
+}
+
+// silent says whether nobody knows yet what an owner's object should have under the present driver and configuration.
+func (s *store) silent(o *owner) bool {
+	if o.id.Driver == sharedDriver || o.gone {
+		return false
+	}
+	d := s.drivers[o.item.driver]
+	return !o.hasSet || (d != nil && o.good != d.epoch)
+}
+
+// unanswered names, for people, some of the objects without an answer.
+func (s *store) unanswered() string {
+	var names []string
+	for _, o := range s.owners {
+		if s.silent(o) {
+			names = append(names, o.target.String())
+		}
+	}
+	for _, d := range s.drivers {
+		if d.epoch == 0 {
+			names = append(names, "all of driver "+d.name)
+		}
+		for key := range d.open {
+			names = append(names, key.String())
+		}
+	}
+	return some(sorted(names))
+}
+
+// some shows the first three of a list.
+func some(names []string) string {
+	if len(names) > 3 {
+		names = append(names[:3:3], fmt.Sprintf("%d more", len(names)-3))
+	}
+	return strings.Join(names, ", ")
 }
 
 // disabled names a driver that is not enabled and still has resources in the cloud; "" if there is none. What it claimed is

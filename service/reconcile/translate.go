@@ -55,7 +55,7 @@ func (e *Engine) translate(ctx context.Context, w *watcher, o *owner, object dri
 	var woken []item
 	e.store.do(func() {
 		woken = e.store.adopt(o, set)
-		first := !o.hasSet
+		first := e.store.silent(o)
 		o.hasSet, o.good, o.needs = true, epoch, needs
 		o.input = inputHash(object, needs, answers)
 		if first {
@@ -157,12 +157,13 @@ func (e *Engine) lookup(ctx context.Context, set drivers.Set) error {
 		if known {
 			continue
 		}
-		_, err, _ := e.single.Do(lookupName(l), func() (any, error) {
+		err := e.once(lookupName(l), func() error {
 			found, err := e.cloud.Lookup(ctx, l.Of, l.ID)
 			if err == nil {
+				found.Attrs = keep(l.Of, found.Attrs)
 				e.store.do(func() { e.store.lookups[l] = found })
 			}
-			return nil, err
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("looking up the configured %s %q: %w", l.Of, l.ID, err)
@@ -170,3 +171,31 @@ func (e *Engine) lookup(ctx context.Context, set drivers.Set) error {
 	}
 	return nil
 }
+
+// once reads something that many ask for at the same time. A refusal stands for a little while, so that they do not all ask
+// again one after the other.
+func (e *Engine) once(name string, read func() error) error {
+	var stands error
+	e.store.do(func() {
+		if r, ok := e.store.refused[name]; ok && e.clock.Now().Before(r.until) {
+			stands = r.err
+		} else if ok {
+			delete(e.store.refused, name)
+		}
+	})
+	if stands != nil {
+		return stands
+	}
+	_, err, _ := e.single.Do(name, func() (any, error) {
+		err := read()
+		if err != nil {
+			until := e.clock.Now().Add(e.config.SlowRetry / refusalShare)
+			e.store.do(func() { e.store.refused[name] = refusal{err, until} })
+		}
+		return nil, err
+	})
+	return err
+}
+
+// refusalShare is the part of SlowRetry for which a refused read stands.
+const refusalShare = 10

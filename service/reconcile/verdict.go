@@ -62,6 +62,9 @@ func (e *Engine) verdict(err error) verdict {
 }
 
 func (e *Engine) stepVerdict(f stepError) verdict {
+	if f.foreign {
+		return verdict{phase: Terminal, next: result{again: e.config.SlowRetry}}
+	}
 	switch openstack.Classify(f.err) { //nolint:exhaustive // the default is the rule, these are its exceptions
 	case openstack.ClassQuota:
 		return e.crowd(f, waitQuota(f.step.Kind))
@@ -115,6 +118,8 @@ type stepError struct {
 	err    error
 	note   string
 	missed bool // what it lacked may have become free meanwhile
+	// foreign says that something is not there which is not Raven's to make.
+	foreign bool
 }
 
 func (f stepError) Error() string {
@@ -142,6 +147,12 @@ func doing(step plan.Step) string {
 	}
 	return fmt.Sprintf("%s %s %q", gerund(step.Op), strings.ReplaceAll(string(step.Kind), "_", " "), name)
 }
+
+// mendedError is a refusal after which what is known was brought up to date, so that another plan may do.
+type mendedError struct{ stepError }
+
+// maxMended is how often that is believed of a step in one pass.
+const maxMended = 2
 
 func gerund(op plan.Op) string {
 	return map[plan.Op]string{
