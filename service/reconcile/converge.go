@@ -82,7 +82,7 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 		return e.settle(ctx, w, o, meta, out)
 	}
 	return e.settleErrors(ctx, o, []error{fmt.Errorf(
-		"the plan for %s did not come to rest in %d passes, the last refusal was: %v; please report this", o.target, maxPasses, try.last)})
+		"the plan for %s did not come to rest in %d passes, the last refusal was: %w; please report this", o.target, maxPasses, try.last)})
 }
 
 // outcome is what a plan leaves open, gathered while the store was locked.

@@ -78,7 +78,7 @@ func (e *Engine) dryTranslate(
 					o = e.store.ensureOwner(it, target{w.sources[key.Watch], key.Namespace, key.Name, meta.UID}, e.clock.Now())
 				})
 				err := e.translate(ctx, w, o, object)
-				e.answered(ctx, w, key, err)
+				e.answered(ctx, w, key, nil, err)
 				mu.Lock()
 				defer mu.Unlock()
 				metas[o.id] = meta

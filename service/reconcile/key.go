@@ -39,7 +39,7 @@ func (e *Engine) reconcileKey(ctx context.Context, w *watcher, key watch.Key) (r
 	}
 	if state == watch.Absent {
 		w.source.Remember(key, nil)
-		e.answered(ctx, w, key, nil)
+		e.answered(ctx, w, key, nil, nil)
 		return total
 	}
 	var o *owner
@@ -47,7 +47,7 @@ func (e *Engine) reconcileKey(ctx context.Context, w *watcher, key watch.Key) (r
 		o = e.store.ensureOwner(it, target{w.sources[key.Watch], key.Namespace, key.Name, meta.UID}, e.clock.Now())
 	})
 	err := e.translate(ctx, w, o, object)
-	e.answered(ctx, w, key, err)
+	e.answered(ctx, w, key, o, err)
 	if err != nil {
 		return sooner(total, e.settleErrors(ctx, o, []error{err}))
 	}
@@ -102,21 +102,37 @@ func (e *Engine) end(ctx context.Context, o *owner) result {
 	return e.converge(ctx, nil, o, watch.Meta{}, nil)
 }
 
-// answered notes that a key of a replay has been answered, and ends the epoch with the last one. An object that its driver can
-// not translate counts as answered: without a Set nothing of it is ended. A driver that is not there has answered nothing.
-func (e *Engine) answered(ctx context.Context, w *watcher, key watch.Key, err error) {
+// maxUnheard is how often a key may be left open in one replay by what passes, before the replay goes on without it.
+const maxUnheard = 5
+
+// answered notes that a key of a replay has been answered, and ends the epoch with the last one. A driver that is not there
+// has answered nothing; nor has one that was too slow or could not be told what it needs, for a few tries. After that, and for
+// an object that its driver cannot translate, the replay goes on: without a Set nothing of it is ended, and what comes late is
+// counted then; see compareLate.
+func (e *Engine) answered(ctx context.Context, w *watcher, key watch.Key, o *owner, err error) {
 	if errors.Is(err, drivers.ErrUnavailable) || ctx.Err() != nil {
 		return
 	}
 	open := false
 	e.store.do(func() {
 		d := e.store.drivers[w.name]
+		if o != nil && passes(err) && d.open[key] {
+			if o.unheard++; o.unheard <= maxUnheard {
+				return
+			}
+		}
 		open = d.open[key]
 		delete(d.open, key)
 	})
 	if open {
 		e.finishEpoch(w.name)
 	}
+}
+
+// passes says whether an error leaves it open what the driver says of an object, and will be tried again by itself.
+func passes(err error) bool {
+	var terminal terminalError
+	return err != nil && !errors.As(err, &terminal)
 }
 
 // resumeReplay adds to a replay the objects of a watch that could not tell all of them before.

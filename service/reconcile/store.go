@@ -52,6 +52,8 @@ type owner struct {
 	good   int              // the driver's epoch at its last good answer
 	input  uint64           // hash of what the last good answer was made from
 	needs  []drivers.Need
+	// unheard counts the tries in this replay that passed without an answer.
+	unheard int
 	held   int // deletions that are held back
 	// compared is the driver's epoch for which the replay guard has counted what the answer would end; guarded says that it
 	// holds that.
@@ -227,7 +229,7 @@ func (s *store) beginEpoch(name string, keys []watch.Key) {
 	d.prune, d.guarded, d.held, d.passed = false, false, 0, 0
 	for _, o := range s.owners {
 		if o.item.driver == name {
-			o.guarded = false
+			o.guarded, o.unheard = false, 0
 		}
 	}
 	d.open = make(map[watch.Key]bool, len(keys))
