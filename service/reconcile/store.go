@@ -54,7 +54,7 @@ type owner struct {
 	needs  []drivers.Need
 	// unheard counts the tries in this replay that passed without an answer.
 	unheard int
-	held   int // deletions that are held back
+	held    int // deletions that are held back
 	// compared is the driver's epoch for which the replay guard has counted what the answer would end; guarded says that it
 	// holds that.
 	compared int
