@@ -21,9 +21,15 @@ import (
 // it ends with the test.
 func Connect(tb testing.TB, driver drivers.Driver) *wire.Client {
 	tb.Helper()
+	return ConnectWith(tb, driver, wire.ServerConfig{}, wire.ClientConfig{CoreVersion: "sdktest"})
+}
+
+// ConnectWith is Connect with settings for both ends.
+func ConnectWith(tb testing.TB, driver drivers.Driver, serve wire.ServerConfig, call wire.ClientConfig) *wire.Client {
+	tb.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(wire.ServerOptions()...)
-	wire.Register(server, wire.NewServer(driver, wire.ServerConfig{}))
+	wire.Register(server, wire.NewServer(driver, serve))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	options := append(wire.DialOptions(),
@@ -34,7 +40,7 @@ func Connect(tb testing.TB, driver drivers.Driver) *wire.Client {
 	if err != nil {
 		tb.Fatalf("dialling the driver: %v", err)
 	}
-	client := wire.NewClient(conn, wire.ClientConfig{CoreVersion: "sdktest"})
+	client := wire.NewClient(conn, call)
 	tb.Cleanup(func() {
 		client.Close()
 		if err := conn.Close(); err != nil {

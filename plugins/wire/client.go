@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -25,8 +24,11 @@ type ClientConfig struct {
 	CoreVersion string
 	// Logger gets what the driver says about its configuration without refusing it. Nil discards it.
 	Logger *slog.Logger
-	// Clock decides how long a call is overdue. Nil means the real one.
-	Clock clock.PassiveClock
+	// Timeout is how long the driver may take over one item, from when it is sent. A call that waits for its turn in the core waits
+	// as long as its context lets it. 0 means no limit.
+	Timeout time.Duration
+	// Clock decides when a call's time is over and how long it is overdue. Nil means the real one.
+	Clock clock.Clock
 }
 
 // Client is the core's end of a connection: a drivers.Driver once Connect has returned. It is safe for concurrent use. Calls of
@@ -120,8 +122,9 @@ func (c *Client) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Translate implements drivers.Driver. The deadline of ctx is the driver's too. The error is an *Error when it is about this object,
-// ErrUnavailable when there is no driver to ask, or that of ctx.
+// Translate implements drivers.Driver. Only so many items are in the driver at a time; the others wait for their turn. The driver has
+// the time of ClientConfig.Timeout, and no more than is left until the deadline of ctx. The error is an *Error when it is about this
+// object, ErrUnavailable when there is no driver to ask, or that of ctx.
 func (c *Client) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
 	c.mu.Lock()
 	session := c.session
@@ -132,10 +135,6 @@ func (c *Client) Translate(ctx context.Context, object drivers.Object, needs *dr
 	item := &ravenv1.TranslateItem{
 		Round:  uint32(max(needs.Round(), 1)), // at most MaxRounds
 		Object: objectToProto(object), Answers: answersToProto(needs.Answers()),
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		left := deadline.Sub(c.config.Clock.Now()).Milliseconds()
-		item.TimeoutMs = uint32(min(max(left, 1), math.MaxUint32)) // bounded here
 	}
 	if size := proto.Size(item); size > maxPart {
 		return drivers.Set{}, &Error{Code: Invalid, Message: fmt.Sprintf("the object is %d bytes long, over %d", size, maxPart)}
@@ -228,7 +227,7 @@ func callError(ctx context.Context, doing string, err error) error {
 	}
 }
 
-// InFlight returns how many calls the driver owes an answer to.
+// InFlight returns how many calls the driver owes an answer to; those that wait in the core are none of them.
 func (c *Client) InFlight() int {
 	c.mu.Lock()
 	session := c.session

@@ -270,12 +270,7 @@ func (s *serverSession) receive(
 }
 
 func (s *serverSession) start(ctx context.Context, item *ravenv1.TranslateItem) {
-	var cancel context.CancelFunc
-	if timeout := item.GetTimeoutMs(); timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(timeout)*time.Millisecond)
-	} else {
-		ctx, cancel = context.WithCancel(ctx)
-	}
+	ctx, cancel := context.WithCancel(ctx)
 	if !s.server.enter() {
 		cancel()
 		s.deliver(failed(&ravenv1.TranslateResult{Id: item.GetId()}, &Error{Code: Cancelled, Message: "the driver is draining"}))
@@ -295,8 +290,8 @@ func (s *serverSession) start(ctx context.Context, item *ravenv1.TranslateItem) 
 	})
 }
 
-// run translates one item when a slot is free. When the item's time is over first, the translation is left to itself and its slot
-// is free again: one object that hangs must not hold up the others.
+// run translates one item when a slot is free, from when the item's time counts. When that is over first, the translation is left to
+// itself and its slot is free again: one object that hangs must not hold up the others.
 func (s *serverSession) run(ctx context.Context, item *ravenv1.TranslateItem) *ravenv1.TranslateResult {
 	select {
 	case s.server.slots <- struct{}{}:
@@ -306,6 +301,11 @@ func (s *serverSession) run(ctx context.Context, item *ravenv1.TranslateItem) *r
 	defer func() { <-s.server.slots }()
 	if ctx.Err() != nil {
 		return failed(&ravenv1.TranslateResult{Id: item.GetId()}, ctxError(ctx))
+	}
+	if timeout := item.GetTimeoutMs(); timeout > 0 {
+		timed, cancel := context.WithTimeout(ctx, time.Duration(timeout)*time.Millisecond)
+		defer cancel()
+		ctx = timed
 	}
 	done := make(chan *ravenv1.TranslateResult, 1)
 	go func() {
@@ -331,10 +331,12 @@ func (s *serverSession) run(ctx context.Context, item *ravenv1.TranslateItem) *r
 
 func ctxError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &Error{Code: Deadline, Message: "the driver did not answer in time"}
+		return lateError()
 	}
 	return &Error{Code: Cancelled, Message: "the translation was cancelled"}
 }
+
+func lateError() *Error { return &Error{Code: Deadline, Message: "the driver did not answer in time"} }
 
 func (s *serverSession) deliver(result *ravenv1.TranslateResult) {
 	s.mu.Lock()

@@ -311,9 +311,9 @@ func BenchmarkTranslate(b *testing.B) {
 		meta, err := object.Meta()
 		return network(meta.Name), err
 	}}
-	call := func(b *testing.B, driver drivers.Driver) {
+	call := func(b *testing.B, driver drivers.Driver, parallel int) {
 		b.Helper()
-		b.SetParallelism(64)
+		b.SetParallelism(parallel)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
 				if _, err := driver.Translate(b.Context(), named("a"), drivers.NewNeeds(nil)); err != nil {
@@ -322,6 +322,7 @@ func BenchmarkTranslate(b *testing.B) {
 			}
 		})
 	}
-	b.Run("direct", func(b *testing.B) { call(b, driver) })
-	b.Run("grpc", func(b *testing.B) { call(b, sdktest.Connect(b, driver)) })
+	b.Run("direct", func(b *testing.B) { call(b, driver, 64) })
+	b.Run("grpc", func(b *testing.B) { call(b, sdktest.Connect(b, driver), 64) })
+	b.Run("grpc/replay", func(b *testing.B) { call(b, sdktest.Connect(b, driver), 512) }) // more than is in the driver at a time
 }

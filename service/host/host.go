@@ -65,7 +65,7 @@ type Config struct {
 type Timeouts struct {
 	Start     time.Duration // from execution to the handshake and the info; 10 s
 	Configure time.Duration // 30 s
-	Call      time.Duration // one call of Translate; 30 s
+	Call      time.Duration // one call of Translate, from when it is sent to the driver; 30 s
 	Ping      time.Duration // between two health checks, and how long one may take; 5 s
 	Overdue   time.Duration // how long after its deadline a call may stay unanswered before the driver counts as stuck; 5 s
 	Drain     time.Duration // for work in hand when stopping; 5 s
@@ -253,7 +253,8 @@ func (p *Plugin) Configure(ctx context.Context, values drivers.Values) error {
 }
 
 // Translate implements drivers.Driver. The error is ErrUnavailable when there is no driver to ask, an *Error when it is about
-// this object, or that of ctx. A call takes at most Timeouts.Call.
+// this object, or that of ctx. The driver has Timeouts.Call for it; before that it may wait for its turn, for as long as the
+// driver answers others or until it is given up.
 func (p *Plugin) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
 	p.mu.Lock()
 	current := p.current
@@ -261,8 +262,6 @@ func (p *Plugin) Translate(ctx context.Context, object drivers.Object, needs *dr
 	if current == nil {
 		return drivers.Set{}, p.wrap(ErrUnavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.config.Timeouts.Call)
-	defer cancel()
 	set, err := current.client.Translate(ctx, object, needs)
 	return set, p.wrap(err)
 }

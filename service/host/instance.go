@@ -34,8 +34,10 @@ func start(ctx context.Context, config Config, folder string) (*instance, error)
 	}
 	i := &instance{process: process}
 	i.plugin = plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig:  wire.Handshake(),
-		Plugins:          wire.Plugins(&wire.Plugin{ClientConfig: wire.ClientConfig{CoreVersion: config.CoreVersion, Logger: config.Logger, Clock: config.Clock}}),
+		HandshakeConfig: wire.Handshake(),
+		Plugins: wire.Plugins(&wire.Plugin{ClientConfig: wire.ClientConfig{
+			CoreVersion: config.CoreVersion, Logger: config.Logger, Timeout: config.Timeouts.Call, Clock: config.Clock,
+		}}),
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,

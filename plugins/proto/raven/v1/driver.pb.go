@@ -1376,8 +1376,8 @@ type TranslateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// items are objects to translate. They are independent of each other.
 	Items []*TranslateItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// cancel lists ids of earlier items whose results nobody waits for any more. Each still gets a result; any will do. An id
-	// that is unknown or already answered is ignored.
+	// cancel lists ids of items of earlier messages whose results nobody waits for any more. Each still gets a result, at once, also
+	// when the driver has not begun with it; any will do. An id that is unknown or already answered is ignored.
 	Cancel        []uint64 `protobuf:"varint,2,rep,packed,name=cancel,proto3" json:"cancel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1438,8 +1438,10 @@ type TranslateItem struct {
 	Object *Object `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
 	// answers are those to the needs of earlier rounds. A need without an answer here is not known yet.
 	Answers []*Answer `protobuf:"bytes,4,rep,name=answers,proto3" json:"answers,omitempty"`
-	// timeout_ms is how long the core waits for the result, in milliseconds from the item's arrival. When it has passed the
-	// driver answers ERROR_CODE_DEADLINE. 0: no limit.
+	// timeout_ms is how long the driver may work on the item, in milliseconds from when it begins with it: the time that the item
+	// waits in the driver for its turn does not count. When it has passed the driver answers ERROR_CODE_DEADLINE. The core waits
+	// no longer than that either, from when it sent the item, and then cancels it; it sends no more than the driver gets through
+	// well before. 0: no limit.
 	TimeoutMs     uint32 `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

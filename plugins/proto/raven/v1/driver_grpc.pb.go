@@ -70,7 +70,8 @@ type DriverServiceClient interface {
 	// Correlation: every item has an id that is unique in the stream, and gets exactly one result with that id, in any order and
 	// in any message, also when it was cancelled or ran out of time. Batching: a message of the core holds what was waiting when
 	// the stream was free, so a batch means nothing and its items are independent; a driver answers the same way and SHOULD NOT wait
-	// to fill a batch. Concurrency: items are worked on side by side. Deadlines: see TranslateItem.timeout_ms. A gRPC status
+	// to fill a batch. Concurrency: items are worked on side by side. The core sends only so many more items than were answered, a
+	// few hundred at most, and keeps the rest to itself until results come. Deadlines: see TranslateItem.timeout_ms. A gRPC status
 	// that ends the stream is a failure of the driver as a whole; the core restarts it and replays. The core closes its side
 	// of the stream to end it in order; the driver then finishes what it has and closes its own.
 	Translate(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TranslateRequest, TranslateResponse], error)
@@ -146,7 +147,8 @@ type DriverServiceServer interface {
 	// Correlation: every item has an id that is unique in the stream, and gets exactly one result with that id, in any order and
 	// in any message, also when it was cancelled or ran out of time. Batching: a message of the core holds what was waiting when
 	// the stream was free, so a batch means nothing and its items are independent; a driver answers the same way and SHOULD NOT wait
-	// to fill a batch. Concurrency: items are worked on side by side. Deadlines: see TranslateItem.timeout_ms. A gRPC status
+	// to fill a batch. Concurrency: items are worked on side by side. The core sends only so many more items than were answered, a
+	// few hundred at most, and keeps the rest to itself until results come. Deadlines: see TranslateItem.timeout_ms. A gRPC status
 	// that ends the stream is a failure of the driver as a whole; the core restarts it and replays. The core closes its side
 	// of the stream to end it in order; the driver then finishes what it has and closes its own.
 	Translate(grpc.BidiStreamingServer[TranslateRequest, TranslateResponse]) error
