@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
@@ -102,17 +100,25 @@ func translateAll(
 		return nil, err
 	}
 	defer func() { _ = plugin.Stop(context.WithoutCancel(ctx)) }()
+	contents := make([]map[string]any, 0, len(objects))
+	for _, o := range objects {
+		contents = append(contents, o.Object)
+	}
 	var results []translated
 	for _, w := range plugin.Watches() {
 		if !w.Source {
 			continue
 		}
 		for _, o := range objects {
-			if !watched(w, o) {
+			matches, err := drivers.Matches(w, o.Object)
+			if err != nil {
+				return nil, err
+			}
+			if !matches {
 				continue
 			}
 			t := translated{Object: w.Kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), Driver: p.name}
-			set, err := translateOne(ctx, plugin, p.info, w, o, objects)
+			set, err := translateOne(ctx, plugin, p.info, w, o, contents)
 			if err != nil {
 				t.Error = err.Error()
 			} else {
@@ -126,9 +132,9 @@ func translateAll(
 
 func translateOne(
 	ctx context.Context, driver drivers.Driver, info drivers.Info, w drivers.Watch, o *unstructured.Unstructured,
-	all []*unstructured.Unstructured,
+	all []map[string]any,
 ) (drivers.Set, error) {
-	object, err := trimmed(w, o)
+	object, err := w.Object(o.Object)
 	if err != nil {
 		return drivers.Set{}, err
 	}
@@ -143,49 +149,12 @@ func translateOne(
 			return set, set.Validate(info)
 		}
 		for _, need := range needs.Asked() {
-			if answers[need], err = answerFromFiles(driver.Watches(), need, all); err != nil {
+			if answers[need], err = drivers.Answer(driver.Watches(), need, all); err != nil {
 				return drivers.Set{}, err
 			}
 		}
 	}
 	return drivers.Set{}, fmt.Errorf("its needs did not settle in %d rounds", drivers.MaxRounds)
-}
-
-func trimmed(w drivers.Watch, o *unstructured.Unstructured) (drivers.Object, error) {
-	raw, err := json.Marshal(drivers.Trim(o.Object, w.Fields))
-	if err != nil {
-		return drivers.Object{}, fmt.Errorf("encoding %s %s: %w", o.GetKind(), o.GetName(), err)
-	}
-	return drivers.Object{Watch: w.Name, Raw: raw}, nil
-}
-
-func watched(w drivers.Watch, o *unstructured.Unstructured) bool {
-	return o.GetKind() == w.Kind && o.GroupVersionKind().Group == w.GVR.Group && (w.Namespace == "" || w.Namespace == o.GetNamespace())
-}
-
-func answerFromFiles(watches []drivers.Watch, need drivers.Need, all []*unstructured.Unstructured) ([]drivers.Object, error) {
-	selector, err := labels.Parse(need.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("need %s: %w", need, err)
-	}
-	found := []drivers.Object{}
-	for _, w := range watches {
-		if w.Name != need.Watch {
-			continue
-		}
-		for _, o := range all {
-			if !watched(w, o) || (need.Namespace != "" && need.Namespace != o.GetNamespace()) ||
-				(need.Name != "" && need.Name != o.GetName()) || !selector.Matches(labels.Set(o.GetLabels())) {
-				continue
-			}
-			object, err := trimmed(w, o)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, object)
-		}
-	}
-	return found, nil
 }
 
 // readManifests reads all documents of the files; lists are opened.

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write what drivers give now into want.y
 //	in.yaml      one source object or several, as documents
 //	config.yaml  options as {group: {name: value}}; the rest have their defaults. May be missing.
 //	needs.yaml   objects that answer needs, as {watch: [object, …]}, or {watch: unknown} for a watch that has not synced. A need
-//	             that nothing here meets is answered as absent. May be missing.
+//	             that nothing here meets, as the watch shows it, is answered as absent. May be missing.
 //	want.yaml    what the driver gives: a document for each object of in.yaml, its Set and the needs that were asked, or
 //	             "error:" with the message; a driver that refuses config.yaml gives the one document "refused:"
 //

@@ -3,7 +3,6 @@ package sdktest
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -90,44 +87,41 @@ func readDocuments(path string) ([]map[string]any, error) {
 
 // sourceObject finds the source watch that an object comes by, and trims it to that watch.
 func sourceObject(object map[string]any, watches []drivers.Watch) (drivers.Object, error) {
-	version, _ := object["apiVersion"].(string)
-	kind, _ := object["kind"].(string)
-	parsed, err := schema.ParseGroupVersion(version)
-	if err != nil {
-		return drivers.Object{}, fmt.Errorf("apiVersion: %w", err)
-	}
 	var sources []string
 	for _, watch := range watches {
 		if !watch.Source {
 			continue
 		}
-		sources = append(sources, watch.GVR.GroupVersion().String()+" "+watch.Kind)
-		if watch.Kind == kind && watch.GVR.GroupVersion() == parsed {
-			return trimmed(object, watch)
+		sources = append(sources, described(watch))
+		matches, err := drivers.Matches(watch, object)
+		if err != nil {
+			return drivers.Object{}, err
+		}
+		if matches {
+			return watch.Object(object)
 		}
 	}
-	return drivers.Object{}, fmt.Errorf("the driver translates %s, not %s %s", strings.Join(sources, " and "), version, kind)
+	return drivers.Object{}, fmt.Errorf("the driver translates %s, not this %v %v", strings.Join(sources, " and "),
+		object["apiVersion"], object["kind"])
 }
 
-func trimmed(object map[string]any, watch drivers.Watch) (drivers.Object, error) {
-	raw, err := json.Marshal(drivers.Trim(object, watch.Fields))
-	if err != nil {
-		return drivers.Object{}, fmt.Errorf("encoding an object: %w", err)
+// described says what a watch shows, for people.
+func described(watch drivers.Watch) string {
+	out := watch.GVR.GroupVersion().String() + " " + watch.Kind
+	for _, limit := range [][2]string{
+		{"in namespace", watch.Namespace}, {"with labels", watch.LabelSelector}, {"with fields", watch.FieldSelector},
+	} {
+		if limit[1] != "" {
+			out += " " + limit[0] + " " + limit[1]
+		}
 	}
-	return drivers.Object{Watch: watch.Name, Raw: raw}, nil
+	return out
 }
 
-// candidate is an object that may answer needs.
-type candidate struct {
-	namespace, name string
-	labels          labels.Set
-	object          drivers.Object
-}
-
-// answers returns what answers needs from needs.yaml. A need of a watch that the driver did not declare stays open, as in the
-// core.
+// answers returns what answers needs from needs.yaml. What the core would not answer stays open. An object that its watch does not
+// show, by namespace or selector, is absent; one of another apiVersion or kind is a mistake in the file.
 func (c testCase) answers(watches []drivers.Watch) (func(drivers.Need) ([]drivers.Object, bool), error) {
-	unknown, candidates := map[string]bool{}, map[string][]candidate{}
+	unknown, objects := map[string]bool{}, map[string][]map[string]any{}
 	for name, given := range c.needs {
 		at := slices.IndexFunc(watches, func(watch drivers.Watch) bool { return watch.Name == name })
 		if at < 0 {
@@ -142,53 +136,31 @@ func (c testCase) answers(watches []drivers.Watch) (func(drivers.Need) ([]driver
 			return nil, fmt.Errorf("needs.yaml: %s is neither a list nor the word unknown", name)
 		}
 		for i, element := range list {
-			found, err := newCandidate(element, watches[at])
+			object, err := ofWatch(watches[at], element)
 			if err != nil {
 				return nil, fmt.Errorf("needs.yaml: %s, object %d: %w", name, i+1, err)
 			}
-			candidates[name] = append(candidates[name], found)
+			objects[name] = append(objects[name], object)
 		}
-		slices.SortStableFunc(candidates[name], func(a, b candidate) int {
-			return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
-		})
 	}
 	return func(need drivers.Need) ([]drivers.Object, bool) {
-		declared := slices.ContainsFunc(watches, func(watch drivers.Watch) bool { return watch.Name == need.Watch })
-		selector, err := labels.Parse(need.Selector)
-		if err != nil || !declared || unknown[need.Watch] {
+		if unknown[need.Watch] {
 			return nil, false
 		}
-		var out []drivers.Object
-		for _, c := range candidates[need.Watch] {
-			if c.meets(need, selector) {
-				out = append(out, c.object)
-			}
-		}
-		return out, true
+		found, err := drivers.Answer(watches, need, objects[need.Watch])
+		return found, err == nil
 	}, nil
 }
 
-func newCandidate(element any, watch drivers.Watch) (candidate, error) {
+func ofWatch(watch drivers.Watch, element any) (map[string]any, error) {
 	object, ok := element.(map[string]any)
 	if !ok {
-		return candidate{}, errors.New("is no object")
+		return nil, errors.New("is no object")
 	}
-	raw, err := json.Marshal(object)
-	if err != nil {
-		return candidate{}, fmt.Errorf("encoding it: %w", err)
+	ofKind := drivers.Watch{Name: watch.Name, GVR: watch.GVR, Kind: watch.Kind}
+	if matches, err := drivers.Matches(ofKind, object); err != nil || !matches {
+		return nil, errors.Join(err, fmt.Errorf("is %v %v, where the watch is of %s", object["apiVersion"], object["kind"], described(ofKind)))
 	}
-	meta, err := drivers.Object{Watch: watch.Name, Raw: raw}.Meta()
-	if err != nil {
-		return candidate{}, err
-	}
-	out := candidate{namespace: meta.Namespace, name: meta.Name, labels: meta.Labels}
-	out.object, err = trimmed(object, watch)
-	return out, err
-}
-
-func (c candidate) meets(need drivers.Need, selector labels.Selector) bool {
-	if need.Name != "" {
-		return c.name == need.Name && c.namespace == need.Namespace
-	}
-	return (need.Namespace == "" || c.namespace == need.Namespace) && selector.Matches(c.labels)
+	_, err := drivers.Matches(watch, object)
+	return object, err
 }

@@ -104,3 +104,54 @@ func TestUnknownNeedsDoNotSettle(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestWatchesHideWhatTheyDoInACluster(t *testing.T) {
+	pods := drivers.Watch{
+		Name: "pods", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Source: true,
+		LabelSelector: "app", FieldSelector: "spec.nodeName!=",
+	}
+	configs := drivers.Watch{
+		Name: "configs", GVR: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespace: "a",
+	}
+	object := func(kind, namespace, name string, labels map[string]any) map[string]any {
+		return map[string]any{
+			"apiVersion": "v1", "kind": kind, "spec": map[string]any{"nodeName": name},
+			"metadata": map[string]any{"name": name, "namespace": namespace, "labels": labels},
+		}
+	}
+	for why, test := range map[string]struct {
+		object map[string]any
+		taken  bool
+	}{
+		"shown":         {object("Pod", "a", "n", map[string]any{"app": "x"}), true},
+		"without label": {object("Pod", "a", "n", nil), false},
+		"without node":  {object("Pod", "a", "", map[string]any{"app": "x"}), false},
+	} {
+		if _, err := sourceObject(test.object, []drivers.Watch{configs, pods}); (err == nil) != test.taken {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	given := testCase{needs: map[string]any{"configs": []any{object("ConfigMap", "a", "c", nil), object("ConfigMap", "b", "c", nil)}}}
+	answer, err := given.answers([]drivers.Watch{configs, pods})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		need  drivers.Need
+		found int
+		known bool
+	}{
+		{drivers.Need{Watch: "configs"}, 1, true},
+		{drivers.Need{Watch: "configs", Namespace: "a", Name: "c"}, 1, true},
+		{drivers.Need{Watch: "configs", Name: "c"}, 0, true}, // asks for a cluster-scoped one
+		{drivers.Need{Watch: "configs", Namespace: "b", Name: "c"}, 0, false},
+	} {
+		if found, known := answer(test.need); len(found) != test.found || known != test.known {
+			t.Errorf("%s: %d, known %t", test.need, len(found), known)
+		}
+	}
+	given.needs["configs"] = []any{object("Pod", "a", "n", nil)}
+	if _, err := given.answers([]drivers.Watch{configs, pods}); err == nil {
+		t.Error("an object of another kind answers needs")
+	}
+}
