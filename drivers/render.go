@@ -6,7 +6,7 @@ import "strings"
 // of a spec are shown, refs are maps with "ref" or "role".
 func (s Set) Render() map[string]any {
 	out := map[string]any{}
-	var resources, contributions, outputs, diagnostics []any
+	var resources, contributions, outputs, diagnostics, undecided []any
 	for _, resource := range s.Resources {
 		resources = append(resources, renderResource(resource))
 	}
@@ -23,10 +23,14 @@ func (s Set) Render() map[string]any {
 		put(item, "resource", diagnostic.Resource)
 		diagnostics = append(diagnostics, item)
 	}
+	for _, name := range s.Undecided {
+		undecided = append(undecided, name)
+	}
 	put(out, "resources", resources)
 	put(out, "contributions", contributions)
 	put(out, "outputs", outputs)
 	put(out, "diagnostics", diagnostics)
+	put(out, "undecided", undecided)
 	return out
 }
 

@@ -9,6 +9,11 @@ type Set struct {
 	Outputs       []Output
 	// Diagnostics are messages for the people who look at the object: they become Events and show in `raven status`.
 	Diagnostics []Diagnostic
+	// Undecided are names about which the driver has no opinion now: of resources of this object, or of claims. What exists under
+	// such a name stays exactly as it is, nothing is made, and refs of the Set to it lead to what exists. Roles that it was
+	// exported under lead nowhere meanwhile: what exists of other owners stays, what is new waits. A claim that other owners
+	// still make counts. A driver without an opinion on the whole object returns an error from Translate instead.
+	Undecided []string
 }
 
 // Resource is one network resource that should exist.

@@ -19,7 +19,7 @@ func (e *InvalidError) Error() string { return "invalid set: " + strings.Join(e.
 // in no circle, fields are set that must be and hold what they can hold, and all of it is within what the driver's Info
 // declares. The error is nil or an *InvalidError with every problem.
 func (s Set) Validate(info Info) error {
-	v := &validator{info: info, resources: make(map[string]Resource, len(s.Resources))}
+	v := &validator{info: info, resources: make(map[string]Resource, len(s.Resources)), undecided: map[string]bool{}}
 	for _, r := range s.Resources {
 		if _, twice := v.resources[r.Name]; twice {
 			v.say("resource %q: its name is there twice", r.Name)
@@ -27,6 +27,7 @@ func (s Set) Validate(info Info) error {
 		v.resources[r.Name] = r
 	}
 	v.exports(s)
+	v.openNames(s)
 	for _, r := range s.Resources {
 		v.resource(r)
 	}
@@ -47,6 +48,7 @@ func (s Set) Validate(info Info) error {
 type validator struct {
 	info      Info
 	resources map[string]Resource
+	undecided map[string]bool
 	problems  []string
 }
 
@@ -73,6 +75,23 @@ func (v *validator) exports(s Set) {
 			v.say("resource %q: claim: %q is claimed by %q as well", r.Name, r.Claim, other)
 		}
 		byClaim[r.Claim] = r.Name
+	}
+}
+
+// openNames checks what the Set leaves undecided.
+func (v *validator) openNames(s Set) {
+	for _, name := range s.Undecided {
+		at := fmt.Sprintf("undecided %q", name)
+		v.name(at+": name", name)
+		if v.undecided[name] {
+			v.say("%s: its name is there twice", at)
+		}
+		v.undecided[name] = true
+		for _, r := range s.Resources {
+			if r.Name == name || r.Claim == name {
+				v.say("%s: resource %q is in the set, so it is decided", at, r.Name)
+			}
+		}
 	}
 }
 
@@ -190,6 +209,7 @@ func (v *validator) ref(at string, of *Resource, ref Ref) {
 		v.say("%s: a ref has either a name or a role", at)
 	case ref.Role != nil:
 		v.role(at, *ref.Role)
+	case v.undecided[ref.Name]: // leads to what exists, whatever that is
 	default:
 		target, ok := v.resources[ref.Name]
 		switch {

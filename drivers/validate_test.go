@@ -90,6 +90,17 @@ func TestValidate(t *testing.T) {
 			{Name: "c", Target: role, Attribute: "name"},
 		}}, []string{"one for routes", "there twice", `contributed to "name"`}},
 		{"diagnostic", "Events know two", Set{Diagnostics: []Diagnostic{{Severity: "fatal", Reason: "X"}}}, []string{"severity"}},
+		{"undecided", "refs lead to what exists", Set{
+			Resources: []Resource{network, {Name: "x", Spec: Subnet{NetworkID: From("old"), IPVersion: ptr(int64(4)), SubnetPoolID: Text("p")}}},
+			Undecided: []string{"old", "other"},
+		}, nil},
+		{"undecided and decided", "it is one or the other", Set{
+			Resources: []Resource{network, {Name: "x", Claim: "shared", Spec: Network{}}}, Undecided: []string{"network", "shared"},
+		}, []string{`undecided "network": resource "network"`, `undecided "shared": resource "x"`}},
+		{
+			"undecided names", "they name resources", Set{Undecided: []string{"", "x", "x", "rif.x"}},
+			[]string{"name is empty", `undecided "x": its name is there twice`, `"rif."`},
+		},
 		{"lookup of a lookup", "it names nothing", spec(Lookup{Of: KindLookup, ID: "x"}), []string{"looked up"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ type builder struct {
 //	service-router-interface[-v6] claim                      per namespace
 //	security-group, ingress-v4/6  <ns>-sg                    the same
 //
-// A claim's name is its logical name.
+// A claim's name is its logical name. Where it is not known what the services' part should be, its names are undecided.
 func (c *config) build(namespace string, services []service) drivers.Set {
 	b := &builder{config: c, namespace: namespace}
 	b.router()
@@ -131,10 +131,15 @@ func (b *builder) attach(logical, subnet string, add func(drivers.Resource)) {
 }
 
 func (b *builder) serviceNetwork(services []service) {
-	own := false
+	own, undecided := false, false
 	for i := range services {
 		s := &services[i]
 		logical, role := "service-subnet"+s.family.suffix, drivers.ServiceSubnet
+		if s.undecided {
+			b.set.Undecided = append(b.set.Undecided, logical, "service-router-interface"+s.family.suffix)
+			undecided = true
+			continue
+		}
 		if s.family.version == 6 {
 			role = drivers.ServiceSubnet6
 		}
@@ -154,6 +159,9 @@ func (b *builder) serviceNetwork(services []service) {
 			b.joined(b.serviceSubnet(s, logical, role))
 		}
 		b.attach("service-router-interface"+s.family.suffix, logical, b.joined)
+	}
+	if undecided && !own {
+		b.set.Undecided = append(b.set.Undecided, "service-network")
 	}
 }
 

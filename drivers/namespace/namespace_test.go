@@ -3,6 +3,7 @@ package namespace
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -375,6 +376,10 @@ func TestServiceRanges(t *testing.T) {
 			want:  "10.0.0.0/8 10.128.0.1 10.128.0.2-10.255.255.254",
 		},
 		{
+			name:  "a second one leaves no room",
+			cidrs: []drivers.Object{serviceCIDR(t, "kubernetes", "10.96.0.0/16"), serviceCIDR(t, "added", "10.97.0.0/16")}, diagnostic: "NoServiceNetwork",
+		},
+		{
 			name: "IPv6 only in the cluster", cidrs: []drivers.Object{serviceCIDR(t, "kubernetes", "fd00:10:96::/112")},
 		},
 		{
@@ -407,6 +412,12 @@ func TestServiceRanges(t *testing.T) {
 			}
 			if got := laidOut(set); got != tc.want {
 				t.Errorf("service subnet %q, want %q", got, tc.want)
+			}
+			// What there is of a service network must never go because it cannot be laid out.
+			for _, name := range []string{"service-network", "service-subnet", "service-router-interface"} {
+				if got, want := slices.Contains(set.Undecided, name), tc.want == "" && !tc.fails; got != want {
+					t.Errorf("%s undecided: %v, want %v", name, got, want)
+				}
 			}
 			var reasons []string
 			for _, d := range set.Diagnostics {
@@ -463,5 +474,20 @@ func TestName(t *testing.T) {
 	}
 	if got := *name("web", "-sg"); got != "web-sg" {
 		t.Error(got)
+	}
+}
+
+// In dual stack one version's part may be decided and the other's not; the network that they share is then decided.
+func TestHalfDecided(t *testing.T) {
+	d := configured(t, map[string]any{"namespace_subnet/ip_families": "dual"})
+	set, err := translate(t, d, serviceCIDR(t, "kubernetes", "10.96.0.0/12"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"service-subnet-v6", "service-router-interface-v6"}, set.Undecided); diff != "" {
+		t.Error(diff)
+	}
+	if laidOut(set) == "" {
+		t.Error("there is no IPv4 service subnet")
 	}
 }

@@ -16,13 +16,15 @@ import (
 //	└── free  10.112.0.0/12  the gateway 10.112.0.1, and the pool from 10.112.0.2 that Neutron hands out
 type service struct {
 	family   *family
-	existing string       // UUID or name of an existing subnet; then nothing else is set
-	cidr     netip.Prefix // the first of Kubernetes' own
-	subnet   netip.Prefix
-	gateway  netip.Addr
-	first    netip.Addr // of the allocation pool
-	last     netip.Addr
-	outside  []netip.Prefix // ranges of Kubernetes that the subnet does not contain
+	existing string // UUID or name of an existing subnet; then nothing else is set
+	// undecided: it is not known what there should be, so what exists stays as it is; then nothing else is set.
+	undecided bool
+	cidr      netip.Prefix // the first of Kubernetes' own
+	subnet    netip.Prefix
+	gateway   netip.Addr
+	first     netip.Addr // of the allocation pool
+	last      netip.Addr
+	outside   []netip.Prefix // ranges of Kubernetes that the subnet does not contain
 }
 
 // named is a range with where it comes from.
@@ -49,7 +51,8 @@ func (n named) value() string {
 
 // services says which service subnets a namespace has, asking for the cluster's ServiceCIDR objects where it has to. When
 // the needs are open afterwards, the answer does not count. An error means that the options contradict what the cluster says,
-// so that what exists should stay; ranges that merely leave no room by default become diagnostics.
+// so that nothing can be said; ranges that merely leave no room by default become diagnostics, and leave the service subnet
+// undecided, as does a cluster that does not say its ranges.
 func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic, error) {
 	var observed []netip.Prefix
 	if c.asksServiceCIDRs() {
@@ -75,6 +78,7 @@ func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic
 			cidrs = only(observed, f.version)
 		}
 		if len(cidrs) == 0 {
+			services = append(services, service{family: f, undecided: true})
 			diagnostics = append(diagnostics, unknownCIDR(f)...)
 			continue
 		}
@@ -83,9 +87,10 @@ func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic
 		case err != nil && f.serviceSubnet.IsValid():
 			return nil, nil, err
 		case err != nil:
+			services = append(services, service{family: f, undecided: true})
 			diagnostics = append(diagnostics, drivers.Diagnostic{
 				Severity: drivers.Error, Reason: "NoServiceNetwork", Resource: "service-subnet" + f.suffix,
-				Message: fmt.Sprintf("the namespace has no IPv%d service network: %v", f.version, err),
+				Message: fmt.Sprintf("no IPv%d service network is made, and what exists of one stays as it is: %v", f.version, err),
 			})
 			continue
 		}
@@ -233,8 +238,8 @@ func unknownCIDR(f *family) []drivers.Diagnostic {
 	}
 	return []drivers.Diagnostic{{
 		Severity: drivers.Warning, Reason: "NoServiceNetwork", Resource: "service-subnet" + f.suffix,
-		Message: fmt.Sprintf("%s = %s is not made: the cluster has no ServiceCIDR object that says which of its addresses are "+
-			"Kubernetes' own; set %s", option(defaultsGroup, optServiceSubnet), f.serviceSubnet, option(subnetGroup, optServiceCIDR)),
+		Message: fmt.Sprintf("%s = %s is not made, and what exists of it stays as it is: the cluster has no ServiceCIDR object that "+
+			"says which of its addresses are Kubernetes' own; set %s", option(defaultsGroup, optServiceSubnet), f.serviceSubnet, option(subnetGroup, optServiceCIDR)),
 	}}
 }
 

@@ -66,6 +66,9 @@ func (e *example) Translate(_ context.Context, object drivers.Object, needs *dri
 	if err != nil {
 		return drivers.Set{}, err
 	}
+	if meta.Labels["zone"] == "moving" {
+		return drivers.Set{Undecided: []string{"port"}}, nil
+	}
 	network := drivers.Role{Kind: "Namespace", Name: pod.Namespace, Role: drivers.PodNetwork}
 	return drivers.Set{
 		Resources: []drivers.Resource{{Name: "port", Spec: drivers.Port{

@@ -11,7 +11,7 @@ import (
 // SetToProto turns a Set into its message. A Set that has no form on the wire, such as an output with two values, is an error
 // that names the part.
 func SetToProto(set drivers.Set) (*ravenv1.Set, error) {
-	message := &ravenv1.Set{}
+	message := &ravenv1.Set{Undecided: set.Undecided}
 	for _, resource := range set.Resources {
 		out, err := resourceToProto(resource)
 		if err != nil {
@@ -47,7 +47,7 @@ func SetToProto(set drivers.Set) (*ravenv1.Set, error) {
 
 // SetFromProto turns a message into the Set. A resource without a spec of a known kind is an error.
 func SetFromProto(message *ravenv1.Set) (drivers.Set, error) {
-	var set drivers.Set
+	set := drivers.Set{Undecided: message.GetUndecided()}
 	for _, resource := range message.GetResources() {
 		out, err := resourceFromProto(resource)
 		if err != nil {

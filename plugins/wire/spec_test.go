@@ -186,6 +186,7 @@ func randomSet(r *rand.Rand) drivers.Set {
 			Severity: []drivers.Severity{drivers.Warning, drivers.Error}[r.IntN(2)], Reason: "R", Message: "m", Resource: "r",
 		})
 	}
+	set.Undecided = []string{"u", "v"}[:r.IntN(3)]
 	return set
 }
 
@@ -197,7 +198,8 @@ func TestSetsGoRoundUnchanged(t *testing.T) {
 			return false
 		}
 		owner := path.Index(-2).Type()
-		return owner == reflect.TypeFor[drivers.Resource]() && (field.Name() == "Exports" || field.Name() == "After")
+		return owner == reflect.TypeFor[drivers.Resource]() && (field.Name() == "Exports" || field.Name() == "After") ||
+			owner == reflect.TypeFor[drivers.Set]() && field.Name() == "Undecided"
 	}, cmpopts.EquateEmpty())
 	for seed := range uint64(3000) {
 		set := randomSet(rand.New(rand.NewPCG(seed, 1)))

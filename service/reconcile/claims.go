@@ -135,11 +135,31 @@ func (s *store) shares() shares {
 			out.frozen[name] = out.disputed[name]
 		}
 	}
+	s.leaveOpen(&out)
 	for name, l := range lookups {
 		out.set.Resources = append(out.set.Resources, drivers.Resource{Name: name, Spec: l})
 	}
 	slices.SortFunc(out.set.Resources, func(a, b drivers.Resource) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// leaveOpen freezes what nobody claims any more as long as somebody has no opinion on it.
+func (s *store) leaveOpen(out *shares) {
+	for _, name := range slices.Sorted(maps.Keys(s.undecided)) {
+		if len(s.claims[name]) > 0 {
+			continue // those who do claim it count, or are frozen where they disagree
+		}
+		out.set.Undecided = append(out.set.Undecided, name)
+		if !slices.ContainsFunc(s.cloud.owned(plan.Owner{Driver: sharedDriver}), func(r plan.Observed) bool { return standsFor(r, name) }) {
+			continue
+		}
+		who := map[string]bool{}
+		for id := range s.undecided[name] {
+			who[s.owners[id].item.driver] = true
+		}
+		out.frozen[name] = fmt.Sprintf("driver %s has no opinion on shared resource %q now: it stays as it is",
+			strings.Join(slices.Sorted(maps.Keys(who)), ", "), name)
+	}
 }
 
 func disagreement(name string, texts map[string][]string) string {
@@ -158,13 +178,29 @@ func disagreement(name string, texts map[string][]string) string {
 
 // isFrozen says whether a resource stands for one of the frozen claims.
 func isFrozen(o plan.Observed, frozen map[string]string) bool {
-	name := o.Identity.Name
 	for claim := range frozen {
-		if isNamed(o, claim) || plan.ExpansionOf(name, claim) > 0 || plan.ExpansionOf(name, plan.InterfacePrefix+claim) > 0 {
+		if standsFor(o, claim) {
 			return true
 		}
 	}
 	return false
+}
+
+// standsFor says whether a resource has a logical name, or that of an expansion of it.
+func standsFor(o plan.Observed, logical string) bool {
+	name := o.Identity.Name
+	return isNamed(o, logical) || plan.ExpansionOf(name, logical) > 0 || plan.ExpansionOf(name, plan.InterfacePrefix+logical) > 0
+}
+
+// decided lists what an owner has, but for what its Set leaves undecided.
+func (s *store) decided(id plan.Owner, set drivers.Set) []plan.Observed {
+	observed := s.cloud.owned(id)
+	if len(set.Undecided) == 0 {
+		return observed
+	}
+	return slices.DeleteFunc(observed, func(r plan.Observed) bool {
+		return slices.ContainsFunc(set.Undecided, func(name string) bool { return standsFor(r, name) })
+	})
 }
 
 // takeShares gives the shared owner its Set. It returns the owner, what is frozen, and who must be told of a dispute or its end.

@@ -100,7 +100,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.desire(o.id, o.set)
-	observed := s.cloud.owned(o.id)
+	observed := s.decided(o.id, o.set)
 	if len(frozen) > 0 {
 		observed = slices.DeleteFunc(observed, func(r plan.Observed) bool { return isFrozen(r, frozen) })
 	}

@@ -197,7 +197,23 @@ func (s *store) named(w *want, name string) (plan.Observed, bool) {
 	if claim, ok := w.claimed[name]; ok {
 		return s.find(plan.Owner{Driver: sharedDriver}, w.kinds[name], claim)
 	}
+	if slices.Contains(w.set.Undecided, name) {
+		return s.standing(w, name)
+	}
 	return s.find(w.owner, w.kinds[name], name)
+}
+
+// standing finds what exists under a name that the Set leaves undecided: of the owner, or shared.
+func (s *store) standing(w *want, name string) (plan.Observed, bool) {
+	w.looked[waitClaim(name)] = true
+	for _, id := range []plan.Owner{w.owner, {Driver: sharedDriver}} {
+		for key := range s.cloud.byOwner[id] {
+			if isNamed(s.cloud.entries[key].Observed, name) {
+				return s.find(id, key.kind, name)
+			}
+		}
+	}
+	return plan.Observed{}, false
 }
 
 func (s *store) find(id plan.Owner, kind drivers.Kind, logical string) (plan.Observed, bool) {

@@ -141,7 +141,7 @@ func (s *store) wouldDelete(d *driverState) (held, existing int, owners []*owner
 		}
 		w := s.desire(o.id, o.set)
 		p := plan.Compute(plan.Input{
-			Desired: w.desired, Observed: s.cloud.owned(o.id), Resolve: s.resolve(w), Dependants: s.cloud.dependants,
+			Desired: w.desired, Observed: s.decided(o.id, o.set), Resolve: s.resolve(w), Dependants: s.cloud.dependants,
 		})
 		if undecided(p) {
 			continue
@@ -168,7 +168,7 @@ func (s *store) sharedWouldDelete() (held, existing int) {
 	}
 	id := plan.Owner{Driver: sharedDriver}
 	sh := s.shares()
-	observed := slices.DeleteFunc(s.cloud.owned(id), func(r plan.Observed) bool { return isFrozen(r, sh.frozen) })
+	observed := slices.DeleteFunc(s.decided(id, sh.set), func(r plan.Observed) bool { return isFrozen(r, sh.frozen) })
 	w := s.desire(id, sh.set)
 	p := plan.Compute(plan.Input{Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants})
 	return p.Held, len(observed)

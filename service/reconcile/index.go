@@ -38,7 +38,7 @@ func (s *store) adopt(o *owner, set drivers.Set) []item {
 		drop(s.roles, role, exporter{o.id, name})
 	}
 	claims := claimsOf(set)
-	if !sameClaims(o.claims, claims) {
+	if !sameClaims(o.claims, claims) || !slices.Equal(o.set.Undecided, set.Undecided) {
 		woken = append(woken, item{driver: sharedDriver})
 	}
 	for name := range o.claims {
@@ -46,6 +46,12 @@ func (s *store) adopt(o *owner, set drivers.Set) []item {
 	}
 	for name := range claims {
 		add(s.claims, name, o.id)
+	}
+	for _, name := range o.set.Undecided {
+		drop(s.undecided, name, o.id)
+	}
+	for _, name := range set.Undecided {
+		add(s.undecided, name, o.id)
 	}
 	touched := s.withdraw(o)
 	o.set, o.claims = set, claims
@@ -251,6 +257,11 @@ func (s *store) announce(o plan.Observed, there bool) []item {
 			}
 		}
 		return woken
+	}
+	for name := range s.undecided {
+		if isNamed(o, name) {
+			woken = append(woken, s.wake(waitClaim(name))...)
+		}
 	}
 	for name, claimants := range s.claims {
 		if !isNamed(o, name) {

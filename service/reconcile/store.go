@@ -155,6 +155,8 @@ type store struct {
 	drivers map[string]*driverState
 	roles   map[drivers.Role]map[exporter]bool
 	claims  map[string]map[plan.Owner]bool
+	// undecided are the names that Sets leave undecided; it shows in the cloud whether one is a claim's.
+	undecided map[string]map[plan.Owner]bool
 	// disputed are claims that disagree, with the reason.
 	disputed map[string]string
 	// extra are the contributions by target role.
@@ -187,6 +189,7 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		drivers:     map[string]*driverState{},
 		roles:       map[drivers.Role]map[exporter]bool{},
 		claims:      map[string]map[plan.Owner]bool{},
+		undecided:   map[string]map[plan.Owner]bool{},
 		disputed:    map[string]string{},
 		extra:       map[drivers.Role]map[plan.Owner][]drivers.Contribution{},
 		waiters:     map[waitKey]map[*owner]bool{},

@@ -2043,15 +2043,22 @@ func (*DrainResponse) Descriptor() ([]byte, []int) {
 // Set is everything that one source object should have.
 type Set struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// resources are the network resources that should exist. What existed for the object and is not here any more is deleted, or
-	// kept, as its on_delete said.
+	// resources are the network resources that should exist. What existed for the object and is neither here any more nor
+	// undecided is deleted, or kept, as its on_delete said.
 	Resources []*Resource `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
 	// contributions are elements added to resources of other owners.
 	Contributions []*Contribution `protobuf:"bytes,2,rep,name=contributions,proto3" json:"contributions,omitempty"`
 	// outputs are written on the source object once the resources they speak of exist.
 	Outputs []*Output `protobuf:"bytes,3,rep,name=outputs,proto3" json:"outputs,omitempty"`
 	// diagnostics become Events on the source object and show in `raven status`. They do not stop the Set.
-	Diagnostics   []*Diagnostic `protobuf:"bytes,4,rep,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	Diagnostics []*Diagnostic `protobuf:"bytes,4,rep,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	// undecided are names about which the driver has no opinion now, such as when what a part of the Set rests on is not known: logical
+	// names of resources of this object, or names of claims. What exists under such a name stays exactly as it is, nothing is made
+	// or deleted, and refs of the Set to it lead to what exists. Roles that it was exported under lead nowhere meanwhile: what
+	// exists of other owners stays, what is new waits. A claim that other owners still make counts. A name MUST NOT be that of a
+	// resource or claim of the Set, nor be there twice. Say why in a diagnostic. Empty: everything is decided. A driver without an
+	// opinion on the whole object answers with an error instead.
+	Undecided     []string `protobuf:"bytes,5,rep,name=undecided,proto3" json:"undecided,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2110,6 +2117,13 @@ func (x *Set) GetOutputs() []*Output {
 func (x *Set) GetDiagnostics() []*Diagnostic {
 	if x != nil {
 		return x.Diagnostics
+	}
+	return nil
+}
+
+func (x *Set) GetUndecided() []string {
+	if x != nil {
+		return x.Undecided
 	}
 	return nil
 }
@@ -4548,12 +4562,13 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x0e2\x13.raven.v1.ErrorCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x0e\n" +
 	"\fDrainRequest\"\x0f\n" +
-	"\rDrainResponse\"\xd9\x01\n" +
+	"\rDrainResponse\"\xf7\x01\n" +
 	"\x03Set\x120\n" +
 	"\tresources\x18\x01 \x03(\v2\x12.raven.v1.ResourceR\tresources\x12<\n" +
 	"\rcontributions\x18\x02 \x03(\v2\x16.raven.v1.ContributionR\rcontributions\x12*\n" +
 	"\aoutputs\x18\x03 \x03(\v2\x10.raven.v1.OutputR\aoutputs\x126\n" +
-	"\vdiagnostics\x18\x04 \x03(\v2\x14.raven.v1.DiagnosticR\vdiagnostics\"\xe4\x05\n" +
+	"\vdiagnostics\x18\x04 \x03(\v2\x14.raven.v1.DiagnosticR\vdiagnostics\x12\x1c\n" +
+	"\tundecided\x18\x05 \x03(\tR\tundecided\"\xe4\x05\n" +
 	"\bResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aexports\x18\x02 \x03(\tR\aexports\x12\x14\n" +
