@@ -50,6 +50,8 @@ func (r *runtime) readiness(components map[string]*health.Component) {
 		switch {
 		case status.State != host.Ready:
 			c.Degraded("its process is " + string(status.State) + ": " + status.LastExit)
+		case u.replaced.Load():
+			c.Degraded(replacedText)
 		case held[name] != "":
 			c.Degraded(held[name])
 		case u.failing() != "":

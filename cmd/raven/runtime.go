@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/openstack"
@@ -43,6 +46,10 @@ type unit struct {
 	program driverProgram
 	plugin  *host.Plugin
 	source  *watch.Subscription
+	// watches are those that it was subscribed with.
+	watches []drivers.Watch
+	// replaced says that its program was replaced, while it ran, by one that declares something else.
+	replaced atomic.Bool
 	// partial says why some of its needs cannot be answered.
 	partial error
 }
@@ -183,15 +190,30 @@ func (r *runtime) launch(ctx context.Context) error {
 			c := p.launch(r.loaded.valuesFor(p))
 			c.Logger = r.log
 			c.Timeouts = host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")}
-			c.OnReady = func() { r.engine.Replay(p.name) }
+			c.OnReady = func() { r.driverIsBack(u) }
 			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {
-				errs[i] = p.authority.checkWatches(p.name, u.plugin.Watches())
+				u.watches = u.plugin.Watches()
+				errs[i] = p.authority.checkWatches(p.name, u.watches)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
+
+// driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
+// a reload: what it declares is asked for, checked and subscribed to only there.
+func (r *runtime) driverIsBack(u *unit) {
+	then, now := u.program.info, u.plugin.Info()
+	then.Version, then.Description = now.Version, now.Description
+	if !reflect.DeepEqual(then, now) || !reflect.DeepEqual(u.watches, u.plugin.Watches()) {
+		u.replaced.Store(true)
+		r.log.Error(replacedText, "driver", u.program.name)
+	}
+	r.engine.Replay(u.program.name)
+}
+
+const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send SIGHUP to take them over"
 
 func (r *runtime) subscribe() error {
 	for _, u := range r.units {
