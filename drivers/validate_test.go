@@ -98,7 +98,8 @@ func TestValidate(t *testing.T) {
 			Resources: []Resource{network, {Name: "x", Claim: "shared", Spec: Network{}}}, Undecided: []string{"network", "shared"},
 		}, []string{`undecided "network": resource "network"`, `undecided "shared": resource "x"`}},
 		{
-			"undecided names", "they name resources", Set{Undecided: []string{"", "x", "x", "rif.x"}},
+			"undecided names", "they name resources",
+			Set{Undecided: []string{"", "x", "x", "rif.x"}},
 			[]string{"name is empty", `undecided "x": its name is there twice`, `"rif."`},
 		},
 		{"lookup of a lookup", "it names nothing", spec(Lookup{Of: KindLookup, ID: "x"}), []string{"looked up"}},
