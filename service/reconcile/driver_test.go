@@ -16,15 +16,17 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestADriverThatFails keeps what is there, whatever the failure; and only what may pass is tried again by itself.
-func TestADriverThatFails(t *testing.T) {
+// failure is a way of a driver not to answer, and what must come of it.
+type failure struct {
+	says  func(string, *drivers.Needs) (drivers.Set, error)
+	state reconcile.Phase
+	why   []string
+	again bool // it is asked again by itself
+}
+
+func failures() map[string]failure {
 	twice := setOf(network("shop"), network("shop"), drivers.Resource{Name: "p", Spec: drivers.Port{NetworkID: drivers.From("nowhere")}})
-	cases := map[string]struct {
-		says  func(string, *drivers.Needs) (drivers.Set, error)
-		state reconcile.Phase
-		why   []string
-		again bool
-	}{
+	return map[string]failure{
 		"an error": {
 			func(string, *drivers.Needs) (drivers.Set, error) {
 				return drivers.Set{}, errors.New("label x is no UUID")
@@ -58,7 +60,11 @@ func TestADriverThatFails(t *testing.T) {
 			false,
 		},
 	}
-	for name, c := range cases {
+}
+
+// TestADriverThatFails keeps what is there, whatever the failure; and only what may pass is tried again by itself.
+func TestADriverThatFails(t *testing.T) {
+	for name, c := range failures() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, simkube.Options{}, simcloud.Options{})
