@@ -178,8 +178,9 @@ func testConfig(tb testing.TB, mode string) Config {
 	return Config{
 		Name: "subject", Path: own, Args: []string{"driver:" + mode}, RuntimeDir: dir,
 		Values: drivers.Values{"g": {"watch": "pods"}},
+		// A health check that is too impatient takes a loaded machine for a hanging driver.
 		Timeouts: Timeouts{
-			Start: 20 * time.Second, Ping: 100 * time.Millisecond, Overdue: 500 * time.Millisecond, Drain: 300 * time.Millisecond,
+			Start: 60 * time.Second, Ping: 2 * time.Second, Overdue: 500 * time.Millisecond, Drain: 300 * time.Millisecond,
 			Kill: 300 * time.Millisecond, BackoffMin: 10 * time.Millisecond,
 		},
 		Logger: slog.New(slog.DiscardHandler),
