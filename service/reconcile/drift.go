@@ -12,6 +12,31 @@ import (
 	"github.com/kuryr/raven/service/openstack"
 )
 
+// firstTries is how often the first observation is tried, ever later, where another try may help.
+const firstTries = 5
+
+// Observe reads from the cloud what is ours. It must succeed once before Run. What may pass is tried again a few times; the
+// error is then the last one.
+func (e *Engine) Observe(ctx context.Context) error {
+	wait := e.config.BackoffBase
+	for try := 1; ; try++ {
+		err := e.observe(ctx)
+		class := openstack.Classify(err)
+		if err == nil || try == firstTries || class != openstack.ClassRetry && class != openstack.ClassThrottled {
+			return err
+		}
+		wait = max(2*wait, min(openstack.RetryAfter(err), e.config.BackoffMax))
+		e.log.WarnContext(ctx, "the first look at the cloud failed, trying again", "after", wait, "error", err)
+		timer := e.clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C():
+		}
+	}
+}
+
 // observe lists what is ours and brings the mirror up to date. A failed list changes nothing.
 func (e *Engine) observe(ctx context.Context) error {
 	var begun uint64

@@ -203,3 +203,21 @@ func TestTheBindingThatIsNotAllowed(t *testing.T) {
 		t.Errorf("a binding that is not allowed is written again and again: %v", list[writes:])
 	}
 }
+
+// TestTheFirstLookIsTriedAgain where that may help, and not where it cannot.
+func TestTheFirstLookIsTriedAgain(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	w.fault(simcloud.Rule{Method: "GET", Kind: "router", Action: simcloud.ActionStatus, Status: 503, Times: 3})
+	r := w.start(with(script("a", always(shop()))))
+	w.createMap("a", "x")
+	r.settled(1)
+	r.stop()
+	w.cloud.ClearFaults()
+	w.fault(simcloud.Rule{Method: "GET", Kind: "router", Action: simcloud.ActionStatus, Status: 403})
+	if _, err := w.tryStart(with(script("a", always(shop())))); err == nil {
+		t.Error("it started without having seen the cloud")
+	}
+	if n := w.cloud.Faults()[0].Acted; n != 1 {
+		t.Errorf("what is forbidden was tried %d times", n)
+	}
+}

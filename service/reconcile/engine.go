@@ -193,9 +193,6 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 	return e, nil
 }
 
-// Observe reads from the cloud what is ours. It must succeed once before Run.
-func (e *Engine) Observe(ctx context.Context) error { return e.observe(ctx) }
-
 // Add joins a watcher whose source is synced, and begins its replay: every source object is translated once.
 func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
 	w := &watcher{
