@@ -154,8 +154,7 @@ func (g *globalFlags) statusAddress() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sources.Strict = false
-	values, _, err := config.Load(known(sources, coreOptions()), coreOptions())
+	values, err := loadCore(sources)
 	if err != nil {
 		return "", err
 	}

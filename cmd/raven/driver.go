@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kuryr/raven/service/config"
 )
 
 func newDriverCommand(flags *globalFlags, io streams) *cobra.Command {
@@ -47,17 +45,7 @@ func runDriverList(ctx context.Context, flags *globalFlags, io streams, format s
 	if err != nil {
 		return err
 	}
-	sources.Strict = false
-	values, _, err := config.Load(known(sources, coreOptions()), coreOptions())
-	if err != nil {
-		return err
-	}
-	names := values.List(ravenGroup, "drivers")
-	options := append(coreOptions(), authorityOptions(names)...)
-	if values, _, err = config.Load(known(sources, options), options); err != nil {
-		return err
-	}
-	programs, err := inspect(ctx, names, values)
+	programs, err := enabled(ctx, sources)
 	if err != nil {
 		return err
 	}

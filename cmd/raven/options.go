@@ -166,21 +166,15 @@ func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := sources
-	first.Strict = false
-	core, _, err := config.Load(known(first, coreOptions()), coreOptions())
+	programs, err := enabled(ctx, sources)
 	if err != nil {
 		return nil, err
 	}
-	names := core.List(ravenGroup, "drivers")
+	names := make([]string, 0, len(programs))
+	for _, p := range programs {
+		names = append(names, p.name)
+	}
 	options := append(coreOptions(), authorityOptions(names)...)
-	if core, _, err = config.Load(known(first, options), options); err != nil {
-		return nil, err
-	}
-	programs, err := inspect(ctx, names, core)
-	if err != nil {
-		return nil, err
-	}
 	for _, p := range programs {
 		for _, o := range p.info.Options {
 			options = append(options, driverOption(p.name, o))
@@ -191,6 +185,28 @@ func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
 		return nil, err
 	}
 	return &loaded{values: values, warnings: warnings, programs: programs, sources: sources}, nil
+}
+
+// enabled finds the drivers that the configuration enables, by the first two rounds.
+func enabled(ctx context.Context, sources config.Sources) ([]driverProgram, error) {
+	core, err := loadCore(sources)
+	if err != nil {
+		return nil, err
+	}
+	names := core.List(ravenGroup, "drivers")
+	options := append(coreOptions(), authorityOptions(names)...)
+	sources.Strict = false
+	if core, _, err = config.Load(known(sources, options), options); err != nil {
+		return nil, err
+	}
+	return inspect(ctx, names, core)
+}
+
+// loadCore reads what needs no driver.
+func loadCore(sources config.Sources) (*config.Values, error) {
+	sources.Strict = false
+	values, _, err := config.Load(known(sources, coreOptions()), coreOptions())
+	return values, err
 }
 
 // known drops command line values of options that only a later round knows.

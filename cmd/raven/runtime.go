@@ -46,6 +46,8 @@ type unit struct {
 	program driverProgram
 	plugin  *host.Plugin
 	source  *watch.Subscription
+	// launched is closed once plugin and watches are set.
+	launched chan struct{}
 	// watches are those that it was subscribed with.
 	watches []drivers.Watch
 	// replaced says that its program was replaced, while it ran, by one that declares something else.
@@ -184,7 +186,7 @@ func (r *runtime) launch(ctx context.Context) error {
 	errs := make([]error, len(r.units))
 	var wg sync.WaitGroup
 	for i, p := range r.loaded.programs {
-		u := &unit{program: p}
+		u := &unit{program: p, launched: make(chan struct{})}
 		r.units[i] = u
 		wg.Go(func() {
 			c := p.launch(r.loaded.valuesFor(p))
@@ -194,6 +196,7 @@ func (r *runtime) launch(ctx context.Context) error {
 			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {
 				u.watches = u.plugin.Watches()
 				errs[i] = p.authority.checkWatches(p.name, u.watches)
+				close(u.launched)
 			}
 		})
 	}
@@ -204,6 +207,11 @@ func (r *runtime) launch(ctx context.Context) error {
 // driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
 // a reload: what it declares is asked for, checked and subscribed to only there.
 func (r *runtime) driverIsBack(u *unit) {
+	select {
+	case <-u.launched:
+	default:
+		return // lost and back before it was joined to the engine, which replays it then
+	}
 	then, now := u.program.info, u.plugin.Info()
 	then.Version, then.Description = now.Version, now.Description
 	if !reflect.DeepEqual(then, now) || !reflect.DeepEqual(u.watches, u.plugin.Watches()) {
