@@ -28,6 +28,12 @@ const (
 	Dict     Type = "dict"     // map[string]string: k:v,k2:v2
 	Multi    Type = "multi"    // []string: one value per line, which may repeat; repeats add up
 	Duration Type = "duration" // time.Duration: a bare number is seconds, or with a unit: 300ms, 30s, 5m, 1h30m
+
+	IP          Type = "ip"           // string: an IPv4 or IPv6 address; see IPVersion
+	CIDR        Type = "cidr"         // string: a range of addresses as 10.0.0.0/8, without host bits
+	URI         Type = "uri"          // string: a URI of RFC 3986 with a scheme and a host; see Schemes
+	Hostname    Type = "hostname"     // string: a host name of RFC 1123; a final dot is dropped
+	HostAddress Type = "host_address" // string: an IP address or a host name
 )
 
 // Name is the full name of an option. An empty Group is DEFAULT.
@@ -60,11 +66,24 @@ type Option struct {
 	Default    string
 	HasDefault bool
 	Help       string
-	// Choices are the values that a String, or each item of a List or Multi, may have. ChoiceHelp describes them in the sample.
+	// Choices are the values that a String, a number or each item of a List or Multi may have. ChoiceHelp describes them in the
+	// sample.
 	Choices    []string
 	ChoiceHelp map[string]string
-	// IgnoreCase accepts the choices in any case; the value is the choice as declared.
+	// Pattern is a regular expression (Go's syntax) that a String, or each item of a List or Multi, must match somewhere;
+	// anchor it with ^ and $. It excludes Choices.
+	Pattern string
+	// IgnoreCase accepts the choices and what matches the pattern in any case; the value is the choice as declared.
 	IgnoreCase bool
+	// MaxLength is the most characters that a String or URI may have; 0 is unbounded.
+	MaxLength int
+	// Schemes are those that a URI may have; empty allows all.
+	Schemes []string
+	// IPVersion is 4 or 6 where an IP, CIDR or HostAddress must be of that version; 0 allows both.
+	IPVersion int
+	// Item is the type of each item of a List or Multi and of each value of a Dict; empty is String. What the option allows is
+	// checked on each item; the items stay texts.
+	Item Type
 	// Min and Max bound an Integer, Float or Port, and a Duration in seconds; nil is unbounded (a Duration is never negative
 	// unless Min says so).
 	Min, Max *float64
@@ -73,6 +92,8 @@ type Option struct {
 	Required bool
 	// Advanced options come last in the sample; Mutable ones may change at a reload.
 	Advanced, Mutable bool
+	// StartOnly options are read once, at start: even a reload leaves the old value in force, with a warning.
+	StartOnly bool
 	// Deprecated lists former names, still accepted with a warning. An empty Group or Name is the option's own.
 	Deprecated []Name
 	// DeprecatedForRemoval, with the release Since when and the Reason, makes a set value warn.
@@ -198,9 +219,19 @@ func (o Option) declarer() string {
 // misdeclared says what is wrong with the declaration itself, or "".
 func (o Option) misdeclared() string {
 	switch o.Type {
-	case String, Integer, Float, Boolean, Port, List, Dict, Multi, Duration:
+	case String, Integer, Float, Boolean, Port, List, Dict, Multi, Duration, IP, CIDR, URI, Hostname, HostAddress:
 	default:
 		return fmt.Sprintf("unknown type %q", o.Type)
+	}
+	switch o.Item {
+	case "", String, Integer, Float, Boolean, Port, Duration, IP, CIDR, URI, Hostname, HostAddress:
+	case List, Dict, Multi:
+		return fmt.Sprintf("an item cannot be a %s", o.Item)
+	default:
+		return fmt.Sprintf("unknown type %q of items", o.Item)
+	}
+	if problem := o.misruled(); problem != "" {
+		return problem
 	}
 	if o.Name == "" || strings.ContainsAny(o.Name, "=:[]#; \t\n\"`") {
 		return fmt.Sprintf("%q is not a name for an option", o.Name)
@@ -216,6 +247,24 @@ func (o Option) misdeclared() string {
 	return ""
 }
 
+// misruled says which rules of the declaration exclude each other, or "".
+func (o Option) misruled() string {
+	switch {
+	case o.Pattern != "" && len(o.Choices) > 0:
+		return "it has both choices and a pattern"
+	case o.Min != nil && o.Max != nil && *o.Max < *o.Min:
+		return "its maximum is less than its minimum"
+	case o.IPVersion != 0 && o.IPVersion != 4 && o.IPVersion != 6:
+		return fmt.Sprintf("there is no IP version %d", o.IPVersion)
+	case o.Mutable && o.StartOnly:
+		return "it cannot be both mutable and read at start only"
+	}
+	if _, err := o.pattern(); err != nil {
+		return "its pattern: " + err.Error()
+	}
+	return ""
+}
+
 // differs names the first field in which two declarations of one option mean different things. Texts for people may differ.
 func differs(a, b Option) string {
 	type field struct {
@@ -226,11 +275,16 @@ func differs(a, b Option) string {
 		{"type", a.Type, b.Type},
 		{"default", []any{a.Default, a.HasDefault}, []any{b.Default, b.HasDefault}},
 		{"choices", append([]string{}, a.Choices...), append([]string{}, b.Choices...)},
+		{"pattern", []any{a.Pattern, a.IgnoreCase}, []any{b.Pattern, b.IgnoreCase}},
+		{"length", a.MaxLength, b.MaxLength},
+		{"schemes", append([]string{}, a.Schemes...), append([]string{}, b.Schemes...)},
+		{"IP version", a.IPVersion, b.IPVersion},
+		{"type of items", a.Item, b.Item},
 		{"minimum", a.Min, b.Min},
 		{"maximum", a.Max, b.Max},
 		{"secret", a.Secret, b.Secret},
 		{"required", a.Required, b.Required},
-		{"mutable", a.Mutable, b.Mutable},
+		{"mutable", []bool{a.Mutable, a.StartOnly}, []bool{b.Mutable, b.StartOnly}},
 		{"deprecated names", append([]Name{}, a.Deprecated...), append([]Name{}, b.Deprecated...)},
 		{"environment variables", append([]string{}, a.Env...), append([]string{}, b.Env...)},
 	} {

@@ -34,6 +34,11 @@ func Load(sources Sources, options []Option) (*Values, []Warning, error) {
 		values.byName[o.Key()] = val
 		values.order = append(values.order, o.Key())
 	}
+	for _, n := range values.order { // when all is resolved, so that no problem is met here first
+		val := values.byName[n]
+		val.fallback = l.fallback(val.option, val)
+		values.byName[n] = val
+	}
 	l.unknown(sources.Strict)
 	if err := errors.Join(sorted(l.errs)...); err != nil {
 		return nil, l.warnings, err
@@ -94,6 +99,27 @@ func (l *loader) parse(o Option, r *resolved) any {
 		r.failed = true
 		return nil
 	}
+	return parsed
+}
+
+// fallback is the option's default, substituted. Where that cannot be had, nothing is: whoever set the option mended it.
+func (l *loader) fallback(o Option, val value) any {
+	switch {
+	case !o.HasDefault:
+		return nil
+	case val.origin.Source == FromDefault:
+		return val.value
+	}
+	quiet := *l // what is wrong with a default that is not in force is nobody's concern
+	quiet.errs = nil
+	texts := slices.Clone(splitMulti(o, o.Default))
+	for i, text := range texts {
+		var ok bool
+		if texts[i], _, ok = quiet.expand(o, Origin{Source: FromDefault}, text); !ok {
+			return nil
+		}
+	}
+	parsed, _ := o.parse(texts)
 	return parsed
 }
 

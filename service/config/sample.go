@@ -75,7 +75,7 @@ func weight(o Option) int {
 }
 
 func sampleOption(b *strings.Builder, o Option) {
-	help := "(" + o.typeName() + " value)"
+	help := "(" + o.Type.name() + " value)"
 	if o.Type == Multi {
 		help = "(multi valued)"
 	}

@@ -46,17 +46,22 @@ func TestSample(t *testing.T) {
 	if err := config.Sample(&got, sampleOptions(), config.Group{Name: "kubernetes", Help: "group help"}); err != nil {
 		t.Fatal(err)
 	}
-	const golden = "testdata/sample.conf"
+	golden(t, "testdata/sample.conf", got.String())
+}
+
+// golden compares a text with a file, or writes it with -update.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(golden, got.Bytes(), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(golden)
+	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -54,6 +54,8 @@ type value struct {
 	value  any // nil: not set
 	origin Origin
 	secret bool // the option is, or it holds a substituted value that is
+	// fallback is what the value would be if no source set it.
+	fallback any
 }
 
 // Values holds the resolved values of all declared options. It never changes; a reload makes another one.
@@ -95,7 +97,7 @@ func goType(t Type) reflect.Type {
 		return reflect.TypeFor[map[string]string]()
 	case Duration:
 		return reflect.TypeFor[time.Duration]()
-	case String:
+	case String, IP, CIDR, URI, Hostname, HostAddress:
 	}
 	return reflect.TypeFor[string]()
 }
@@ -109,7 +111,7 @@ func (v *Values) must(group, name string) value {
 	return val
 }
 
-// String returns a String option.
+// String returns a String, IP, CIDR, URI, Hostname or HostAddress option.
 func (v *Values) String(group, name string) string { return get[string](v, group, name) }
 
 // Int returns an Integer or Port option.
@@ -208,50 +210,4 @@ func clone(value any) any {
 		return maps.Clone(v)
 	}
 	return value
-}
-
-// Change is one option whose value differs between two Values. Old and New are nil where the option is not set or not declared.
-type Change struct {
-	Group, Name string
-	Old, New    any
-	Mutable     bool
-	Secret      bool
-}
-
-// String returns "[group] name: old -> new", with secrets masked.
-func (c Change) String() string {
-	before, after := format(c.Old), format(c.New)
-	if c.Secret {
-		before, after = masked(c.Old), masked(c.New)
-	}
-	return fmt.Sprintf("%s: %s -> %s", Name{c.Group, c.Name}, before, after)
-}
-
-func masked(value any) string {
-	if value == nil {
-		return format(nil)
-	}
-	return mask
-}
-
-// Diff returns what changed from old to new, in the order of new's declarations, then what only old declares.
-func Diff(before, after *Values) []Change {
-	var changes []Change
-	names := slices.Clone(after.order)
-	for _, n := range before.order {
-		if _, ok := after.byName[n]; !ok {
-			names = append(names, n)
-		}
-	}
-	for _, n := range names {
-		was, is := before.byName[n], after.byName[n]
-		if reflect.DeepEqual(was.value, is.value) {
-			continue
-		}
-		changes = append(changes, Change{
-			Group: n.Group, Name: n.Name, Old: clone(was.value), New: clone(is.value),
-			Mutable: is.option.Mutable, Secret: was.secret || is.secret,
-		})
-	}
-	return changes
 }

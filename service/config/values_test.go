@@ -21,16 +21,19 @@ func TestDiff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	at := func(line int) config.Origin {
+		return config.Origin{Source: config.FromFile, File: "kuryr.conf", Line: line}
+	}
 	want := []config.Change{
-		{Group: "DEFAULT", Name: "debug", Old: false, New: true, Mutable: true},
-		{Group: "g", Name: "bare", New: int64(1)},
-		{Group: "neutron", Name: "password", Old: "old", New: "new", Secret: true},
+		{Group: "DEFAULT", Name: "debug", Old: false, New: true, Mutable: true, Origin: at(2)},
+		{Group: "g", Name: "bare", New: int64(1), Origin: at(7)},
+		{Group: "neutron", Name: "password", Old: "old", New: "new", Secret: true, Origin: at(4)},
 	}
 	changes := config.Diff(before, after)
 	if diff := cmp.Diff(want, changes, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if text := changes[2].String(); text != "[neutron] password: **** -> ****" {
+	if text := changes[2].String(); text != "[neutron] password: **** -> **** (kuryr.conf:4)" {
 		t.Errorf("the secret shows: %s", text)
 	}
 	if len(config.Diff(after, after)) != 0 {
