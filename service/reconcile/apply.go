@@ -15,7 +15,7 @@ import (
 // apply applies one step and brings the mirror up to date.
 func (e *Engine) apply(ctx context.Context, o *owner, step plan.Step) error {
 	before := e.tick(step)
-	made, err := e.write(ctx, step)
+	made, err := e.write(ctx, &step)
 	e.metrics.step(step, err)
 	if err != nil {
 		return e.afterFailure(ctx, step, before, err)
@@ -32,13 +32,13 @@ func (e *Engine) apply(ctx context.Context, o *owner, step plan.Step) error {
 	return nil
 }
 
-func (e *Engine) write(ctx context.Context, step plan.Step) (plan.Observed, error) {
+// write asks the cloud for what a step says. A create may give the step further attributes.
+func (e *Engine) write(ctx context.Context, step *plan.Step) (plan.Observed, error) {
 	switch step.Op {
 	case plan.Create:
-		made, err := e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
+		made, err := e.create(ctx, step)
 		if err == nil {
-			e.arrive(made)
-			e.encourage(step)
+			e.encourage(*step)
 		}
 		return made, err
 	case plan.Update:
@@ -53,10 +53,10 @@ func (e *Engine) write(ctx context.Context, step plan.Step) (plan.Observed, erro
 		}
 		e.depart(step.Kind, step.ID)
 	case plan.Tag:
-		if err := e.retag(ctx, step); err != nil {
+		if err := e.retag(ctx, *step); err != nil {
 			return plan.Observed{}, err
 		}
-		e.tagged(step)
+		e.tagged(*step)
 	case plan.Attach:
 		router, _ := step.Attrs["router_id"].(string)
 		if err := e.cloud.Attach(ctx, router, step.ID); err != nil {

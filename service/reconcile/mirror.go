@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -33,6 +34,8 @@ type mirror struct {
 	usedBy  map[string]map[resourceKey]bool
 	// removed remembers deletions until the lists that ran beside them have ended.
 	removed map[resourceKey]uint64
+	// pending are creates that have been asked for, by the ids that they refer to and their own: what they use is in use.
+	pending map[string]map[string]plan.Observed
 	tick    uint64
 }
 
@@ -42,6 +45,31 @@ func newMirror() *mirror {
 		byOwner: map[plan.Owner]map[resourceKey]bool{},
 		usedBy:  map[string]map[resourceKey]bool{},
 		removed: map[resourceKey]uint64{},
+		pending: map[string]map[string]plan.Observed{},
+	}
+}
+
+// begin notes a create that is about to be asked for. Until it ends it counts as a resource with an id of its own.
+func (m *mirror) begin(step plan.Step) plan.Observed {
+	m.tick++
+	o := plan.Observed{
+		Kind: step.Kind, ID: fmt.Sprintf("create %d", m.tick), Identity: step.Identity, Managed: true, Attrs: step.Attrs,
+	}
+	for _, id := range references(o) {
+		if m.pending[id] == nil {
+			m.pending[id] = map[string]plan.Observed{}
+		}
+		m.pending[id][o.ID] = o
+	}
+	return o
+}
+
+// end forgets a create, however it ended.
+func (m *mirror) end(o plan.Observed) {
+	for _, id := range references(o) {
+		if delete(m.pending[id], o.ID); len(m.pending[id]) == 0 {
+			delete(m.pending, id)
+		}
 	}
 }
 
@@ -133,9 +161,12 @@ func (m *mirror) replace(listed []plan.Observed, begun uint64) (changed, differe
 // owned returns all resources of an owner, in a stable order.
 func (m *mirror) owned(owner plan.Owner) []plan.Observed { return m.collect(m.byOwner[owner]) }
 
-// dependants returns the resources that refer to the one with this id, in a stable order.
+// dependants returns the resources that refer to the one with this id, in a stable order; those that are being made as well.
 func (m *mirror) dependants(_ drivers.Kind, id string) []plan.Observed {
-	return m.collect(m.usedBy[id])
+	out := m.collect(m.usedBy[id])
+	being := slices.Collect(maps.Values(m.pending[id]))
+	slices.SortFunc(being, compareObserved)
+	return append(out, being...)
 }
 
 func (m *mirror) collect(keys map[resourceKey]bool) []plan.Observed {

@@ -166,7 +166,9 @@ type store struct {
 	ticks  map[waitKey]uint64
 	doubts map[doubtKey]doubt
 	// full holds, per expandable subnet, how many subnets there were when the cloud last said that they are full.
-	full    map[doubtKey]int
+	full map[doubtKey]int
+	// crowded holds, per subnet that the cloud said is full, how many resources used it then.
+	crowded map[string]int
 	lookups map[drivers.Lookup]plan.Observed
 	// refused are reads that were refused a moment ago.
 	refused map[string]refusal
@@ -196,6 +198,7 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		ticks:       map[waitKey]uint64{},
 		doubts:      map[doubtKey]doubt{},
 		full:        map[doubtKey]int{},
+		crowded:     map[string]int{},
 		lookups:     map[drivers.Lookup]plan.Observed{},
 		refused:     map[string]refusal{},
 		foreign:     map[string]plan.Observed{},

@@ -45,7 +45,6 @@ func TestKilledAtEveryWriteToTheCloudEndsAsUndisturbed(t *testing.T) {
 	each(t, jobs, func(j job) string { return fmt.Sprintf("write %d/%s", j.n, j.when) }, func(t *testing.T, j job) {
 		c := newCrash(t, ref)
 		var creates atomic.Int32
-		var open atomic.Bool
 		c.cloud.OnRequest(func(_ int, q simcloud.Request) {
 			n := q.WriteN
 			if j.when == late {
@@ -54,19 +53,12 @@ func TestKilledAtEveryWriteToTheCloudEndsAsUndisturbed(t *testing.T) {
 				}
 				n = int(creates.Add(1))
 			}
-			if n == j.n && j.when == late && q.Kind == "subnet" {
-				open.Store(true)
-				return
-			}
 			if n == j.n && q.After == (j.when == applied) {
 				c.die(j.when)
 			}
 		})
 		if c.play(j.n%2 == 1) {
 			killed.Add(1)
-		}
-		if open.Load() {
-			t.Skip("known defect: a subnet that is made late beside its twin may get pods' addresses before it is found, and then stays")
 		}
 	})
 	// Batches differ from run to run, and so does the number of writes, but not by much.
