@@ -117,6 +117,8 @@ func zero(kind Kind) Spec {
 		return RouterInterface{}
 	case KindPort:
 		return Port{}
+	case KindLoadBalancer:
+		return LoadBalancer{}
 	case KindFloatingIP:
 		return FloatingIP{}
 	case KindSecurityGroup:

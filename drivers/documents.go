@@ -43,6 +43,9 @@ func shown(kind Kind) []string {
 			"security_groups", "allowed_address_pairs", "port_security_enabled", "binding:host_id", "binding:vnic_type",
 			"binding:vif_type", "binding:vif_details", "binding:profile", "dns_name", "dns_domain", "dns_assignment",
 			"extra_dhcp_opts", "qos_policy_id")
+	case KindLoadBalancer:
+		return append(common, "admin_state_up", "provider", "vip_address", "vip_port_id", "vip_subnet_id", "vip_network_id",
+			"vip_qos_policy_id", "additional_vips", "flavor_id", "availability_zone")
 	case KindFloatingIP:
 		return append(common, "floating_network_id", "floating_ip_address", "router_id", "port_id", "fixed_ip_address",
 			"dns_name", "dns_domain", "qos_policy_id")
@@ -83,7 +86,7 @@ func copied(name string, value any) any {
 func sorted(name string) bool {
 	switch name {
 	case "fixed_ips", "security_groups", "allowed_address_pairs", "host_routes", "allocation_pools", "prefixes", "routes",
-		"external_fixed_ips", "dns_assignment":
+		"external_fixed_ips", "dns_assignment", "additional_vips":
 		return true
 	}
 	return false

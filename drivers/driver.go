@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,7 +46,9 @@ type Info struct {
 	Version string
 	// Description is one sentence for `raven driver list`.
 	Description string
-	// Role names an exclusive role that the driver holds for its source objects, such as "service-proxy"; usually empty.
+	// Role names an exclusive role that the driver holds for its source objects, such as "service-proxy"; usually empty. What the
+	// driver makes belongs to the role: another driver that takes the role over takes it over as well, and what both call by the
+	// same logical name stays as it is.
 	Role string
 	// Options are the configuration options that the driver reads.
 	Options []Option
@@ -54,6 +57,18 @@ type Info struct {
 	// Annotations and Labels are the keys that it may write on its source objects. A Set with another key is refused.
 	Annotations []string
 	Labels      []string
+	// Status are the parts of the status that it may write on its source objects: StatusLoadBalancer or none.
+	Status []string
+}
+
+// ServiceProxy is the role of drivers that serve Services. They call by the same logical names what outlives a change of the
+// driver: see FloatingIPName.
+const ServiceProxy = "service-proxy"
+
+// FloatingIPName is the logical name of the floating IP that leads to a Service: for an address that was asked for, else for the
+// one that the cloud chooses for that IP version, "4" or "6".
+func FloatingIPName(addressOrVersion string) string {
+	return "floatingip-" + strings.ReplaceAll(addressOrVersion, ":", "-")
 }
 
 // OptionType is the type of an option's value.

@@ -78,6 +78,8 @@ const (
 	ServiceSubnet6 = "service-subnet-v6"
 	// NamespaceSecurityGroup is the security group of a namespace's pods.
 	NamespaceSecurityGroup = "namespace-security-group"
+	// ServiceLoadBalancer is what serves a Service inside of the cluster.
+	ServiceLoadBalancer = "service-load-balancer"
 	// ClusterRouter is the router of a namespace's networks; a claimed resource in the shared topology, exported by the
 	// Namespace in both.
 	ClusterRouter = "cluster-router"
@@ -167,17 +169,25 @@ type OutputKind string
 const (
 	Annotation OutputKind = "annotation"
 	Label      OutputKind = "label"
+	// Ingress is an address in status.loadBalancer.ingress of a Service.
+	Ingress OutputKind = "ingress"
 )
+
+// StatusLoadBalancer is the part of a status that outputs of kind Ingress write: Info.Status declares it. It is written as a
+// whole: a Set without such outputs takes away what the driver wrote before.
+const StatusLoadBalancer = "loadBalancer"
 
 // Output is something to write on the source object once the resources it speaks of exist.
 type Output struct {
 	Kind OutputKind
-	// Key is the annotation's or label's key; one that Info declares.
+	// Key is the annotation's or label's key; one that Info declares. Of an Ingress, addresses are written in the order of their
+	// keys, which may be anything.
 	Key string
 	// Exactly one of the following gives the value. Text is the value itself, or an attribute of a resource. Document is the
 	// JSON document of a resource as Neutron shows it, without what changes by itself (status, timestamps, revision, tags).
 	// Of a port, Attribute "subnet" is the document of the subnet of its first address, IPv4 first, and "subnets" the list of
-	// them all.
+	// them all. Of a load balancer, "pools" and "listeners" are the lists of their documents by name, without members, and
+	// "pool" is the first of "pools".
 	Text     Value
 	Document *Ref
 }
@@ -187,6 +197,8 @@ type Severity string
 
 // The severities. An error does not stop the Set: a driver that has no opinion returns an error from Translate instead.
 const (
+	// Note is good to know: a normal Event.
+	Note    Severity = "note"
 	Warning Severity = "warning"
 	Error   Severity = "error"
 )

@@ -11,6 +11,7 @@ const (
 	KindRouter            Kind = "router"
 	KindRouterInterface   Kind = "router_interface"
 	KindPort              Kind = "port"
+	KindLoadBalancer      Kind = "loadbalancer"
 	KindFloatingIP        Kind = "floatingip"
 	KindSecurityGroup     Kind = "security_group"
 	KindSecurityGroupRule Kind = "security_group_rule"
@@ -21,7 +22,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindLookup, KindSecurityGroup, KindSecurityGroupRule, KindNetwork, KindSubnetPool, KindSubnet, KindRouter,
-		KindRouterInterface, KindPort, KindFloatingIP,
+		KindRouterInterface, KindPort, KindLoadBalancer, KindFloatingIP,
 	}
 }
 

@@ -35,8 +35,8 @@ func (s Set) Validate(info Info) error {
 	v.contributions(s)
 	v.outputs(s)
 	for _, d := range s.Diagnostics {
-		if d.Severity != Warning && d.Severity != Error {
-			v.say("diagnostic %q: severity %q is neither warning nor error", d.Reason, d.Severity)
+		if d.Severity != Note && d.Severity != Warning && d.Severity != Error {
+			v.say("diagnostic %q: severity %q is neither note nor warning nor error", d.Reason, d.Severity)
 		}
 	}
 	if len(v.problems) > 0 {

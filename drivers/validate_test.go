@@ -2,6 +2,7 @@ package drivers
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,10 +10,25 @@ import (
 )
 
 func TestValidate(t *testing.T) {
-	info := Info{Kinds: Kinds(), Annotations: []string{"kuryr.org/neutron-port"}}
-	info.Kinds = Kinds()[:9] // all but floating IPs
+	info := Info{Annotations: []string{"kuryr.org/neutron-port"}, Status: []string{StatusLoadBalancer}}
+	info.Kinds = slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == KindFloatingIP })
 	network := Resource{Name: "network", Spec: Network{}}
 	subnet := Resource{Name: "subnet", Spec: Subnet{NetworkID: From("network"), IPVersion: ptr(int64(4)), SubnetPoolID: Text("p")}, Expand: 3}
+	full := func() LoadBalancer {
+		return LoadBalancer{
+			VIPSubnetID: From("subnet"), VIPAddress: ptr("10.0.0.9"), AdditionalVIPs: []AdditionalVIP{{SubnetID: From("subnet")}},
+			Listeners: []Listener{{Name: "a:TCP:80", Protocol: ptr("TCP"), ProtocolPort: ptr(int64(80)), DefaultPool: "a:TCP:80"}},
+			Pools: []Pool{{
+				Name: "a:TCP:80", Protocol: ptr("TCP"), LBAlgorithm: ptr("ROUND_ROBIN"), HealthMonitor: &HealthMonitor{},
+				Members: []Member{{Address: "10.0.1.4", ProtocolPort: ptr(int64(8080)), SubnetID: From("subnet")}},
+			}},
+		}
+	}
+	broken := func(breaking func(*LoadBalancer)) Set {
+		balancer := full()
+		breaking(&balancer)
+		return Set{Resources: []Resource{network, subnet, {Name: "x", Spec: balancer}}}
+	}
 	one := func(r Resource) Set { return Set{Resources: []Resource{network, subnet, r}} }
 	spec := func(s Spec) Set { return one(Resource{Name: "x", Spec: s}) }
 	role := Role{Kind: "Namespace", Name: "web", Role: PodNetwork}
@@ -89,6 +105,45 @@ func TestValidate(t *testing.T) {
 			{Name: "c", Target: role, Attribute: "routes", AddressPair: &AddressPair{IPAddress: "10.0.0.1"}},
 			{Name: "c", Target: role, Attribute: "name"},
 		}}, []string{"one for routes", "there twice", `contributed to "name"`}},
+		{"load balancer", "nothing is wrong", broken(func(*LoadBalancer) {}), nil},
+		{"no VIP", "Octavia would refuse it", broken(func(b *LoadBalancer) { b.VIPSubnetID = Value{} }), []string{"vip_subnet_id"}},
+		{"listener to nowhere", "Octavia would refuse it", broken(func(b *LoadBalancer) { b.Pools = nil }), []string{"not among the pools"}},
+		{
+			"two on one port", "Octavia would refuse it", broken(func(b *LoadBalancer) {
+				b.Listeners = append(b.Listeners, Listener{Name: "b", Protocol: ptr("HTTP"), ProtocolPort: ptr(int64(80))},
+					Listener{Name: "c", Protocol: ptr("UDP"), ProtocolPort: ptr(int64(80))})
+			}), []string{"TCP 80"},
+		},
+		{
+			"names of parts", "they are what parts are known by", broken(func(b *LoadBalancer) {
+				b.Listeners = append(b.Listeners, Listener{Protocol: ptr("UDP"), ProtocolPort: ptr(int64(1))})
+				b.Pools = append(b.Pools, b.Pools[0])
+			}), []string{"its name is there twice", "name must be set"},
+		},
+		{
+			"parts", "Octavia would refuse them", broken(func(b *LoadBalancer) {
+				b.Listeners[0].Protocol, b.Listeners[0].ProtocolPort = ptr("ICMP"), ptr(int64(0))
+				b.Listeners[0].AllowedCIDRs = []string{"10.0.0.1/8"}
+				b.Pools[0].LBAlgorithm = nil
+				b.Pools[0].SessionPersistence = &SessionPersistence{Type: "MAGIC"}
+				b.Pools[0].HealthMonitor = &HealthMonitor{Type: "TCP"}
+				b.Pools[0].Members = []Member{{Address: "web", ProtocolPort: ptr(int64(1)), Weight: ptr(int64(300))}}
+			}),
+			[]string{"lb_algorithm", "session_persistence", "delay, timeout", "no IP address", "weight", "protocol", "protocol_port", "bits set"},
+		},
+		{
+			"member of nowhere", "it would wait for ever", broken(func(b *LoadBalancer) { b.Pools[0].Members[0].SubnetID = From("nowhere") }),
+			[]string{`refers to "nowhere"`},
+		},
+		{"members twice", "they are known by address and port", broken(func(b *LoadBalancer) {
+			b.Pools[0].Members = append(b.Pools[0].Members, b.Pools[0].Members[0])
+		}), []string{"are there twice"}},
+		{"status", "an address is a text", Set{Outputs: []Output{
+			{Kind: Ingress, Key: "4", Text: Text("10.0.0.9")}, {Kind: Ingress, Key: "6", Text: Text("web")}, {Kind: Ingress, Key: "x"},
+		}}, []string{"no IP address", "needs text"}},
+		{"pools of a port", "only load balancers have them", Set{Resources: []Resource{network}, Outputs: []Output{
+			{Kind: Annotation, Key: "kuryr.org/neutron-port", Document: &Ref{Name: "network", Attribute: "pools"}},
+		}}, []string{"only a loadbalancer"}},
 		{"diagnostic", "Events know two", Set{Diagnostics: []Diagnostic{{Severity: "fatal", Reason: "X"}}}, []string{"severity"}},
 		{"undecided", "refs lead to what exists", Set{
 			Resources: []Resource{network, {Name: "x", Spec: Subnet{NetworkID: From("old"), IPVersion: ptr(int64(4)), SubnetPoolID: Text("p")}}},

@@ -19,7 +19,8 @@ func malformed(kind Kind, name, text string) string {
 		}
 	case "cidr", "prefixes", "destination":
 		return badPrefix(text)
-	case "gateway_ip", "fixed_ip_address", "floating_ip_address", "dns_nameservers", "start", "end", "nexthop":
+	case "gateway_ip", "fixed_ip_address", "floating_ip_address", "dns_nameservers", "start", "end", "nexthop", "vip_address",
+		"monitor_address":
 		return badAddress(text)
 	case "ip_address":
 		if _, err := netip.ParsePrefix(text); kind == KindPort && err == nil {
@@ -88,6 +89,8 @@ func (v *validator) rules(at string, spec Spec) {
 	switch s := spec.(type) {
 	case Subnet:
 		v.subnet(at, s)
+	case LoadBalancer:
+		v.balancer(at, s)
 	case FloatingIP:
 		if s.FixedIPAddress != nil && *s.FixedIPAddress != "" && s.PortID.IsZero() {
 			v.say("%s: fixed_ip_address needs port_id", at)
@@ -200,17 +203,16 @@ func (v *validator) outputs(s Set) {
 	seen := map[target]bool{}
 	for _, o := range s.Outputs {
 		at := fmt.Sprintf("output %s %q", o.Kind, o.Key)
-		declared := v.info.Annotations
 		switch o.Kind {
 		case Annotation:
+			v.declared(at, v.info.Annotations, o.Key)
 		case Label:
-			declared = v.info.Labels
+			v.declared(at, v.info.Labels, o.Key)
+		case Ingress:
+			v.ingress(at, o)
 		default:
-			v.say("%s: its kind is neither annotation nor label", at)
+			v.say("%s: its kind is neither annotation nor label nor ingress", at)
 			continue
-		}
-		if !slices.Contains(declared, o.Key) {
-			v.say("%s: the key is not among those that the driver declares", at)
 		}
 		if seen[target{o.Kind, o.Key}] {
 			v.say("%s: is there twice", at)
@@ -220,16 +222,40 @@ func (v *validator) outputs(s Set) {
 		case o.Document != nil && !o.Text.IsZero():
 			v.say("%s: text and document exclude each other", at)
 		case o.Document != nil:
-			ref := *o.Document
-			if ref.Attribute == "subnet" || ref.Attribute == "subnets" {
-				if r, ok := v.resources[ref.Name]; ok && r.Spec != nil && r.Spec.Kind() != KindPort {
-					v.say("%s: document: only a port has %q", at, ref.Attribute)
-				}
-				ref.Attribute = ""
-			}
-			v.ref(at+": document", nil, ref)
+			v.document(at, *o.Document)
 		case o.Text.Ref != nil:
 			v.ref(at+": text", nil, *o.Text.Ref)
 		}
 	}
+}
+
+func (v *validator) declared(at string, keys []string, key string) {
+	if !slices.Contains(keys, key) {
+		v.say("%s: the key is not among those that the driver declares", at)
+	}
+}
+
+// ingress checks an address for status.loadBalancer.
+func (v *validator) ingress(at string, o Output) {
+	v.declared(at, v.info.Status, StatusLoadBalancer)
+	if problem := badAddress(o.Text.Literal); problem != "" {
+		v.say("%s: text: %q %s", at, o.Text.Literal, problem)
+	}
+	if o.Document != nil || o.Text.IsZero() {
+		v.say("%s: needs text, an address", at)
+	}
+}
+
+// document checks what a document is of. Some kinds have documents beside their own, by the name of an attribute.
+func (v *validator) document(at string, ref Ref) {
+	beside := map[string]Kind{
+		"subnet": KindPort, "subnets": KindPort, "pool": KindLoadBalancer, "pools": KindLoadBalancer, "listeners": KindLoadBalancer,
+	}
+	if of, ok := beside[ref.Attribute]; ok {
+		if r, ok := v.resources[ref.Name]; ok && r.Spec != nil && r.Spec.Kind() != of {
+			v.say("%s: document: only a %s has %q", at, of, ref.Attribute)
+		}
+		ref.Attribute = ""
+	}
+	v.ref(at+": document", nil, ref)
 }

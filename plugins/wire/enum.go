@@ -24,12 +24,14 @@ func modes() map[drivers.ContributionMode]ravenv1.ContributionMode {
 func outputKinds() map[drivers.OutputKind]ravenv1.OutputKind {
 	return map[drivers.OutputKind]ravenv1.OutputKind{
 		drivers.Annotation: ravenv1.OutputKind_OUTPUT_KIND_ANNOTATION, drivers.Label: ravenv1.OutputKind_OUTPUT_KIND_LABEL,
+		drivers.Ingress: ravenv1.OutputKind_OUTPUT_KIND_INGRESS,
 	}
 }
 
 func severities() map[drivers.Severity]ravenv1.Severity {
 	return map[drivers.Severity]ravenv1.Severity{
 		drivers.Warning: ravenv1.Severity_SEVERITY_WARNING, drivers.Error: ravenv1.Severity_SEVERITY_ERROR,
+		drivers.Note: ravenv1.Severity_SEVERITY_NOTE,
 	}
 }
 

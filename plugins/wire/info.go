@@ -16,7 +16,7 @@ import (
 func InfoToProto(info drivers.Info) (*ravenv1.GetInfoResponse, error) {
 	message := &ravenv1.GetInfoResponse{
 		Name: info.Name, Version: info.Version, Description: info.Description, Role: info.Role, Annotations: info.Annotations,
-		Labels: info.Labels, Sdk: fmt.Sprintf("raven-sdk-go/%d", ProtocolVersion),
+		Labels: info.Labels, Status: info.Status, Sdk: fmt.Sprintf("raven-sdk-go/%d", ProtocolVersion),
 	}
 	for _, kind := range info.Kinds {
 		message.Kinds = append(message.Kinds, string(kind))
@@ -46,6 +46,7 @@ func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 	info := drivers.Info{
 		Name: message.GetName(), Version: message.GetVersion(), Description: message.GetDescription(), Role: message.GetRole(),
 		Annotations: message.GetAnnotations(), Labels: message.GetLabels(),
+		Status: message.GetStatus(),
 	}
 	for _, kind := range message.GetKinds() {
 		info.Kinds = append(info.Kinds, drivers.Kind(kind))
@@ -177,7 +178,8 @@ func refusal(err error) []*ravenv1.ConfigureDiagnostic {
 func refused(diagnostics []*ravenv1.ConfigureDiagnostic) error {
 	var all []error
 	for _, diagnostic := range diagnostics {
-		if diagnostic.GetSeverity() == ravenv1.Severity_SEVERITY_WARNING {
+		switch diagnostic.GetSeverity() { //nolint:exhaustive // every other severity refuses
+		case ravenv1.Severity_SEVERITY_WARNING, ravenv1.Severity_SEVERITY_NOTE:
 			continue
 		}
 		err := errors.New(diagnostic.GetMessage())

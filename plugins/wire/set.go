@@ -71,8 +71,8 @@ func SetFromProto(message *ravenv1.Set) (drivers.Set, error) {
 	}
 	for _, diagnostic := range message.GetDiagnostics() {
 		severity := drivers.Error
-		if diagnostic.GetSeverity() == ravenv1.Severity_SEVERITY_WARNING {
-			severity = drivers.Warning
+		if known, err := fromEnum(severities(), diagnostic.GetSeverity(), "severity"); err == nil {
+			severity = known
 		}
 		set.Diagnostics = append(set.Diagnostics, drivers.Diagnostic{
 			Severity: severity, Reason: diagnostic.GetReason(), Message: diagnostic.GetMessage(), Resource: diagnostic.GetResource(),

@@ -20,6 +20,7 @@ func specs() []drivers.Spec {
 		drivers.Router{},
 		drivers.RouterInterface{},
 		drivers.Port{},
+		drivers.LoadBalancer{},
 		drivers.FloatingIP{},
 		drivers.SecurityGroup{},
 		drivers.SecurityGroupRule{},

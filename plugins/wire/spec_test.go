@@ -172,7 +172,7 @@ func randomSet(r *rand.Rand) drivers.Set {
 		set.Contributions = append(set.Contributions, contribution)
 	}
 	for range r.IntN(3) {
-		output := drivers.Output{Kind: []drivers.OutputKind{drivers.Annotation, drivers.Label}[r.IntN(2)], Key: "k"}
+		output := drivers.Output{Kind: []drivers.OutputKind{drivers.Annotation, drivers.Label, drivers.Ingress}[r.IntN(3)], Key: "k"}
 		if r.IntN(2) == 0 {
 			output.Text = randomValue(r)
 		} else {
@@ -183,7 +183,7 @@ func randomSet(r *rand.Rand) drivers.Set {
 	}
 	for range r.IntN(3) {
 		set.Diagnostics = append(set.Diagnostics, drivers.Diagnostic{
-			Severity: []drivers.Severity{drivers.Warning, drivers.Error}[r.IntN(2)], Reason: "R", Message: "m", Resource: "r",
+			Severity: []drivers.Severity{drivers.Note, drivers.Warning, drivers.Error}[r.IntN(3)], Reason: "R", Message: "m", Resource: "r",
 		})
 	}
 	set.Undecided = []string{"u", "v"}[:r.IntN(3)]

@@ -23,11 +23,13 @@ const (
 	idsPerList = 40
 )
 
-// Observe returns everything in the project that carries the cluster's identity, of every kind. If one list fails, all fail.
+// Observe returns everything in the project that carries the cluster's identity, of every kind of the networking service. If one
+// list fails, all fail.
 func (c *Cloud) Observe(ctx context.Context, cluster string) ([]plan.Observed, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	kinds := slices.DeleteFunc(drivers.Kinds(), func(k drivers.Kind) bool {
-		return k == drivers.KindLookup || k == drivers.KindRouterInterface // which are among the ports
+		// Router interfaces are among the ports; load balancers are another service's, which may be away while this one works.
+		return k == drivers.KindLookup || k == drivers.KindRouterInterface || k == drivers.KindLoadBalancer
 	})
 	found := make([][]plan.Observed, len(kinds))
 	for i, name := range kinds {
@@ -251,7 +253,7 @@ func (c *Cloud) Dependants(ctx context.Context, name drivers.Kind, id string) ([
 		}
 	case drivers.KindPort, drivers.KindRouterInterface:
 		uses = []use{{drivers.KindFloatingIP, url.Values{"port_id": {id}}}}
-	case drivers.KindFloatingIP, drivers.KindSecurityGroupRule, drivers.KindLookup:
+	case drivers.KindFloatingIP, drivers.KindSecurityGroupRule, drivers.KindLookup, drivers.KindLoadBalancer:
 	}
 	var names []string
 	for _, u := range uses {

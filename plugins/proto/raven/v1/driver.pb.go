@@ -354,6 +354,8 @@ const (
 	OutputKind_OUTPUT_KIND_ANNOTATION OutputKind = 1
 	// A label of the source object.
 	OutputKind_OUTPUT_KIND_LABEL OutputKind = 2
+	// An address in status.loadBalancer.ingress of the source object, a Service. The text is the address.
+	OutputKind_OUTPUT_KIND_INGRESS OutputKind = 3
 )
 
 // Enum value maps for OutputKind.
@@ -362,11 +364,13 @@ var (
 		0: "OUTPUT_KIND_UNSPECIFIED",
 		1: "OUTPUT_KIND_ANNOTATION",
 		2: "OUTPUT_KIND_LABEL",
+		3: "OUTPUT_KIND_INGRESS",
 	}
 	OutputKind_value = map[string]int32{
 		"OUTPUT_KIND_UNSPECIFIED": 0,
 		"OUTPUT_KIND_ANNOTATION":  1,
 		"OUTPUT_KIND_LABEL":       2,
+		"OUTPUT_KIND_INGRESS":     3,
 	}
 )
 
@@ -407,6 +411,8 @@ const (
 	Severity_SEVERITY_WARNING Severity = 1
 	// Something to mend.
 	Severity_SEVERITY_ERROR Severity = 2
+	// Good to know: nothing is wrong.
+	Severity_SEVERITY_NOTE Severity = 3
 )
 
 // Enum value maps for Severity.
@@ -415,11 +421,13 @@ var (
 		0: "SEVERITY_UNSPECIFIED",
 		1: "SEVERITY_WARNING",
 		2: "SEVERITY_ERROR",
+		3: "SEVERITY_NOTE",
 	}
 	Severity_value = map[string]int32{
 		"SEVERITY_UNSPECIFIED": 0,
 		"SEVERITY_WARNING":     1,
 		"SEVERITY_ERROR":       2,
+		"SEVERITY_NOTE":        3,
 	}
 )
 
@@ -516,7 +524,8 @@ type GetInfoResponse struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// description is one sentence for `raven driver list`.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
-	// role names an exclusive role that the driver holds for its source objects, such as "service-proxy". Empty: none.
+	// role names an exclusive role that the driver holds for its source objects, such as "service-proxy". Empty: none. What the driver
+	// makes belongs to the role: another driver that takes the role over takes it over as well.
 	Role string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
 	// options are the options that the driver reads. The core gives no others.
 	Options []*Option `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty"`
@@ -531,7 +540,10 @@ type GetInfoResponse struct {
 	// those that it does not know.
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// sdk names what the driver was built with, for example "raven-sdk-go/1". For people; may be empty.
-	Sdk           string `protobuf:"bytes,10,opt,name=sdk,proto3" json:"sdk,omitempty"`
+	Sdk string `protobuf:"bytes,10,opt,name=sdk,proto3" json:"sdk,omitempty"`
+	// status are the parts of the status that the driver may write on its source objects: "loadBalancer" or none. A Set that writes
+	// another is refused.
+	Status        []string `protobuf:"bytes,11,rep,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +646,13 @@ func (x *GetInfoResponse) GetSdk() string {
 		return x.Sdk
 	}
 	return ""
+}
+
+func (x *GetInfoResponse) GetStatus() []string {
+	if x != nil {
+		return x.Status
+	}
+	return nil
 }
 
 // Option declares one configuration option. Two drivers may declare the same option if they declare it alike.
@@ -2159,6 +2178,7 @@ type Resource struct {
 	//	*Resource_SecurityGroup
 	//	*Resource_SecurityGroupRule
 	//	*Resource_Lookup
+	//	*Resource_Loadbalancer
 	Spec          isResource_Spec `protobuf_oneof:"spec"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2333,6 +2353,15 @@ func (x *Resource) GetLookup() *Lookup {
 	return nil
 }
 
+func (x *Resource) GetLoadbalancer() *LoadBalancer {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_Loadbalancer); ok {
+			return x.Loadbalancer
+		}
+	}
+	return nil
+}
+
 type isResource_Spec interface {
 	isResource_Spec()
 }
@@ -2387,6 +2416,11 @@ type Resource_Lookup struct {
 	Lookup *Lookup `protobuf:"bytes,29,opt,name=lookup,proto3,oneof"`
 }
 
+type Resource_Loadbalancer struct {
+	// loadbalancer is an Octavia load balancer with all that is in it.
+	Loadbalancer *LoadBalancer `protobuf:"bytes,30,opt,name=loadbalancer,proto3,oneof"`
+}
+
 func (*Resource_Network) isResource_Spec() {}
 
 func (*Resource_Subnet) isResource_Spec() {}
@@ -2406,6 +2440,8 @@ func (*Resource_SecurityGroup) isResource_Spec() {}
 func (*Resource_SecurityGroupRule) isResource_Spec() {}
 
 func (*Resource_Lookup) isResource_Spec() {}
+
+func (*Resource_Loadbalancer) isResource_Spec() {}
 
 // Ref is an attribute of another resource.
 type Ref struct {
@@ -3898,6 +3934,938 @@ func (x *FloatingIP) GetFixedIpAddress() string {
 	return ""
 }
 
+// LoadBalancer is an Octavia load balancer with all that is in it, so that it can be made by one request. What it has besides, and
+// what was made for it, goes. Others refer to its vip_port_id and vip_address, which are there as soon as it is asked for.
+type LoadBalancer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is its name, at most 255 characters.
+	Name *string `protobuf:"bytes,1,opt,name=name,proto3,oneof" json:"name,omitempty"`
+	// vip_subnet_id is the VIP's subnet. One of it, vip_network_id and vip_port_id is required. A change replaces the load balancer.
+	VipSubnetId *Value `protobuf:"bytes,2,opt,name=vip_subnet_id,json=vipSubnetId,proto3" json:"vip_subnet_id,omitempty"`
+	// vip_network_id is the VIP's network. A change replaces the load balancer.
+	VipNetworkId *Value `protobuf:"bytes,3,opt,name=vip_network_id,json=vipNetworkId,proto3" json:"vip_network_id,omitempty"`
+	// vip_address is the VIP's address. Unset: any that is free. A change replaces the load balancer.
+	VipAddress *string `protobuf:"bytes,4,opt,name=vip_address,json=vipAddress,proto3,oneof" json:"vip_address,omitempty"`
+	// vip_port_id is a port that exists; not every provider takes one. A change replaces the load balancer.
+	VipPortId *Value `protobuf:"bytes,5,opt,name=vip_port_id,json=vipPortId,proto3" json:"vip_port_id,omitempty"`
+	// additional_vips are further addresses, all on one network; the order does not count. Some providers ignore them: the core then
+	// says so and keeps what there is. A change replaces the load balancer.
+	AdditionalVips *AdditionalVIPList `protobuf:"bytes,6,opt,name=additional_vips,json=additionalVips,proto3" json:"additional_vips,omitempty"`
+	// provider is the provider's name. Unset: the cloud's default. A change replaces the load balancer.
+	Provider *string `protobuf:"bytes,7,opt,name=provider,proto3,oneof" json:"provider,omitempty"`
+	// flavor_id is the flavor's id. A change replaces the load balancer.
+	FlavorId *string `protobuf:"bytes,8,opt,name=flavor_id,json=flavorId,proto3,oneof" json:"flavor_id,omitempty"`
+	// availability_zone is the availability zone's name. A change replaces the load balancer.
+	AvailabilityZone *string `protobuf:"bytes,9,opt,name=availability_zone,json=availabilityZone,proto3,oneof" json:"availability_zone,omitempty"`
+	// admin_state_up is whether it serves. Octavia's default: true.
+	AdminStateUp *bool `protobuf:"varint,10,opt,name=admin_state_up,json=adminStateUp,proto3,oneof" json:"admin_state_up,omitempty"`
+	// vip_sg_ids are the ids of the security groups of the VIP's port; the order does not count. Unset: the cloud's choice.
+	VipSgIds *ValueList `protobuf:"bytes,11,opt,name=vip_sg_ids,json=vipSgIds,proto3" json:"vip_sg_ids,omitempty"`
+	// listeners are its ports, known by their names.
+	Listeners *ListenerList `protobuf:"bytes,12,opt,name=listeners,proto3" json:"listeners,omitempty"`
+	// pools are its groups of members, known by their names.
+	Pools         *PoolList `protobuf:"bytes,13,opt,name=pools,proto3" json:"pools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadBalancer) Reset() {
+	*x = LoadBalancer{}
+	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadBalancer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadBalancer) ProtoMessage() {}
+
+func (x *LoadBalancer) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadBalancer.ProtoReflect.Descriptor instead.
+func (*LoadBalancer) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *LoadBalancer) GetName() string {
+	if x != nil && x.Name != nil {
+		return *x.Name
+	}
+	return ""
+}
+
+func (x *LoadBalancer) GetVipSubnetId() *Value {
+	if x != nil {
+		return x.VipSubnetId
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetVipNetworkId() *Value {
+	if x != nil {
+		return x.VipNetworkId
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetVipAddress() string {
+	if x != nil && x.VipAddress != nil {
+		return *x.VipAddress
+	}
+	return ""
+}
+
+func (x *LoadBalancer) GetVipPortId() *Value {
+	if x != nil {
+		return x.VipPortId
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetAdditionalVips() *AdditionalVIPList {
+	if x != nil {
+		return x.AdditionalVips
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetProvider() string {
+	if x != nil && x.Provider != nil {
+		return *x.Provider
+	}
+	return ""
+}
+
+func (x *LoadBalancer) GetFlavorId() string {
+	if x != nil && x.FlavorId != nil {
+		return *x.FlavorId
+	}
+	return ""
+}
+
+func (x *LoadBalancer) GetAvailabilityZone() string {
+	if x != nil && x.AvailabilityZone != nil {
+		return *x.AvailabilityZone
+	}
+	return ""
+}
+
+func (x *LoadBalancer) GetAdminStateUp() bool {
+	if x != nil && x.AdminStateUp != nil {
+		return *x.AdminStateUp
+	}
+	return false
+}
+
+func (x *LoadBalancer) GetVipSgIds() *ValueList {
+	if x != nil {
+		return x.VipSgIds
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetListeners() *ListenerList {
+	if x != nil {
+		return x.Listeners
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetPools() *PoolList {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+// AdditionalVIP is a further address of a load balancer.
+type AdditionalVIP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// subnet_id is the subnet. Required.
+	SubnetId *Value `protobuf:"bytes,1,opt,name=subnet_id,json=subnetId,proto3" json:"subnet_id,omitempty"`
+	// ip_address is the address. Empty: any of the subnet.
+	IpAddress     string `protobuf:"bytes,2,opt,name=ip_address,json=ipAddress,proto3" json:"ip_address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdditionalVIP) Reset() {
+	*x = AdditionalVIP{}
+	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdditionalVIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdditionalVIP) ProtoMessage() {}
+
+func (x *AdditionalVIP) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdditionalVIP.ProtoReflect.Descriptor instead.
+func (*AdditionalVIP) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *AdditionalVIP) GetSubnetId() *Value {
+	if x != nil {
+		return x.SubnetId
+	}
+	return nil
+}
+
+func (x *AdditionalVIP) GetIpAddress() string {
+	if x != nil {
+		return x.IpAddress
+	}
+	return ""
+}
+
+// AdditionalVIPList is a list of additional VIPs that may be unset (no message) or empty.
+type AdditionalVIPList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values are the additional VIPs.
+	Values        []*AdditionalVIP `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdditionalVIPList) Reset() {
+	*x = AdditionalVIPList{}
+	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdditionalVIPList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdditionalVIPList) ProtoMessage() {}
+
+func (x *AdditionalVIPList) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdditionalVIPList.ProtoReflect.Descriptor instead.
+func (*AdditionalVIPList) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AdditionalVIPList) GetValues() []*AdditionalVIP {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// ListenerList is a list of listeners that may be unset (no message) or empty.
+type ListenerList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values are the listeners.
+	Values        []*Listener `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListenerList) Reset() {
+	*x = ListenerList{}
+	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListenerList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListenerList) ProtoMessage() {}
+
+func (x *ListenerList) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListenerList.ProtoReflect.Descriptor instead.
+func (*ListenerList) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListenerList) GetValues() []*Listener {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// PoolList is a list of pools that may be unset (no message) or empty.
+type PoolList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values are the pools.
+	Values        []*Pool `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolList) Reset() {
+	*x = PoolList{}
+	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolList) ProtoMessage() {}
+
+func (x *PoolList) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolList.ProtoReflect.Descriptor instead.
+func (*PoolList) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *PoolList) GetValues() []*Pool {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// MemberList is a list of members that may be unset (no message) or empty.
+type MemberList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values are the members.
+	Values        []*Member `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberList) Reset() {
+	*x = MemberList{}
+	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberList) ProtoMessage() {}
+
+func (x *MemberList) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberList.ProtoReflect.Descriptor instead.
+func (*MemberList) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *MemberList) GetValues() []*Member {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// Listener is one port of a load balancer.
+type Listener struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is unique in the load balancer and stable over time. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// protocol is TCP, UDP, SCTP, HTTP, HTTPS, TERMINATED_HTTPS or PROMETHEUS. Required. A change replaces the listener.
+	Protocol *string `protobuf:"bytes,2,opt,name=protocol,proto3,oneof" json:"protocol,omitempty"`
+	// protocol_port is the port, 1 to 65535. Required. A change replaces the listener.
+	ProtocolPort *int64 `protobuf:"varint,3,opt,name=protocol_port,json=protocolPort,proto3,oneof" json:"protocol_port,omitempty"`
+	// default_pool is the name of a pool of the same load balancer. Empty: none.
+	DefaultPool string `protobuf:"bytes,4,opt,name=default_pool,json=defaultPool,proto3" json:"default_pool,omitempty"`
+	// connection_limit is how many connections there may be. -1: no limit.
+	ConnectionLimit *int64 `protobuf:"varint,5,opt,name=connection_limit,json=connectionLimit,proto3,oneof" json:"connection_limit,omitempty"`
+	// allowed_cidrs are the ranges of clients in CIDR form. Empty: everybody.
+	AllowedCidrs *StringList `protobuf:"bytes,6,opt,name=allowed_cidrs,json=allowedCidrs,proto3" json:"allowed_cidrs,omitempty"`
+	// timeout_client_data is how long a client may be silent, in milliseconds.
+	TimeoutClientData *int64 `protobuf:"varint,7,opt,name=timeout_client_data,json=timeoutClientData,proto3,oneof" json:"timeout_client_data,omitempty"`
+	// timeout_member_connect is how long connecting to a member may take, in milliseconds.
+	TimeoutMemberConnect *int64 `protobuf:"varint,8,opt,name=timeout_member_connect,json=timeoutMemberConnect,proto3,oneof" json:"timeout_member_connect,omitempty"`
+	// timeout_member_data is how long a member may be silent, in milliseconds.
+	TimeoutMemberData *int64 `protobuf:"varint,9,opt,name=timeout_member_data,json=timeoutMemberData,proto3,oneof" json:"timeout_member_data,omitempty"`
+	// timeout_tcp_inspect is how long to wait for the first packets, in milliseconds.
+	TimeoutTcpInspect *int64 `protobuf:"varint,10,opt,name=timeout_tcp_inspect,json=timeoutTcpInspect,proto3,oneof" json:"timeout_tcp_inspect,omitempty"`
+	// admin_state_up is whether it listens. Octavia's default: true.
+	AdminStateUp  *bool `protobuf:"varint,11,opt,name=admin_state_up,json=adminStateUp,proto3,oneof" json:"admin_state_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Listener) Reset() {
+	*x = Listener{}
+	mi := &file_raven_v1_driver_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Listener) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Listener) ProtoMessage() {}
+
+func (x *Listener) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Listener.ProtoReflect.Descriptor instead.
+func (*Listener) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Listener) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Listener) GetProtocol() string {
+	if x != nil && x.Protocol != nil {
+		return *x.Protocol
+	}
+	return ""
+}
+
+func (x *Listener) GetProtocolPort() int64 {
+	if x != nil && x.ProtocolPort != nil {
+		return *x.ProtocolPort
+	}
+	return 0
+}
+
+func (x *Listener) GetDefaultPool() string {
+	if x != nil {
+		return x.DefaultPool
+	}
+	return ""
+}
+
+func (x *Listener) GetConnectionLimit() int64 {
+	if x != nil && x.ConnectionLimit != nil {
+		return *x.ConnectionLimit
+	}
+	return 0
+}
+
+func (x *Listener) GetAllowedCidrs() *StringList {
+	if x != nil {
+		return x.AllowedCidrs
+	}
+	return nil
+}
+
+func (x *Listener) GetTimeoutClientData() int64 {
+	if x != nil && x.TimeoutClientData != nil {
+		return *x.TimeoutClientData
+	}
+	return 0
+}
+
+func (x *Listener) GetTimeoutMemberConnect() int64 {
+	if x != nil && x.TimeoutMemberConnect != nil {
+		return *x.TimeoutMemberConnect
+	}
+	return 0
+}
+
+func (x *Listener) GetTimeoutMemberData() int64 {
+	if x != nil && x.TimeoutMemberData != nil {
+		return *x.TimeoutMemberData
+	}
+	return 0
+}
+
+func (x *Listener) GetTimeoutTcpInspect() int64 {
+	if x != nil && x.TimeoutTcpInspect != nil {
+		return *x.TimeoutTcpInspect
+	}
+	return 0
+}
+
+func (x *Listener) GetAdminStateUp() bool {
+	if x != nil && x.AdminStateUp != nil {
+		return *x.AdminStateUp
+	}
+	return false
+}
+
+// Pool is a group of members.
+type Pool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is unique in the load balancer and stable over time. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// protocol is TCP, UDP, SCTP, HTTP, HTTPS, PROXY or PROXYV2. Required. A change replaces the pool.
+	Protocol *string `protobuf:"bytes,2,opt,name=protocol,proto3,oneof" json:"protocol,omitempty"`
+	// lb_algorithm is ROUND_ROBIN, LEAST_CONNECTIONS, SOURCE_IP or SOURCE_IP_PORT. Required.
+	LbAlgorithm *string `protobuf:"bytes,3,opt,name=lb_algorithm,json=lbAlgorithm,proto3,oneof" json:"lb_algorithm,omitempty"`
+	// session_persistence is how a client keeps its member. A message without type means "none".
+	SessionPersistence *SessionPersistence `protobuf:"bytes,4,opt,name=session_persistence,json=sessionPersistence,proto3" json:"session_persistence,omitempty"`
+	// healthmonitor is how the members are checked. A message without type means "none".
+	Healthmonitor *HealthMonitor `protobuf:"bytes,5,opt,name=healthmonitor,proto3" json:"healthmonitor,omitempty"`
+	// members are the endpoints, known by address and port.
+	Members *MemberList `protobuf:"bytes,6,opt,name=members,proto3" json:"members,omitempty"`
+	// admin_state_up is whether it is used. Octavia's default: true.
+	AdminStateUp  *bool `protobuf:"varint,7,opt,name=admin_state_up,json=adminStateUp,proto3,oneof" json:"admin_state_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pool) Reset() {
+	*x = Pool{}
+	mi := &file_raven_v1_driver_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pool) ProtoMessage() {}
+
+func (x *Pool) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pool.ProtoReflect.Descriptor instead.
+func (*Pool) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Pool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Pool) GetProtocol() string {
+	if x != nil && x.Protocol != nil {
+		return *x.Protocol
+	}
+	return ""
+}
+
+func (x *Pool) GetLbAlgorithm() string {
+	if x != nil && x.LbAlgorithm != nil {
+		return *x.LbAlgorithm
+	}
+	return ""
+}
+
+func (x *Pool) GetSessionPersistence() *SessionPersistence {
+	if x != nil {
+		return x.SessionPersistence
+	}
+	return nil
+}
+
+func (x *Pool) GetHealthmonitor() *HealthMonitor {
+	if x != nil {
+		return x.Healthmonitor
+	}
+	return nil
+}
+
+func (x *Pool) GetMembers() *MemberList {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Pool) GetAdminStateUp() bool {
+	if x != nil && x.AdminStateUp != nil {
+		return *x.AdminStateUp
+	}
+	return false
+}
+
+// SessionPersistence is how a client keeps its member.
+type SessionPersistence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// type is SOURCE_IP, HTTP_COOKIE or APP_COOKIE. Empty: there is none.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// cookie_name is the cookie's name, for APP_COOKIE.
+	CookieName string `protobuf:"bytes,2,opt,name=cookie_name,json=cookieName,proto3" json:"cookie_name,omitempty"`
+	// persistence_timeout is in seconds; only for UDP and SCTP.
+	PersistenceTimeout *int64 `protobuf:"varint,3,opt,name=persistence_timeout,json=persistenceTimeout,proto3,oneof" json:"persistence_timeout,omitempty"`
+	// persistence_granularity is a netmask; only for UDP and SCTP.
+	PersistenceGranularity string `protobuf:"bytes,4,opt,name=persistence_granularity,json=persistenceGranularity,proto3" json:"persistence_granularity,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *SessionPersistence) Reset() {
+	*x = SessionPersistence{}
+	mi := &file_raven_v1_driver_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionPersistence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionPersistence) ProtoMessage() {}
+
+func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionPersistence.ProtoReflect.Descriptor instead.
+func (*SessionPersistence) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *SessionPersistence) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *SessionPersistence) GetCookieName() string {
+	if x != nil {
+		return x.CookieName
+	}
+	return ""
+}
+
+func (x *SessionPersistence) GetPersistenceTimeout() int64 {
+	if x != nil && x.PersistenceTimeout != nil {
+		return *x.PersistenceTimeout
+	}
+	return 0
+}
+
+func (x *SessionPersistence) GetPersistenceGranularity() string {
+	if x != nil {
+		return x.PersistenceGranularity
+	}
+	return ""
+}
+
+// HealthMonitor is how the members of a pool are checked.
+type HealthMonitor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// type is TCP, UDP-CONNECT, SCTP, PING, HTTP, HTTPS or TLS-HELLO. Empty: there is none. A change replaces the monitor.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// delay is the time between two checks, in seconds. Required with a type.
+	Delay *int64 `protobuf:"varint,2,opt,name=delay,proto3,oneof" json:"delay,omitempty"`
+	// timeout is how long a check may take, in seconds, less than delay. Required with a type.
+	Timeout *int64 `protobuf:"varint,3,opt,name=timeout,proto3,oneof" json:"timeout,omitempty"`
+	// max_retries is after how many good checks a member is up. Required with a type.
+	MaxRetries *int64 `protobuf:"varint,4,opt,name=max_retries,json=maxRetries,proto3,oneof" json:"max_retries,omitempty"`
+	// max_retries_down is after how many bad checks a member is down.
+	MaxRetriesDown *int64 `protobuf:"varint,5,opt,name=max_retries_down,json=maxRetriesDown,proto3,oneof" json:"max_retries_down,omitempty"`
+	// http_method is the method of an HTTP check.
+	HttpMethod *string `protobuf:"bytes,6,opt,name=http_method,json=httpMethod,proto3,oneof" json:"http_method,omitempty"`
+	// url_path is the path of an HTTP check.
+	UrlPath *string `protobuf:"bytes,7,opt,name=url_path,json=urlPath,proto3,oneof" json:"url_path,omitempty"`
+	// expected_codes are the statuses that an HTTP check takes for good.
+	ExpectedCodes *string `protobuf:"bytes,8,opt,name=expected_codes,json=expectedCodes,proto3,oneof" json:"expected_codes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HealthMonitor) Reset() {
+	*x = HealthMonitor{}
+	mi := &file_raven_v1_driver_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HealthMonitor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HealthMonitor) ProtoMessage() {}
+
+func (x *HealthMonitor) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HealthMonitor.ProtoReflect.Descriptor instead.
+func (*HealthMonitor) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *HealthMonitor) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *HealthMonitor) GetDelay() int64 {
+	if x != nil && x.Delay != nil {
+		return *x.Delay
+	}
+	return 0
+}
+
+func (x *HealthMonitor) GetTimeout() int64 {
+	if x != nil && x.Timeout != nil {
+		return *x.Timeout
+	}
+	return 0
+}
+
+func (x *HealthMonitor) GetMaxRetries() int64 {
+	if x != nil && x.MaxRetries != nil {
+		return *x.MaxRetries
+	}
+	return 0
+}
+
+func (x *HealthMonitor) GetMaxRetriesDown() int64 {
+	if x != nil && x.MaxRetriesDown != nil {
+		return *x.MaxRetriesDown
+	}
+	return 0
+}
+
+func (x *HealthMonitor) GetHttpMethod() string {
+	if x != nil && x.HttpMethod != nil {
+		return *x.HttpMethod
+	}
+	return ""
+}
+
+func (x *HealthMonitor) GetUrlPath() string {
+	if x != nil && x.UrlPath != nil {
+		return *x.UrlPath
+	}
+	return ""
+}
+
+func (x *HealthMonitor) GetExpectedCodes() string {
+	if x != nil && x.ExpectedCodes != nil {
+		return *x.ExpectedCodes
+	}
+	return ""
+}
+
+// Member is one endpoint of a pool, known by address and port.
+type Member struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is its name, for people.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// address is its address. Required.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// protocol_port is its port, 1 to 65535. Required.
+	ProtocolPort *int64 `protobuf:"varint,3,opt,name=protocol_port,json=protocolPort,proto3,oneof" json:"protocol_port,omitempty"`
+	// subnet_id is the subnet that the address is on. Unset: it is reached by the VIP's router. Of an expandable subnet the core takes
+	// the one that holds the address.
+	SubnetId *Value `protobuf:"bytes,4,opt,name=subnet_id,json=subnetId,proto3" json:"subnet_id,omitempty"`
+	// weight is 0 to 256; 0 takes no new connections.
+	Weight *int64 `protobuf:"varint,5,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	// backup is whether it serves only when the others are down.
+	Backup *bool `protobuf:"varint,6,opt,name=backup,proto3,oneof" json:"backup,omitempty"`
+	// monitor_address is the address that is checked. Empty: address.
+	MonitorAddress string `protobuf:"bytes,7,opt,name=monitor_address,json=monitorAddress,proto3" json:"monitor_address,omitempty"`
+	// monitor_port is the port that is checked. Unset: protocol_port.
+	MonitorPort *int64 `protobuf:"varint,8,opt,name=monitor_port,json=monitorPort,proto3,oneof" json:"monitor_port,omitempty"`
+	// admin_state_up is whether it is used. Octavia's default: true.
+	AdminStateUp  *bool `protobuf:"varint,9,opt,name=admin_state_up,json=adminStateUp,proto3,oneof" json:"admin_state_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_raven_v1_driver_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Member) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Member) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Member) GetProtocolPort() int64 {
+	if x != nil && x.ProtocolPort != nil {
+		return *x.ProtocolPort
+	}
+	return 0
+}
+
+func (x *Member) GetSubnetId() *Value {
+	if x != nil {
+		return x.SubnetId
+	}
+	return nil
+}
+
+func (x *Member) GetWeight() int64 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
+func (x *Member) GetBackup() bool {
+	if x != nil && x.Backup != nil {
+		return *x.Backup
+	}
+	return false
+}
+
+func (x *Member) GetMonitorAddress() string {
+	if x != nil {
+		return x.MonitorAddress
+	}
+	return ""
+}
+
+func (x *Member) GetMonitorPort() int64 {
+	if x != nil && x.MonitorPort != nil {
+		return *x.MonitorPort
+	}
+	return 0
+}
+
+func (x *Member) GetAdminStateUp() bool {
+	if x != nil && x.AdminStateUp != nil {
+		return *x.AdminStateUp
+	}
+	return false
+}
+
 // SecurityGroup is a Neutron security group. Its rules are resources of their own.
 type SecurityGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3911,7 +4879,7 @@ type SecurityGroup struct {
 
 func (x *SecurityGroup) Reset() {
 	*x = SecurityGroup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4891,7 @@ func (x *SecurityGroup) String() string {
 func (*SecurityGroup) ProtoMessage() {}
 
 func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4904,7 @@ func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroup.ProtoReflect.Descriptor instead.
 func (*SecurityGroup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{44}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SecurityGroup) GetName() string {
@@ -3978,7 +4946,7 @@ type SecurityGroupRule struct {
 
 func (x *SecurityGroupRule) Reset() {
 	*x = SecurityGroupRule{}
-	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4958,7 @@ func (x *SecurityGroupRule) String() string {
 func (*SecurityGroupRule) ProtoMessage() {}
 
 func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4003,7 +4971,7 @@ func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroupRule.ProtoReflect.Descriptor instead.
 func (*SecurityGroupRule) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{45}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SecurityGroupRule) GetSecurityGroupId() *Value {
@@ -4075,7 +5043,7 @@ type Lookup struct {
 
 func (x *Lookup) Reset() {
 	*x = Lookup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +5055,7 @@ func (x *Lookup) String() string {
 func (*Lookup) ProtoMessage() {}
 
 func (x *Lookup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +5068,7 @@ func (x *Lookup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lookup.ProtoReflect.Descriptor instead.
 func (*Lookup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{46}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Lookup) GetOf() string {
@@ -4143,7 +5111,7 @@ type Contribution struct {
 
 func (x *Contribution) Reset() {
 	*x = Contribution{}
-	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +5123,7 @@ func (x *Contribution) String() string {
 func (*Contribution) ProtoMessage() {}
 
 func (x *Contribution) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +5136,7 @@ func (x *Contribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
 func (*Contribution) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{47}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Contribution) GetName() string {
@@ -4263,7 +5231,8 @@ type Output struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// kind is where it is written. Required.
 	Kind OutputKind `protobuf:"varint,1,opt,name=kind,proto3,enum=raven.v1.OutputKind" json:"kind,omitempty"`
-	// key is the annotation's or label's key; one that GetInfoResponse declares. Required.
+	// key is the annotation's or label's key; one that GetInfoResponse declares. Addresses of kind ingress are written in the order
+	// of their keys, which may be anything. Required.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// value is what is written. Required.
 	//
@@ -4278,7 +5247,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +5259,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +5272,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{48}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Output) GetKind() OutputKind {
@@ -4357,7 +5326,8 @@ type Output_Text struct {
 type Output_Document struct {
 	// document is the JSON document of a resource as Neutron shows it, without what changes by itself (status, timestamps,
 	// revision, tags). Of a port, the attribute "subnet" is the document of the subnet of its first address, IPv4 first, and
-	// "subnets" the list of them all.
+	// "subnets" the list of them all. Of a load balancer, "pools" and "listeners" are the lists of their documents by name, without
+	// members, and "pool" is the first of "pools".
 	Document *Ref `protobuf:"bytes,4,opt,name=document,proto3,oneof"`
 }
 
@@ -4382,7 +5352,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4394,7 +5364,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +5377,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{49}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Diagnostic) GetSeverity() Severity {
@@ -4445,7 +5415,7 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x15raven/v1/driver.proto\x12\braven.v1\"W\n" +
 	"\x0eGetInfoRequest\x12!\n" +
 	"\fcore_version\x18\x01 \x01(\tR\vcoreVersion\x12\"\n" +
-	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\"\xa7\x02\n" +
+	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\"\xbf\x02\n" +
 	"\x0fGetInfoResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -4457,7 +5427,8 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x06labels\x18\b \x03(\tR\x06labels\x12\"\n" +
 	"\fcapabilities\x18\t \x03(\tR\fcapabilities\x12\x10\n" +
 	"\x03sdk\x18\n" +
-	" \x01(\tR\x03sdk\"\xef\x02\n" +
+	" \x01(\tR\x03sdk\x12\x16\n" +
+	"\x06status\x18\v \x03(\tR\x06status\"\xef\x02\n" +
 	"\x06Option\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12(\n" +
@@ -4568,7 +5539,7 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\rcontributions\x18\x02 \x03(\v2\x16.raven.v1.ContributionR\rcontributions\x12*\n" +
 	"\aoutputs\x18\x03 \x03(\v2\x10.raven.v1.OutputR\aoutputs\x126\n" +
 	"\vdiagnostics\x18\x04 \x03(\v2\x14.raven.v1.DiagnosticR\vdiagnostics\x12\x1c\n" +
-	"\tundecided\x18\x05 \x03(\tR\tundecided\"\xe4\x05\n" +
+	"\tundecided\x18\x05 \x03(\tR\tundecided\"\xa2\x06\n" +
 	"\bResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aexports\x18\x02 \x03(\tR\aexports\x12\x14\n" +
@@ -4589,7 +5560,8 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"floatingip\x12@\n" +
 	"\x0esecurity_group\x18\x1b \x01(\v2\x17.raven.v1.SecurityGroupH\x00R\rsecurityGroup\x12M\n" +
 	"\x13security_group_rule\x18\x1c \x01(\v2\x1b.raven.v1.SecurityGroupRuleH\x00R\x11securityGroupRule\x12*\n" +
-	"\x06lookup\x18\x1d \x01(\v2\x10.raven.v1.LookupH\x00R\x06lookupB\x06\n" +
+	"\x06lookup\x18\x1d \x01(\v2\x10.raven.v1.LookupH\x00R\x06lookup\x12<\n" +
+	"\floadbalancer\x18\x1e \x01(\v2\x16.raven.v1.LoadBalancerH\x00R\floadbalancerB\x06\n" +
 	"\x04spec\"i\n" +
 	"\x03Ref\x12\x14\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12$\n" +
@@ -4738,7 +5710,117 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\aport_id\x18\x04 \x01(\v2\x0f.raven.v1.ValueR\x06portId\x12-\n" +
 	"\x10fixed_ip_address\x18\x05 \x01(\tH\x01R\x0efixedIpAddress\x88\x01\x01B\x16\n" +
 	"\x14_floating_ip_addressB\x13\n" +
-	"\x11_fixed_ip_address\"_\n" +
+	"\x11_fixed_ip_address\"\xc0\x05\n" +
+	"\fLoadBalancer\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x123\n" +
+	"\rvip_subnet_id\x18\x02 \x01(\v2\x0f.raven.v1.ValueR\vvipSubnetId\x125\n" +
+	"\x0evip_network_id\x18\x03 \x01(\v2\x0f.raven.v1.ValueR\fvipNetworkId\x12$\n" +
+	"\vvip_address\x18\x04 \x01(\tH\x01R\n" +
+	"vipAddress\x88\x01\x01\x12/\n" +
+	"\vvip_port_id\x18\x05 \x01(\v2\x0f.raven.v1.ValueR\tvipPortId\x12D\n" +
+	"\x0fadditional_vips\x18\x06 \x01(\v2\x1b.raven.v1.AdditionalVIPListR\x0eadditionalVips\x12\x1f\n" +
+	"\bprovider\x18\a \x01(\tH\x02R\bprovider\x88\x01\x01\x12 \n" +
+	"\tflavor_id\x18\b \x01(\tH\x03R\bflavorId\x88\x01\x01\x120\n" +
+	"\x11availability_zone\x18\t \x01(\tH\x04R\x10availabilityZone\x88\x01\x01\x12)\n" +
+	"\x0eadmin_state_up\x18\n" +
+	" \x01(\bH\x05R\fadminStateUp\x88\x01\x01\x121\n" +
+	"\n" +
+	"vip_sg_ids\x18\v \x01(\v2\x13.raven.v1.ValueListR\bvipSgIds\x124\n" +
+	"\tlisteners\x18\f \x01(\v2\x16.raven.v1.ListenerListR\tlisteners\x12(\n" +
+	"\x05pools\x18\r \x01(\v2\x12.raven.v1.PoolListR\x05poolsB\a\n" +
+	"\x05_nameB\x0e\n" +
+	"\f_vip_addressB\v\n" +
+	"\t_providerB\f\n" +
+	"\n" +
+	"_flavor_idB\x14\n" +
+	"\x12_availability_zoneB\x11\n" +
+	"\x0f_admin_state_up\"\\\n" +
+	"\rAdditionalVIP\x12,\n" +
+	"\tsubnet_id\x18\x01 \x01(\v2\x0f.raven.v1.ValueR\bsubnetId\x12\x1d\n" +
+	"\n" +
+	"ip_address\x18\x02 \x01(\tR\tipAddress\"D\n" +
+	"\x11AdditionalVIPList\x12/\n" +
+	"\x06values\x18\x01 \x03(\v2\x17.raven.v1.AdditionalVIPR\x06values\":\n" +
+	"\fListenerList\x12*\n" +
+	"\x06values\x18\x01 \x03(\v2\x12.raven.v1.ListenerR\x06values\"2\n" +
+	"\bPoolList\x12&\n" +
+	"\x06values\x18\x01 \x03(\v2\x0e.raven.v1.PoolR\x06values\"6\n" +
+	"\n" +
+	"MemberList\x12(\n" +
+	"\x06values\x18\x01 \x03(\v2\x10.raven.v1.MemberR\x06values\"\xa6\x05\n" +
+	"\bListener\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\bprotocol\x18\x02 \x01(\tH\x00R\bprotocol\x88\x01\x01\x12(\n" +
+	"\rprotocol_port\x18\x03 \x01(\x03H\x01R\fprotocolPort\x88\x01\x01\x12!\n" +
+	"\fdefault_pool\x18\x04 \x01(\tR\vdefaultPool\x12.\n" +
+	"\x10connection_limit\x18\x05 \x01(\x03H\x02R\x0fconnectionLimit\x88\x01\x01\x129\n" +
+	"\rallowed_cidrs\x18\x06 \x01(\v2\x14.raven.v1.StringListR\fallowedCidrs\x123\n" +
+	"\x13timeout_client_data\x18\a \x01(\x03H\x03R\x11timeoutClientData\x88\x01\x01\x129\n" +
+	"\x16timeout_member_connect\x18\b \x01(\x03H\x04R\x14timeoutMemberConnect\x88\x01\x01\x123\n" +
+	"\x13timeout_member_data\x18\t \x01(\x03H\x05R\x11timeoutMemberData\x88\x01\x01\x123\n" +
+	"\x13timeout_tcp_inspect\x18\n" +
+	" \x01(\x03H\x06R\x11timeoutTcpInspect\x88\x01\x01\x12)\n" +
+	"\x0eadmin_state_up\x18\v \x01(\bH\aR\fadminStateUp\x88\x01\x01B\v\n" +
+	"\t_protocolB\x10\n" +
+	"\x0e_protocol_portB\x13\n" +
+	"\x11_connection_limitB\x16\n" +
+	"\x14_timeout_client_dataB\x19\n" +
+	"\x17_timeout_member_connectB\x16\n" +
+	"\x14_timeout_member_dataB\x16\n" +
+	"\x14_timeout_tcp_inspectB\x11\n" +
+	"\x0f_admin_state_up\"\xfd\x02\n" +
+	"\x04Pool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\bprotocol\x18\x02 \x01(\tH\x00R\bprotocol\x88\x01\x01\x12&\n" +
+	"\flb_algorithm\x18\x03 \x01(\tH\x01R\vlbAlgorithm\x88\x01\x01\x12M\n" +
+	"\x13session_persistence\x18\x04 \x01(\v2\x1c.raven.v1.SessionPersistenceR\x12sessionPersistence\x12=\n" +
+	"\rhealthmonitor\x18\x05 \x01(\v2\x17.raven.v1.HealthMonitorR\rhealthmonitor\x12.\n" +
+	"\amembers\x18\x06 \x01(\v2\x14.raven.v1.MemberListR\amembers\x12)\n" +
+	"\x0eadmin_state_up\x18\a \x01(\bH\x02R\fadminStateUp\x88\x01\x01B\v\n" +
+	"\t_protocolB\x0f\n" +
+	"\r_lb_algorithmB\x11\n" +
+	"\x0f_admin_state_up\"\xd0\x01\n" +
+	"\x12SessionPersistence\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x1f\n" +
+	"\vcookie_name\x18\x02 \x01(\tR\n" +
+	"cookieName\x124\n" +
+	"\x13persistence_timeout\x18\x03 \x01(\x03H\x00R\x12persistenceTimeout\x88\x01\x01\x127\n" +
+	"\x17persistence_granularity\x18\x04 \x01(\tR\x16persistenceGranularityB\x16\n" +
+	"\x14_persistence_timeout\"\x8f\x03\n" +
+	"\rHealthMonitor\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x19\n" +
+	"\x05delay\x18\x02 \x01(\x03H\x00R\x05delay\x88\x01\x01\x12\x1d\n" +
+	"\atimeout\x18\x03 \x01(\x03H\x01R\atimeout\x88\x01\x01\x12$\n" +
+	"\vmax_retries\x18\x04 \x01(\x03H\x02R\n" +
+	"maxRetries\x88\x01\x01\x12-\n" +
+	"\x10max_retries_down\x18\x05 \x01(\x03H\x03R\x0emaxRetriesDown\x88\x01\x01\x12$\n" +
+	"\vhttp_method\x18\x06 \x01(\tH\x04R\n" +
+	"httpMethod\x88\x01\x01\x12\x1e\n" +
+	"\burl_path\x18\a \x01(\tH\x05R\aurlPath\x88\x01\x01\x12*\n" +
+	"\x0eexpected_codes\x18\b \x01(\tH\x06R\rexpectedCodes\x88\x01\x01B\b\n" +
+	"\x06_delayB\n" +
+	"\n" +
+	"\b_timeoutB\x0e\n" +
+	"\f_max_retriesB\x13\n" +
+	"\x11_max_retries_downB\x0e\n" +
+	"\f_http_methodB\v\n" +
+	"\t_url_pathB\x11\n" +
+	"\x0f_expected_codes\"\x90\x03\n" +
+	"\x06Member\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12(\n" +
+	"\rprotocol_port\x18\x03 \x01(\x03H\x00R\fprotocolPort\x88\x01\x01\x12,\n" +
+	"\tsubnet_id\x18\x04 \x01(\v2\x0f.raven.v1.ValueR\bsubnetId\x12\x1b\n" +
+	"\x06weight\x18\x05 \x01(\x03H\x01R\x06weight\x88\x01\x01\x12\x1b\n" +
+	"\x06backup\x18\x06 \x01(\bH\x02R\x06backup\x88\x01\x01\x12'\n" +
+	"\x0fmonitor_address\x18\a \x01(\tR\x0emonitorAddress\x12&\n" +
+	"\fmonitor_port\x18\b \x01(\x03H\x03R\vmonitorPort\x88\x01\x01\x12)\n" +
+	"\x0eadmin_state_up\x18\t \x01(\bH\x04R\fadminStateUp\x88\x01\x01B\x10\n" +
+	"\x0e_protocol_portB\t\n" +
+	"\a_weightB\t\n" +
+	"\a_backupB\x0f\n" +
+	"\r_monitor_portB\x11\n" +
+	"\x0f_admin_state_up\"_\n" +
 	"\rSecurityGroup\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x1f\n" +
 	"\bstateful\x18\x02 \x01(\bH\x01R\bstateful\x88\x01\x01B\a\n" +
@@ -4812,16 +5894,18 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x10ContributionMode\x12!\n" +
 	"\x1dCONTRIBUTION_MODE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CONTRIBUTION_MODE_ADD\x10\x01\x12\x1d\n" +
-	"\x19CONTRIBUTION_MODE_REPLACE\x10\x02*\\\n" +
+	"\x19CONTRIBUTION_MODE_REPLACE\x10\x02*u\n" +
 	"\n" +
 	"OutputKind\x12\x1b\n" +
 	"\x17OUTPUT_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTPUT_KIND_ANNOTATION\x10\x01\x12\x15\n" +
-	"\x11OUTPUT_KIND_LABEL\x10\x02*N\n" +
+	"\x11OUTPUT_KIND_LABEL\x10\x02\x12\x17\n" +
+	"\x13OUTPUT_KIND_INGRESS\x10\x03*a\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x01\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x022\x99\x02\n" +
+	"\x0eSEVERITY_ERROR\x10\x02\x12\x11\n" +
+	"\rSEVERITY_NOTE\x10\x032\x99\x02\n" +
 	"\rDriverService\x12>\n" +
 	"\aGetInfo\x12\x18.raven.v1.GetInfoRequest\x1a\x19.raven.v1.GetInfoResponse\x12D\n" +
 	"\tConfigure\x12\x1a.raven.v1.ConfigureRequest\x1a\x1b.raven.v1.ConfigureResponse\x12H\n" +
@@ -4841,7 +5925,7 @@ func file_raven_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_raven_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_raven_v1_driver_proto_goTypes = []any{
 	(OptionType)(0),             // 0: raven.v1.OptionType
 	(AnswerState)(0),            // 1: raven.v1.AnswerState
@@ -4894,13 +5978,24 @@ var file_raven_v1_driver_proto_goTypes = []any{
 	(*FixedIP)(nil),             // 48: raven.v1.FixedIP
 	(*AddressPair)(nil),         // 49: raven.v1.AddressPair
 	(*FloatingIP)(nil),          // 50: raven.v1.FloatingIP
-	(*SecurityGroup)(nil),       // 51: raven.v1.SecurityGroup
-	(*SecurityGroupRule)(nil),   // 52: raven.v1.SecurityGroupRule
-	(*Lookup)(nil),              // 53: raven.v1.Lookup
-	(*Contribution)(nil),        // 54: raven.v1.Contribution
-	(*Output)(nil),              // 55: raven.v1.Output
-	(*Diagnostic)(nil),          // 56: raven.v1.Diagnostic
-	nil,                         // 57: raven.v1.StringMap.ValuesEntry
+	(*LoadBalancer)(nil),        // 51: raven.v1.LoadBalancer
+	(*AdditionalVIP)(nil),       // 52: raven.v1.AdditionalVIP
+	(*AdditionalVIPList)(nil),   // 53: raven.v1.AdditionalVIPList
+	(*ListenerList)(nil),        // 54: raven.v1.ListenerList
+	(*PoolList)(nil),            // 55: raven.v1.PoolList
+	(*MemberList)(nil),          // 56: raven.v1.MemberList
+	(*Listener)(nil),            // 57: raven.v1.Listener
+	(*Pool)(nil),                // 58: raven.v1.Pool
+	(*SessionPersistence)(nil),  // 59: raven.v1.SessionPersistence
+	(*HealthMonitor)(nil),       // 60: raven.v1.HealthMonitor
+	(*Member)(nil),              // 61: raven.v1.Member
+	(*SecurityGroup)(nil),       // 62: raven.v1.SecurityGroup
+	(*SecurityGroupRule)(nil),   // 63: raven.v1.SecurityGroupRule
+	(*Lookup)(nil),              // 64: raven.v1.Lookup
+	(*Contribution)(nil),        // 65: raven.v1.Contribution
+	(*Output)(nil),              // 66: raven.v1.Output
+	(*Diagnostic)(nil),          // 67: raven.v1.Diagnostic
+	nil,                         // 68: raven.v1.StringMap.ValuesEntry
 }
 var file_raven_v1_driver_proto_depIdxs = []int32{
 	9,  // 0: raven.v1.GetInfoResponse.options:type_name -> raven.v1.Option
@@ -4908,7 +6003,7 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	10, // 2: raven.v1.Option.deprecated:type_name -> raven.v1.OptionName
 	33, // 3: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
 	12, // 4: raven.v1.OptionValue.dict_value:type_name -> raven.v1.StringMap
-	57, // 5: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
+	68, // 5: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
 	11, // 6: raven.v1.ConfigureRequest.values:type_name -> raven.v1.OptionValue
 	16, // 7: raven.v1.ConfigureResponse.watches:type_name -> raven.v1.Watch
 	15, // 8: raven.v1.ConfigureResponse.diagnostics:type_name -> raven.v1.ConfigureDiagnostic
@@ -4926,9 +6021,9 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	25, // 20: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
 	2,  // 21: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
 	29, // 22: raven.v1.Set.resources:type_name -> raven.v1.Resource
-	54, // 23: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
-	55, // 24: raven.v1.Set.outputs:type_name -> raven.v1.Output
-	56, // 25: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
+	65, // 23: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
+	66, // 24: raven.v1.Set.outputs:type_name -> raven.v1.Output
+	67, // 25: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
 	3,  // 26: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
 	30, // 27: raven.v1.Resource.after:type_name -> raven.v1.Ref
 	39, // 28: raven.v1.Resource.network:type_name -> raven.v1.Network
@@ -4938,60 +6033,78 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	46, // 32: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
 	47, // 33: raven.v1.Resource.port:type_name -> raven.v1.Port
 	50, // 34: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
-	51, // 35: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
-	52, // 36: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
-	53, // 37: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
-	31, // 38: raven.v1.Ref.role:type_name -> raven.v1.Role
-	30, // 39: raven.v1.Value.ref:type_name -> raven.v1.Ref
-	32, // 40: raven.v1.ValueList.values:type_name -> raven.v1.Value
-	41, // 41: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
-	42, // 42: raven.v1.RouteList.values:type_name -> raven.v1.Route
-	48, // 43: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
-	49, // 44: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
-	32, // 45: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
-	32, // 46: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
-	33, // 47: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
-	35, // 48: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
-	36, // 49: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
-	33, // 50: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
-	45, // 51: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
-	32, // 52: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
-	32, // 53: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
-	32, // 54: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
-	32, // 55: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
-	32, // 56: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
-	32, // 57: raven.v1.Port.network_id:type_name -> raven.v1.Value
-	37, // 58: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
-	34, // 59: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
-	38, // 60: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
-	32, // 61: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
-	32, // 62: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
-	32, // 63: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
-	32, // 64: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
-	32, // 65: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
-	32, // 66: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
-	31, // 67: raven.v1.Contribution.target:type_name -> raven.v1.Role
-	32, // 68: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
-	49, // 69: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
-	42, // 70: raven.v1.Contribution.route:type_name -> raven.v1.Route
-	4,  // 71: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
-	5,  // 72: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
-	32, // 73: raven.v1.Output.text:type_name -> raven.v1.Value
-	30, // 74: raven.v1.Output.document:type_name -> raven.v1.Ref
-	6,  // 75: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
-	7,  // 76: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
-	13, // 77: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
-	17, // 78: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
-	26, // 79: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
-	8,  // 80: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
-	14, // 81: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
-	22, // 82: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
-	27, // 83: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
-	80, // [80:84] is the sub-list for method output_type
-	76, // [76:80] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	62, // 35: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
+	63, // 36: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
+	64, // 37: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
+	51, // 38: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
+	31, // 39: raven.v1.Ref.role:type_name -> raven.v1.Role
+	30, // 40: raven.v1.Value.ref:type_name -> raven.v1.Ref
+	32, // 41: raven.v1.ValueList.values:type_name -> raven.v1.Value
+	41, // 42: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
+	42, // 43: raven.v1.RouteList.values:type_name -> raven.v1.Route
+	48, // 44: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
+	49, // 45: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
+	32, // 46: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
+	32, // 47: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
+	33, // 48: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
+	35, // 49: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
+	36, // 50: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
+	33, // 51: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
+	45, // 52: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
+	32, // 53: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
+	32, // 54: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
+	32, // 55: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
+	32, // 56: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
+	32, // 57: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
+	32, // 58: raven.v1.Port.network_id:type_name -> raven.v1.Value
+	37, // 59: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
+	34, // 60: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
+	38, // 61: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
+	32, // 62: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
+	32, // 63: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
+	32, // 64: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
+	32, // 65: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
+	32, // 66: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
+	32, // 67: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
+	32, // 68: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
+	53, // 69: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
+	34, // 70: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
+	54, // 71: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
+	55, // 72: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
+	32, // 73: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
+	52, // 74: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
+	57, // 75: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
+	58, // 76: raven.v1.PoolList.values:type_name -> raven.v1.Pool
+	61, // 77: raven.v1.MemberList.values:type_name -> raven.v1.Member
+	33, // 78: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
+	59, // 79: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
+	60, // 80: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
+	56, // 81: raven.v1.Pool.members:type_name -> raven.v1.MemberList
+	32, // 82: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
+	32, // 83: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
+	32, // 84: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
+	31, // 85: raven.v1.Contribution.target:type_name -> raven.v1.Role
+	32, // 86: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
+	49, // 87: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
+	42, // 88: raven.v1.Contribution.route:type_name -> raven.v1.Route
+	4,  // 89: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
+	5,  // 90: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
+	32, // 91: raven.v1.Output.text:type_name -> raven.v1.Value
+	30, // 92: raven.v1.Output.document:type_name -> raven.v1.Ref
+	6,  // 93: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
+	7,  // 94: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
+	13, // 95: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
+	17, // 96: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
+	26, // 97: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
+	8,  // 98: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
+	14, // 99: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
+	22, // 100: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
+	27, // 101: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
+	98, // [98:102] is the sub-list for method output_type
+	94, // [94:98] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_raven_v1_driver_proto_init() }
@@ -5024,6 +6137,7 @@ func file_raven_v1_driver_proto_init() {
 		(*Resource_SecurityGroup)(nil),
 		(*Resource_SecurityGroupRule)(nil),
 		(*Resource_Lookup)(nil),
+		(*Resource_Loadbalancer)(nil),
 	}
 	file_raven_v1_driver_proto_msgTypes[23].OneofWrappers = []any{
 		(*Ref_Name)(nil),
@@ -5041,13 +6155,19 @@ func file_raven_v1_driver_proto_init() {
 	file_raven_v1_driver_proto_msgTypes[40].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[43].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[44].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[45].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[47].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[50].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[51].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[52].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[53].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[54].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[55].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[56].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[58].OneofWrappers = []any{
 		(*Contribution_SecurityGroup)(nil),
 		(*Contribution_AddressPair)(nil),
 		(*Contribution_Route)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[48].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[59].OneofWrappers = []any{
 		(*Output_Text)(nil),
 		(*Output_Document)(nil),
 	}
@@ -5057,7 +6177,7 @@ func file_raven_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raven_v1_driver_proto_rawDesc), len(file_raven_v1_driver_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   51,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
