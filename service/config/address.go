@@ -25,9 +25,9 @@ func isCIDR(text string, version int) bool {
 
 // isURI says whether a text is a URI of RFC 3986 with a scheme and a host.
 func isURI(text string, schemes []string) bool {
-	const unreserved, reserved = "-._~", ":/?#[]@!$&'()*+,;=%"
+	const marks = "-._~" + ":/?#[]@" + "!$&'()*+,;=" + "%" // unreserved, delimiters, and what begins an escape
 	for _, c := range []byte(text) {
-		if !isAlphanumeric(c) && !strings.Contains(unreserved+reserved, string(c)) {
+		if !isAlphanumeric(c) && strings.IndexByte(marks, c) < 0 {
 			return false
 		}
 	}

@@ -14,8 +14,10 @@ import (
 func changing(t *testing.T) (before, after *config.Values) {
 	t.Helper()
 	options := []config.Option{
-		{Name: "place", Default: "here", StartOnly: true}, {Name: "debug", Type: config.Boolean, Default: "false", Mutable: true},
-		{Group: "g", Name: "text", Default: "t"}, {Group: "g", Name: "still"},
+		{Name: "place", Default: "here", StartOnly: true},
+		{Name: "debug", Type: config.Boolean, Default: "false", Mutable: true},
+		{Group: "g", Name: "text", Default: "t"},
+		{Group: "g", Name: "still"},
 	}
 	load := func(text string) *config.Values {
 		path := write(t, "k.conf", text)
