@@ -76,7 +76,7 @@ namespaces become networks, subnets and routers; pods become ports.
 Exit statuses:
   0    done as asked; for plan: nothing to do
   1    an error, which is printed
-  2    plan: there are changes
+  2    plan: there are changes; cleanup: there is something to remove
   64   the command line is wrong
   130  ended by a signal; for run see its help`
 
@@ -102,7 +102,7 @@ func newRoot(io streams) *cobra.Command {
 	flags.register(root)
 	root.AddCommand(
 		newRunCommand(flags, io), newPlanCommand(flags, io), newTranslateCommand(flags, io), newStatusCommand(flags, io),
-		newConfigCommand(flags, io), newDriverCommand(flags, io),
+		newConfigCommand(flags, io), newDriverCommand(flags, io), newCleanupCommand(flags, io),
 	)
 	usageErrors(root)
 	return root

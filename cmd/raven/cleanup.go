@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/watch"
+)
+
+const cleanupHelp = `Remove from the cloud what Raven made for a cluster that is gone, and nothing else: what carries that
+cluster's identity in its tags or its description. Nothing is removed without --yes.
+
+The cluster is named by its id, which is the UID that its namespace kube-system had, or its [raven] cluster_id.
+Without --cluster the clusters are listed that have something in the project.
+
+Only [neutron] has to be configured. If the cluster is the one that [kubernetes] reaches, and it answers, --force is
+needed: stop Raven there first, or it makes everything again.
+
+Exit statuses: 0 nothing (left) to remove, 2 there is something to remove, 1 an error or something could not be removed.`
+
+type cleanupFlags struct {
+	cluster, format      string
+	yes, retained, force bool
+	patience             time.Duration
+}
+
+func newCleanupCommand(flags *globalFlags, io streams) *cobra.Command {
+	var f cleanupFlags
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove what Raven made for a cluster that is gone; shows it only, unless told --yes",
+		Long:  cleanupHelp,
+		Example: `  raven cleanup                                  which clusters have something in this project?
+  raven cleanup --cluster 48a1d20f-c094-478f-a87f-a26c15414caf
+  raven cleanup --cluster 48a1d20f-c094-478f-a87f-a26c15414caf --yes`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(f.format); err != nil {
+				return err
+			}
+			if f.cluster == "" && (f.yes || f.retained || f.force) {
+				return statusError{exitUsage, fmt.Errorf("name the cluster with --cluster; %q without flags lists them", "raven cleanup")}
+			}
+			return runCleanup(cmd.Context(), flags, io, f)
+		},
+	}
+	cmd.Flags().StringVar(&f.cluster, "cluster", "", "the `id` of the cluster")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "remove it")
+	cmd.Flags().BoolVar(&f.retained, "retained", false, "also what was to outlive its object (policy retain)")
+	cmd.Flags().BoolVar(&f.force, "force", false, "also if the cluster still answers")
+	cmd.Flags().DurationVar(&f.patience, "patience", 30*time.Second, "how long to go on when nothing can be removed, because of others")
+	cmd.Flags().StringVarP(&f.format, "output", "o", "table", "output `format`: table, json or yaml")
+	return cmd
+}
+
+// cleanupReport is what `raven cleanup --cluster` prints.
+type cleanupReport struct {
+	Cluster  string               `json:"cluster"`
+	Project  string               `json:"project"`
+	Remove   []cleanupRow         `json:"remove"`
+	Retained []cleanupRow         `json:"retained"`
+	Removed  int                  `json:"removed"`
+	Left     []reconcile.Leftover `json:"left"`
+}
+
+type cleanupRow struct {
+	Kind drivers.Kind `json:"kind"`
+	Name string       `json:"name"`
+	ID   string       `json:"id"`
+}
+
+func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFlags) error {
+	sources, err := flags.sources()
+	if err != nil {
+		return err
+	}
+	values, err := loadCore(sources)
+	if err != nil {
+		return err
+	}
+	cfg, err := openstack.FromConfig(values)
+	if err != nil {
+		return err
+	}
+	cloud, err := openstack.Connect(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer cloud.Close()
+	if f.cluster == "" {
+		return listClusters(ctx, cloud, io, f.format)
+	}
+	if alive(ctx, values, f.cluster) && !f.force {
+		warning := fmt.Errorf("cluster %s answers at its Kubernetes API: stop Raven there, and say --force", f.cluster)
+		if f.yes {
+			return warning
+		}
+		fmt.Fprintln(io.err, "warning:", warning)
+	}
+	c := &reconcile.Cleanup{
+		Cloud: cloud, Cluster: f.cluster, Retained: f.retained, Patience: f.patience, Clock: clock.RealClock{},
+	}
+	return cleanup(ctx, c, cloud, io, f)
+}
+
+func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *openstack.Cloud, io streams, f cleanupFlags) error {
+	p, err := c.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	report := cleanupReport{
+		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{}, Left: []reconcile.Leftover{},
+	}
+	for _, step := range p.Steps {
+		report.Remove = append(report.Remove, cleanupRow{step.Kind, step.Identity.Name, step.ID})
+	}
+	for _, o := range p.Retained {
+		name, _ := o.Attrs["name"].(string)
+		report.Retained = append(report.Retained, cleanupRow{o.Kind, name, o.ID})
+	}
+	if f.format == "table" {
+		hint := " --yes removes them."
+		if f.yes {
+			hint = ""
+		}
+		printCleanup(io, report, hint)
+	}
+	if f.yes && len(p.Steps) > 0 {
+		var removed atomic.Int64
+		stop := progress(io.err, io.colour, func() string { return fmt.Sprintf("removed %d of %d", removed.Load(), len(p.Steps)) })
+		c.Removed = func(plan.Step) { removed.Add(1) }
+		report.Left, err = c.Run(ctx)
+		stop()
+		report.Removed = int(removed.Load())
+	}
+	if f.format != "table" {
+		if serr := structured(io.out, f.format, report); err == nil {
+			err = serr
+		}
+	} else if f.yes {
+		printLeft(io, report)
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(report.Left) > 0:
+		return statusError{exitError, fmt.Errorf("%d resources are left, with the reasons above; run it again when they are mended", len(report.Left))}
+	case !f.yes && len(report.Remove) > 0:
+		return statusError{status: exitChanges}
+	}
+	return nil
+}
+
+func printCleanup(io streams, r cleanupReport, hint string) {
+	for _, row := range r.Remove {
+		fmt.Fprintf(io.out, "%s %-20s %s  %s\n", io.paint(red, "-"), row.Kind, row.ID, row.Name)
+	}
+	for _, row := range r.Retained {
+		fmt.Fprintf(io.out, "%s %-20s %s  %s  (stays: its policy is retain; --retained removes it)\n",
+			io.paint(yellow, "!"), row.Kind, row.ID, row.Name)
+	}
+	if len(r.Remove) == 0 {
+		fmt.Fprintf(io.out, "Nothing to remove of cluster %s in project %s.\n", r.Cluster, r.Project)
+		return
+	}
+	counts := map[drivers.Kind]int{}
+	for _, row := range r.Remove {
+		counts[row.Kind]++
+	}
+	fmt.Fprintf(io.out, "\n%d to remove of cluster %s in project %s: %s.%s\n",
+		len(r.Remove), r.Cluster, r.Project, countsText(counts), hint)
+}
+
+func printLeft(io streams, r cleanupReport) {
+	for _, l := range r.Left {
+		fmt.Fprintf(io.out, "%s %s %s %q: %s\n", io.paint(red, "!"), l.Kind, l.ID, l.Name, l.Reason)
+	}
+	if len(r.Remove) > 0 {
+		fmt.Fprintf(io.out, "%d removed, %d left.\n", r.Removed, len(r.Left))
+	}
+}
+
+func countsText(counts map[drivers.Kind]int) string {
+	var parts []string
+	for _, kind := range drivers.Kinds() {
+		if counts[kind] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[kind], kind))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// listClusters prints which clusters have something in the project.
+func listClusters(ctx context.Context, cloud *openstack.Cloud, io streams, format string) error {
+	clusters, err := cloud.Clusters(ctx)
+	if err != nil {
+		return err
+	}
+	if format != "table" {
+		return structured(io.out, format, clusters)
+	}
+	if len(clusters) == 0 {
+		fmt.Fprintf(io.out, "No cluster has anything in project %s.\n", cloud.ProjectID())
+		return nil
+	}
+	rows := make([][]string, 0, len(clusters))
+	for _, id := range slices.Sorted(maps.Keys(clusters)) {
+		rows = append(rows, []string{id, countsText(clusters[id])})
+	}
+	return table(io.out, []string{"CLUSTER", "RESOURCES"}, rows)
+}
+
+// alive says whether the cluster is the one that the configuration reaches, and answers.
+func alive(ctx context.Context, values *config.Values, cluster string) bool {
+	if values.String(ravenGroup, "cluster_id") == cluster {
+		cluster = "" // whatever answers is the one
+	}
+	rest, err := watch.RESTConfig(values, version)
+	if err != nil {
+		return false
+	}
+	clients, err := watch.NewClients(rest)
+	if err != nil {
+		return false
+	}
+	defer clients.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
+		Get(ctx, "kube-system", metav1.GetOptions{})
+	return err == nil && (cluster == "" || string(ns.GetUID()) == cluster)
+}
+
+// progress shows a text every two seconds until it is stopped: on one line of a terminal, else line by line.
+func progress(w io.Writer, terminal bool, text func() string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(2 * time.Second)
+		defer ticker.Stop()
+		shown := false
+		for {
+			select {
+			case <-done:
+				if shown && terminal {
+					fmt.Fprintln(w)
+				}
+				return
+			case <-ticker.C:
+				shown = true
+				if terminal {
+					fmt.Fprint(w, "\r"+text())
+				} else {
+					fmt.Fprintln(w, text())
+				}
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
