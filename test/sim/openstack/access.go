@@ -17,6 +17,7 @@ import (
 func (c *Cloud) Objects(kind string) []map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.settle()
 	t, ok := c.tables[kind]
 	if !ok {
 		return nil
@@ -53,10 +54,15 @@ func (c *Cloud) SecurityGroups() []map[string]any { return c.Objects("security_g
 // SecurityGroupRules returns all security group rules.
 func (c *Cloud) SecurityGroupRules() []map[string]any { return c.Objects("security_group_rule") }
 
+// LoadBalancers returns all load balancers. Listeners, pools, members and health monitors are Objects of "listener", "pool", "member" and
+// "healthmonitor"; they name what they belong to by loadbalancer_id and pool_id.
+func (c *Cloud) LoadBalancers() []map[string]any { return c.Objects("loadbalancer") }
+
 // Count returns how many resources of a kind there are.
 func (c *Cloud) Count(kind string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.settle()
 	t, ok := c.tables[kind]
 	if !ok {
 		return 0
@@ -64,7 +70,7 @@ func (c *Cloud) Count(kind string) int {
 	return len(t.byID)
 }
 
-// Call is somebody else's hand: it does a request to Neutron ("POST", "/networks", …) for a user in a project at once, past faults, costs,
+// Call is somebody else's hand: it does a request to Neutron ("POST", "/networks", …) or Octavia ("/lbaas/loadbalancers") for a user in a project at once, past faults, costs,
 // hooks and log, and returns the status and the document. It panics on a body that is no JSON, or a user or project that is not there.
 func (c *Cloud) Call(user, project, method, path string, body any) (status int, doc map[string]any) {
 	var raw []byte
@@ -74,7 +80,11 @@ func (c *Cloud) Call(user, project, method, path string, body any) (status int, 
 			panic(fmt.Sprintf("encoding a call's body: %v", err))
 		}
 	}
-	u, err := url.Parse("http://sim/networking/v2.0" + path)
+	service := "/networking"
+	if strings.HasPrefix(path, "/lbaas/") {
+		service = "/load-balancer"
+	}
+	u, err := url.Parse("http://sim" + service + "/v2.0" + path)
 	if err != nil {
 		panic(fmt.Sprintf("reading a call's path: %v", err))
 	}
@@ -104,6 +114,7 @@ func (c *Cloud) call(r *http.Request, user, project string, raw []byte) response
 		}
 	}
 	where := c.locate(strings.TrimSuffix(r.URL.Path, "/"))
+	where.label = where.labelOf(r.Method)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u, ok := c.accounts.users[user]
@@ -111,11 +122,5 @@ func (c *Cloud) call(r *http.Request, user, project string, raw []byte) response
 	if !ok || !known {
 		panic(fmt.Sprintf("calling as %q in %q: there is none", user, project))
 	}
-	t := &tx{c: c, who: scope{project: id, user: u.id, admin: u.admin}, now: c.clock.Now()}
-	out, err := t.serve(r, where, in)
-	if err != nil {
-		t.rollback()
-		return errorResponse(err)
-	}
-	return out
+	return c.serveAs(r, scope{project: id, user: u.id, admin: u.admin}, where, in)
 }

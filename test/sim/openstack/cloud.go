@@ -1,8 +1,8 @@
-// Package openstack is a simulated OpenStack cloud on loopback: Keystone v3 and Neutron v2.0, stateful, with the real
+// Package openstack is a simulated OpenStack cloud on loopback: Keystone v3, Neutron v2.0 and Octavia v2, stateful, with the real
 // services' validation, error bodies, costs and, by rule, faults. It must never be lenient where the real services
 // refuse: whatever a client gets away with here it must get away with there.
 //
-// The files go by Neutron noun. A request passes: fault rules, authentication, a worker of the cost profile, the
+// The files go by noun; those of Octavia are octavia*.go, loadbalancer.go, listener.go, pool.go, member.go, healthmonitor.go and provider*.go. A request passes: fault rules, authentication, a worker of the cost profile, the
 // collection's validation under one lock (all of the request or nothing), the request log. The lock is never held
 // while anything waits.
 package openstack
@@ -46,6 +46,10 @@ type Options struct {
 	LeakyBulk bool
 	// NoPortTags refuses tags in a port's create, as a Neutron without the ML2 extension driver for it does.
 	NoPortTags bool
+	// Providers of load balancers; the first is the default one. Nil: Amphora(Work{}) and OVN(Work{}), which are done at once.
+	Providers []Provider
+	// NoOctavia leaves out Octavia.
+	NoOctavia bool
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
 	LogSize int
 }
@@ -54,7 +58,8 @@ type Options struct {
 type Cloud struct {
 	opts    Options
 	clock   clock.Clock
-	kinds   map[string]*kind // by segment of the URL
+	kinds   map[string]*kind // Neutron's, by segment of the URL
+	lbKinds map[string]*kind // Octavia's
 	handler http.Handler
 	profile *Profile
 	workers *workers
@@ -80,6 +85,11 @@ type Cloud struct {
 	faultSeq int
 	faultRnd *rand.Rand
 	hooks    []func(int, Request)
+
+	work    []*work                // of the providers, by the time when it is done
+	workSeq int64                  // of the last one
+	lanes   map[string][]time.Time // by provider: until when each of its workers is busy
+	flavors []flavor
 }
 
 // New makes a cloud with its projects, users and, unless told otherwise, an external network.
@@ -99,21 +109,27 @@ func New(o Options) *Cloud {
 	if o.Profile == nil {
 		o.Profile = None()
 	}
+	if o.Providers == nil {
+		o.Providers = []Provider{Amphora(Work{}), OVN(Work{})}
+	}
 	seed := o.Seed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	c := &Cloud{
-		opts: o, clock: o.Clock, kinds: kinds(), profile: o.Profile, workers: newWorkers(o.Profile.Workers),
+		opts: o, clock: o.Clock, kinds: kinds(), lbKinds: balancerKinds(), profile: o.Profile, workers: newWorkers(o.Profile.Workers),
 		done: make(chan struct{}), base: "http://127.0.0.1",
 		rand:     rand.New(rand.NewPCG(seed, 1)),
 		faultRnd: rand.New(rand.NewPCG(seed, 2)),
 		tables:   map[string]*table{}, used: map[quotaKey]int{}, limits: map[string]map[string]int{},
 		tokens: map[string]*token{},
 		log:    newRequestLog(o.LogSize),
+		lanes:  map[string][]time.Time{},
 	}
-	for _, k := range c.kinds {
-		c.tables[k.name] = newTable(k)
+	for _, of := range []map[string]*kind{c.kinds, c.lbKinds} {
+		for _, k := range of {
+			c.tables[k.name] = newTable(k)
+		}
 	}
 	c.accounts = newAccounts(c, o.Password)
 	if !o.NoExternal {
@@ -124,7 +140,7 @@ func New(o Options) *Cloud {
 }
 
 // Start listens on addr ("127.0.0.1:0" if empty) until ctx ends or Close, and returns the base URL, which has no slash at its end:
-// Keystone is at base + "/v3", Neutron at base + "/networking".
+// Keystone is at base + "/v3", Neutron at base + "/networking", Octavia at base + "/load-balancer".
 func (c *Cloud) Start(ctx context.Context, addr string) (string, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
@@ -182,6 +198,9 @@ func (c *Cloud) AuthURL() string { return c.BaseURL() + "/v3" }
 
 // NetworkURL returns Neutron's URL, as the catalogue has it.
 func (c *Cloud) NetworkURL() string { return c.BaseURL() + "/networking" }
+
+// LoadBalancerURL returns Octavia's URL, as the catalogue has it.
+func (c *Cloud) LoadBalancerURL() string { return c.BaseURL() + "/load-balancer" }
 
 // wait waits for d, and returns false if the cloud was closed or ctx ended meanwhile.
 func (c *Cloud) wait(ctx context.Context, d time.Duration) bool {

@@ -25,8 +25,10 @@ type DumpOptions struct {
 func (c *Cloud) Dump(o DumpOptions) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.settle()
 	d := dumper{c: c, o: o, labels: map[string]string{}}
 	order := []string{"subnetpool", "network", "subnet", "router", "security_group", "security_group_rule", "port", "floatingip"}
+	order = append(order, balancerOrder()...)
 	for name, id := range c.accounts.projects {
 		d.labels[id] = name
 	}
@@ -34,6 +36,13 @@ func (c *Cloud) Dump(o DumpOptions) string {
 		for id, x := range c.tables[kind].byID {
 			if name := str(x.doc, "name"); name != "" {
 				d.labels[id] = name
+			}
+		}
+	}
+	for _, of := range []string{"port", "security_group"} { // names that Octavia makes of ids
+		for id, x := range c.tables[of].byID {
+			if name, ok := d.labels[id]; ok {
+				d.labels[id] = d.value(x, name)
 			}
 		}
 	}
@@ -79,6 +88,12 @@ func (d *dumper) nameless(x *object) string {
 		return "port on " + of("network_id")
 	case "floatingip":
 		return "floating ip of " + of("port_id")
+	case "member":
+		return fmt.Sprintf("member %s:%d of %s", str(x.doc, "address"), integer(x.doc, "protocol_port"), of("pool_id"))
+	case "healthmonitor":
+		return "health monitor of " + of("pool_id")
+	case "listener", "pool":
+		return x.kind.name + " of " + of("loadbalancer_id")
 	}
 	return x.kind.name
 }
@@ -114,6 +129,10 @@ func (d *dumper) skip(x *object, name string) bool {
 		"provider:segmentation_id", "ip_allocation", "l2_adjacency", "normalized_cidr", "belongs_to_default_sg", "binding:vif_details", "binding:vif_type", "ha",
 		"distributed", "provider:network_type":
 		return true
+	case "provisioning_status":
+		return x.doc[name] == statusActive
+	case "operating_status":
+		return !d.o.Everything
 	case "id":
 		return !d.o.IDs
 	case "tags":
@@ -174,6 +193,11 @@ func (d *dumper) value(x *object, v any) string {
 	case string:
 		if label, ok := d.labels[y]; ok && !d.o.IDs {
 			return label
+		}
+		for id := range d.c.tables["loadbalancer"].byID { // names that Octavia makes of ids
+			if !d.o.IDs && strings.HasSuffix(y, id) {
+				return strings.TrimSuffix(y, id) + d.labels[id]
+			}
 		}
 		if x.auto[y] && !d.o.Addresses && !(strings.Count(y, ":") == 5 && d.o.MACs) {
 			if _, bits, cidr := strings.Cut(y, "/"); cidr {

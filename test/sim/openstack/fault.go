@@ -1,7 +1,6 @@
 package openstack
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,6 +22,10 @@ const (
 	ActionApplyStatus Action = "apply-status" // applied, then answered with Status, as a proxy does that gives up
 	ActionApplyLate   Action = "apply-late"   // cut at once, applied after Delay
 	ActionTruncate    Action = "truncate"     // applied, half of the answer's body sent, then cut
+
+	// Of changes of load balancers: the request goes well, and the provider's work does not.
+	ActionProviderError Action = "provider-error" // it ends in ERROR
+	ActionProviderStall Action = "provider-stall" // it never ends: PENDING_* for good
 )
 
 // Duration is a time.Duration that is text ("1.5s") in JSON.
@@ -46,7 +49,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 
 // Rule is a fault rule. What is unset matches every request. Of several rules that match, the first added acts.
 type Rule struct {
-	// Method, as in HTTP. "write" stands for POST, PUT and DELETE to Neutron.
+	// Method, as in HTTP. "write" stands for POST, PUT and DELETE to Neutron and Octavia.
 	Method string `json:"method,omitempty"`
 	// Path is a regular expression over the path below the service's root, such as ^/v2.0/ports$.
 	Path string `json:"path,omitempty"`
@@ -97,7 +100,7 @@ func (c *Cloud) AddFault(r Rule) (int, error) {
 		if r.Status < 200 || r.Status > 599 {
 			return 0, fmt.Errorf("reading a fault rule: status %d is none", r.Status)
 		}
-	case ActionTimeout, ActionDelay, ActionCut, ActionApplyCut, ActionApplyLate, ActionTruncate:
+	case ActionTimeout, ActionDelay, ActionCut, ActionApplyCut, ActionApplyLate, ActionTruncate, ActionProviderError, ActionProviderStall:
 	default:
 		return 0, fmt.Errorf("reading a fault rule: unknown action %q", r.Action)
 	}
@@ -182,19 +185,14 @@ func (f *fault) due() bool {
 }
 
 // response is the answer that a rule gives.
-func (f *fault) response() response {
+func (f *fault) response(where target) response {
 	r := response{status: f.rule.Status, body: []byte(f.rule.Response), header: http.Header{}}
 	if f.rule.Response == "" {
 		text := http.StatusText(f.rule.Status)
 		if f.rule.Status == http.StatusUnauthorized {
 			r.body = keystoneError(f.rule.Status, "The request you have made requires authentication.").body
 		} else if f.rule.Status != http.StatusNoContent {
-			body, err := json.Marshal(map[string]any{"NeutronError": map[string]any{
-				"type": "HTTP" + strings.ReplaceAll(text, " ", ""), "message": text, "detail": "",
-			}})
-			if err == nil {
-				r.body = body
-			}
+			r.body = where.refusal(neutron(f.rule.Status, "HTTP"+strings.ReplaceAll(text, " ", ""), "%s", text)).body
 		}
 	}
 	for k, v := range f.rule.Headers {

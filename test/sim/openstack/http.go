@@ -15,11 +15,15 @@ import (
 // target is what a request's path names.
 type target struct {
 	neutron bool
+	octavia bool
 	path    string // below the service's root: "/v2.0/ports/<id>/tags"
 	kind    *kind
 	id, sub string
 	arg     string // the tag
+	parent  string // the pool, of a member
+	segment string // Octavia's collection
 	label   string // Request.Kind
+	outcome Action // of the provider's work, where a fault rule names one
 }
 
 func (c *Cloud) routes() http.Handler {
@@ -53,6 +57,9 @@ func (c *Cloud) enter() bool {
 func (c *Cloud) locate(path string) target {
 	path = strings.TrimRight(path, "/")
 	t := target{path: path, label: "version"}
+	if rest, ok := strings.CutPrefix(path, "/load-balancer"); ok {
+		return c.locateOctavia(rest)
+	}
 	if rest, ok := strings.CutPrefix(path, "/networking"); ok {
 		t.neutron, t.path = true, rest
 	} else if path == "/v2.0" || strings.HasPrefix(path, "/v2.0/") {
@@ -99,6 +106,7 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the client went away
 	}
 	where := c.locate(r.URL.Path)
+	where.label = where.labelOf(r.Method)
 	req := c.begin(Request{
 		Method: r.Method, Path: where.path, Query: r.URL.RawQuery, Kind: where.label, Items: countItems(where, body), Body: string(body),
 	}, isWrite(r.Method, where.label))
@@ -132,7 +140,7 @@ func (c *Cloud) answer(r *http.Request, where target, req *Request, body []byte,
 	}
 	switch f.rule.Action {
 	case ActionStatus:
-		return f.response(), whole
+		return f.response(where), whole
 	case ActionTimeout:
 		select {
 		case <-ctx.Done():
@@ -150,7 +158,10 @@ func (c *Cloud) answer(r *http.Request, where target, req *Request, body []byte,
 		return c.process(r, where, req, body), cutAll
 	case ActionApplyStatus:
 		c.process(r, where, req, body)
-		return f.response(), whole
+		return f.response(where), whole
+	case ActionProviderError, ActionProviderStall:
+		where.outcome = f.rule.Action
+		return c.process(r, where, req, body), whole
 	case ActionApplyLate:
 		if c.enter() {
 			late := *req
@@ -191,7 +202,7 @@ func (c *Cloud) process(r *http.Request, where target, req *Request, body []byte
 
 // apply lets the services answer.
 func (c *Cloud) apply(r *http.Request, where target, req *Request, body []byte) response {
-	if !where.neutron {
+	if !where.neutron && !where.octavia {
 		return c.keystone(r, where.path, body)
 	}
 	var in map[string]any
@@ -199,12 +210,12 @@ func (c *Cloud) apply(r *http.Request, where target, req *Request, body []byte) 
 		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.UseNumber()
 		if err := dec.Decode(&in); err != nil {
-			return errorResponse(badRequest("The server could not comply with the request since it is either malformed or otherwise incorrect."))
+			return where.refusal(badRequest("The server could not comply with the request since it is either malformed or otherwise incorrect."))
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if out, ok := c.discovery(r, where.path); ok {
+	if out, ok := c.discover(r, where); ok {
 		return out
 	}
 	who, ok := c.authenticate(r)
@@ -212,13 +223,38 @@ func (c *Cloud) apply(r *http.Request, where target, req *Request, body []byte) 
 		return unauthorized(c.base + "/v3")
 	}
 	req.Project = who.project
-	t := &tx{c: c, who: who, now: c.clock.Now()}
-	out, err := t.serve(r, where, in)
+	return c.serveAs(r, who, where, in)
+}
+
+// serveAs answers for somebody, with the lock held.
+func (c *Cloud) serveAs(r *http.Request, who scope, where target, in map[string]any) response {
+	c.settle()
+	t := &tx{c: c, who: who, now: c.clock.Now(), outcome: where.outcome}
+	serve := t.serve
+	if where.octavia {
+		serve = t.balancing
+	}
+	out, err := serve(r, where, in)
 	if err != nil {
 		t.rollback()
-		return errorResponse(err)
+		return where.refusal(err)
 	}
 	return out
+}
+
+// refusal words an error as the service does that was asked.
+func (w target) refusal(err error) response {
+	if w.octavia {
+		return faultResponse(err)
+	}
+	return errorResponse(err)
+}
+
+func (c *Cloud) discover(r *http.Request, where target) (response, bool) {
+	if where.octavia {
+		return c.octaviaVersions(r, where.path)
+	}
+	return c.discovery(r, where.path)
 }
 
 // discovery answers what needs no token.
@@ -246,7 +282,7 @@ func (c *Cloud) discovery(r *http.Request, path string) (response, bool) {
 
 // countItems returns how many resources a create is about.
 func countItems(where target, body []byte) int {
-	if where.kind == nil || where.id != "" || len(body) == 0 {
+	if where.kind == nil || where.id != "" || len(body) == 0 || (where.octavia && where.label != "member_batch") {
 		return 1
 	}
 	var in map[string]json.RawMessage

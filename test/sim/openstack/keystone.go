@@ -202,7 +202,11 @@ func (c *Cloud) catalog() []any {
 		}
 		return map[string]any{"id": name, "name": name, "type": kind, "endpoints": endpoints}
 	}
-	return []any{service("keystone", "identity", c.base+"/v3"), service("neutron", "network", c.base+"/networking")}
+	all := []any{service("keystone", "identity", c.base+"/v3"), service("neutron", "network", c.base+"/networking")}
+	if !c.opts.NoOctavia {
+		all = append(all, service("octavia", "load-balancer", c.base+"/load-balancer"))
+	}
+	return all
 }
 
 // checkToken is GET, HEAD and DELETE /v3/auth/tokens.

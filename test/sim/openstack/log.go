@@ -15,7 +15,8 @@ type Request struct {
 	Path   string `json:"path"` // below the service's root
 	Query  string `json:"query,omitempty"`
 	// Kind is the Neutron resource's name ("port", "security_group"), or tag, add_router_interface, remove_router_interface, router_route,
-	// quota, extension, token, version.
+	// quota, extension, token, version. Of Octavia: loadbalancer, listener, pool, member, healthmonitor, member_batch, loadbalancer_status,
+	// loadbalancer_stats, loadbalancer_failover, listener_stats, lb_quota, provider, flavor, availabilityzone.
 	Kind string `json:"kind"`
 	// Items is how many resources are in the body or in the answer.
 	Items    int           `json:"items"`
@@ -67,7 +68,7 @@ func (l *requestLog) add(r Request) {
 // Stats counts requests that were finished.
 type Stats struct {
 	Requests int            `json:"requests"` // all that began
-	Writes   int            `json:"writes"`   // to Neutron
+	Writes   int            `json:"writes"`   // to Neutron and Octavia
 	Counts   map[string]int `json:"counts"`   // by method and kind: "POST port"
 	Items    map[string]int `json:"items"`    // resources in those that went well
 	Errors   map[string]int `json:"errors"`   // by the exception's name
@@ -81,6 +82,7 @@ type Stats struct {
 func (c *Cloud) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.settle()
 	s := Stats{
 		Requests: c.log.total, Writes: c.log.writes, Counts: map[string]int{}, Items: map[string]int{}, Errors: map[string]int{},
 		Objects: map[string]int{}, Best: map[string]float64{},

@@ -30,7 +30,15 @@ type field struct {
 	def   any
 }
 
-// kind is a collection of Neutron and what is particular to it.
+// quotaName is the name of the kind's quota.
+func (k *kind) quotaName() string {
+	if k.quota != "" {
+		return k.quota
+	}
+	return k.name
+}
+
+// kind is a collection of Neutron or Octavia and what is particular to it.
 type kind struct {
 	name    string // "port"
 	plural  string // "ports": the key of a list
@@ -38,6 +46,7 @@ type kind struct {
 	missing func(id string) *apiError
 	fields  map[string]field
 	index   []string // attributes by which lists are fast
+	quota   string   // the name of its quota, where that is another
 	create  func(t *tx, in map[string]any) (*object, error)
 	update  func(t *tx, o *object, in map[string]any) error
 	remove  func(t *tx, o *object) error

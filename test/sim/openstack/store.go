@@ -20,6 +20,7 @@ type object struct {
 	ipam    *ipam           // of a subnet
 	auto    map[string]bool // values that the cloud chose by itself, and that another run may choose otherwise
 	encoded [2][]byte       // for members and for administrators
+	own     vipPort         // of a load balancer
 }
 
 // table is one collection with its indexes.
@@ -87,6 +88,8 @@ type tx struct {
 	who  scope
 	now  time.Time
 	undo []func()
+
+	outcome Action // of a provider's work, where a fault rule says so
 }
 
 func (t *tx) rollback() {
@@ -110,19 +113,23 @@ func (t *tx) insert(k *kind, doc map[string]any) *object {
 	if doc["tags"] == nil {
 		doc["tags"] = []any{}
 	}
-	tab := c.tables[k.name]
+	t.enter(o)
+	return o
+}
+
+func (t *tx) enter(o *object) {
+	tab := t.c.tables[o.kind.name]
 	tab.byID[o.id] = o
 	tab.put(o, true)
-	c.used[quotaKey{o.project, k.name}]++
+	t.c.used[quotaKey{o.project, o.kind.quotaName()}]++
 	t.onUndo(func() { t.drop(o) })
-	return o
 }
 
 func (t *tx) drop(o *object) {
 	tab := t.c.tables[o.kind.name]
 	tab.put(o, false)
 	delete(tab.byID, o.id)
-	t.c.used[quotaKey{o.project, o.kind.name}]--
+	t.c.used[quotaKey{o.project, o.kind.quotaName()}]--
 }
 
 // erase removes a resource.
@@ -132,7 +139,7 @@ func (t *tx) erase(o *object) {
 		tab := t.c.tables[o.kind.name]
 		tab.byID[o.id] = o
 		tab.put(o, true)
-		t.c.used[quotaKey{o.project, o.kind.name}]++
+		t.c.used[quotaKey{o.project, o.kind.quotaName()}]++
 	})
 }
 

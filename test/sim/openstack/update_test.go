@@ -88,7 +88,7 @@ func TestKeystoneByHand(t *testing.T) {
 	get(200, base+"/v2.0")
 	get(200, base+"/v2.0/networks") // without the prefix too
 	get(404, base+"/v3/unicorns")
-	if c, _ := get(200, base+"/v3/auth/catalog")["catalog"].([]any); len(c) != 2 {
+	if c, _ := get(200, base+"/v3/auth/catalog")["catalog"].([]any); len(c) != 3 {
 		t.Errorf("the catalogue is %v", c)
 	}
 	w.token = "none"
