@@ -79,10 +79,14 @@ func canonicalText(name, text string) string {
 		}
 		return text
 	case "cidr", "prefixes", "gateway_ip", "ip_address", "fixed_ip_address", "floating_ip_address", "start", "end", "destination",
-		"nexthop", "dns_nameservers":
+		"nexthop", "dns_nameservers", "vip_address", "address", "monitor_address", "allowed_cidrs":
 		return address(text)
 	case "mac_address":
 		return hardwareAddress(text)
+	case "provider":
+		if text == "octavia" { // the old name
+			return "amphora"
+		}
 	case "protocol":
 		return protocol(text)
 	case "direction", "ethertype":

@@ -39,6 +39,8 @@ func (c *computer) clash(kind drivers.Kind, want, have map[string]any) bool {
 		return errA == nil && errB == nil && same("network_id") && a.Overlaps(b)
 	case drivers.KindPort, drivers.KindRouterInterface:
 		return same("network_id") && (same("mac_address") || sharesAddress(want["fixed_ips"], have["fixed_ips"]))
+	case drivers.KindLoadBalancer:
+		return same("vip_address") && (same("vip_subnet_id") || same("vip_network_id"))
 	case drivers.KindFloatingIP:
 		return same("floating_ip_address")
 	}

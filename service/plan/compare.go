@@ -54,7 +54,7 @@ func (c *computer) compare(d *Desired, o *Observed) []difference {
 		want, managed := d.Attrs[a.Name]
 		have, shown := o.Attrs[a.Name]
 		switch {
-		case !managed, writeOnly(d.Kind, a.Name), !shown && a.BestEffort:
+		case !managed, writeOnly(d.Kind, a.Name), !shown && a.BestEffort, inBalancer(d.Kind, a.Name):
 			continue
 		}
 		value, waits := c.resolve(want)
@@ -65,6 +65,11 @@ func (c *computer) compare(d *Desired, o *Observed) []difference {
 		}
 	}
 	return complete(d, o, diffs)
+}
+
+// inBalancer says which attributes of a load balancer are parts of it: see balance.
+func inBalancer(kind drivers.Kind, name string) bool {
+	return kind == drivers.KindLoadBalancer && (name == "listeners" || name == "pools" || name == "vip_sg_ids")
 }
 
 // writeOnly says which attributes Neutron takes and never shows again.
@@ -79,6 +84,8 @@ func matches(a drivers.Attribute, want, have any, doc map[string]any) (any, bool
 		return matchFixedIPs(want, have, doc)
 	case "external_gateway_info":
 		return matchGateway(want, have)
+	case "additional_vips":
+		return want, matchVIPs(want, have)
 	case "allowed_address_pairs":
 		// Neutron fills in the port's own MAC address.
 		if withMAC(want, doc["mac_address"]) == withMAC(have, doc["mac_address"]) {

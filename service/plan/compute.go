@@ -257,7 +257,11 @@ func (c *computer) replace() {
 			continue
 		}
 		byID[m.observed.ID] = m
-		if m.replaced = c.immutableDifference(m); m.replaced == "" {
+		m.replaced = c.immutableDifference(m)
+		if condition, why := ConditionOf(m.observed); m.replaced == "" && m.id.kind == drivers.KindLoadBalancer && condition != Ready {
+			m.replaced = beyond(m, condition, why)
+		}
+		if m.replaced == "" {
 			m.replaced, m.cause = c.clinging(m)
 		}
 		if m.replaced != "" {
@@ -277,6 +281,17 @@ func (c *computer) replace() {
 			}
 		}
 	}
+}
+
+// beyond says why a load balancer has to be made anew, and "" if it may stay.
+func beyond(m *match, condition Condition, why string) string {
+	switch {
+	case condition == Leaving:
+		return "it is being deleted"
+	case m.desired.Mend == MendReplace && condition != Partial:
+		return why
+	}
+	return ""
 }
 
 // drag has a user go with what it uses. It says whether the user would have stayed otherwise.
@@ -343,11 +358,16 @@ func (c *computer) lookup(ref drivers.Ref) (any, bool) {
 func before(a, b Step) int {
 	rank := func(s Step) int {
 		kind := slices.Index(drivers.Kinds(), s.Kind)
-		if s.Op == Delete || s.Op == Detach {
+		if s.Part == nil && (s.Op == Delete || s.Op == Detach) {
 			return 100 - kind
 		}
 		return kind
 	}
-	order := func(s Step) int { return slices.Index([]Op{Tag, Update, Create, Attach, Detach, Delete}, s.Op) }
+	order := func(s Step) int {
+		if s.Part != nil {
+			return 10 // they have an order of their own
+		}
+		return slices.Index([]Op{Tag, Failover, Update, Create, Attach, Detach, Delete}, s.Op)
+	}
 	return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Identity.Name, b.Identity.Name), order(a)-order(b), cmp.Compare(a.ID, b.ID))
 }

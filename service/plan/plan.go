@@ -11,7 +11,8 @@
 //	no       policy delete         delete, when nothing of ours uses it any more
 //	no       policy retain         none
 //
-// A router interface is a port that is made with our identity and then attached to the router.
+// A router interface is a port that is made with our identity and then attached to the router. A load balancer is compared with
+// all its parts; see balance.
 package plan
 
 import "github.com/kuryr/raven/drivers"
@@ -44,6 +45,8 @@ type Desired struct {
 	// Full says that the cloud found all its subnets full: one more is wanted. Whoever sets it clears it when the step that
 	// creates one has been applied, otherwise every Compute asks for another, up to Expand.
 	Full bool
+	// Mend is what may be done about a load balancer, or a part of it, that is in ERROR now.
+	Mend Mend
 }
 
 // Op is what a step does.
@@ -56,7 +59,9 @@ const (
 	Delete Op = "delete"
 	Attach Op = "attach" // a router interface's port to its router: Attrs["router_id"], ID
 	Detach Op = "detach" // a router interface from its router, which deletes the port: Attrs["router_id"], ID
-	Tag    Op = "tag"    // add tags: Attrs["tags"] is a []string; and remove those in Attrs["remove"], if there, as well as one can
+	// Failover has a load balancer's provider make what is behind it anew.
+	Failover Op = "failover"
+	Tag      Op = "tag" // add tags: Attrs["tags"] is a []string; and remove those in Attrs["remove"], if there, as well as one can
 )
 
 // Step is one change to the cloud.
@@ -65,7 +70,9 @@ type Step struct {
 	Kind     drivers.Kind
 	Identity Identity
 	ID       string // empty for create
-	Revision int64  // what an update was computed from
+	// Part is what of a load balancer the step is about; nil: the whole resource. ID is the load balancer's then.
+	Part     *Part
+	Revision int64 // what an update was computed from
 	// Attrs of a create are the whole body, without identity; those of a router interface are a port's. Of an update, what
 	// changes, which may include "description". Refs that do not resolve yet stand as drivers.Ref; such a step has Waits.
 	Attrs map[string]any
@@ -87,11 +94,12 @@ type Resource struct {
 	Identity Identity
 }
 
-// Wait is something that has to happen before a step can be applied. At most one of Ref and Resource is set; if neither is,
+// Wait is something that has to happen before a step can be applied. At most one of Ref, Resource and Busy is set; if none is,
 // it is another step of the same plan, or a person, that ends it, as Message says.
 type Wait struct {
 	Ref      *drivers.Ref // must resolve
 	Resource *Resource    // must be gone
+	Busy     *Resource    // must take changes again
 	Message  string
 }
 
@@ -116,4 +124,8 @@ type Plan struct {
 	Steps []Step
 	// Held counts the deletions that are not planned because Prune is false.
 	Held int
+	// Pending are waits for what is not ready yet though no step is left for it.
+	Pending []Wait
+	// Notices say, for people, what cannot be as it should.
+	Notices []string
 }

@@ -19,6 +19,10 @@ func (c *computer) present(m *match) {
 	default:
 		c.identify(m)
 		c.update(m)
+		if m.id.kind == drivers.KindLoadBalancer {
+			c.balance(m)
+			c.ignored(m)
+		}
 	}
 	if m.id.kind == drivers.KindRouterInterface && (m.observed == nil || m.replaced != "" || !attached(m.observed)) {
 		c.attach(m)
@@ -51,6 +55,7 @@ func (c *computer) create(m *match, reason string, waits []Wait) {
 			attrs["mac_address"] = MAC(d.Identity)
 		}
 	}
+	waits = append(waits, c.rivals(m, attrs)...)
 	for _, o := range c.clashes(m, attrs) {
 		waits = append(waits, Wait{
 			Resource: &Resource{Kind: kindOf(o), ID: o.ID, Identity: o.Identity},
@@ -209,11 +214,26 @@ func (c *computer) departures() {
 			Op: Delete, Kind: kind, Identity: o.Identity, ID: o.ID, Revision: o.Revision, Reason: gone.reason,
 			Waits: distinct(append(c.users(o), c.stayers(gone)...)),
 		}
+		if kind == drivers.KindLoadBalancer {
+			s.Waits = append(s.Waits, untouchable(o)...)
+		}
 		if atRouter(o) {
 			s.Op, s.Attrs = Detach, map[string]any{"router_id": o.Attrs["device_id"]}
 		}
 		c.plan.Steps = append(c.plan.Steps, s)
 	}
+}
+
+// untouchable returns a wait where a load balancer cannot be deleted now.
+func untouchable(o *Observed) []Wait {
+	at := &Resource{Kind: o.Kind, ID: o.ID, Identity: o.Identity}
+	switch {
+	case o.Status == "PENDING_DELETE" || o.Status == "DELETED":
+		return []Wait{{Resource: at, Message: fmt.Sprintf("waiting for load balancer %s to be gone", o.Identity)}}
+	case strings.HasPrefix(o.Status, pendingPrefix):
+		return []Wait{{Busy: at, Message: fmt.Sprintf("waiting for load balancer %s, which is %s", o.Identity, o.Status)}}
+	}
+	return nil
 }
 
 // atRouter says whether a port is at a router, so that it cannot be deleted as a port.

@@ -1,0 +1,593 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// PartKind is what a step on a load balancer is about, if not the load balancer itself.
+type PartKind string
+
+// The parts of a load balancer.
+const (
+	Listener PartKind = "listener"
+	Pool     PartKind = "pool"
+	Members  PartKind = "members" // of one pool, all at once
+	Monitor  PartKind = "healthmonitor"
+	VIPPort  PartKind = "vip_port" // the security groups of the VIP's port
+)
+
+// Part is a part of a load balancer.
+type Part struct {
+	Kind PartKind
+	Name string // the listener's or the pool's; of members and a monitor their pool's
+	ID   string // in the cloud; empty for a create, and for members
+	Pool string // the id of the pool that members and a monitor are of
+}
+
+// String names the part for people.
+func (p Part) String() string {
+	switch p.Kind {
+	case Members:
+		return fmt.Sprintf("the members of pool %q", p.Name)
+	case Monitor:
+		return fmt.Sprintf("the health monitor of pool %q", p.Name)
+	case VIPPort:
+		return "the VIP's port"
+	case Listener, Pool:
+	}
+	return fmt.Sprintf("%s %q", p.Kind, p.Name)
+}
+
+// Mend says what may be done about a load balancer that is in ERROR. Whoever sets it counts how often.
+type Mend string
+
+// The ways to mend.
+const (
+	MendNot      Mend = ""
+	MendFailover Mend = "failover" // by the provider; a part in ERROR is made anew
+	MendReplace  Mend = "replace"  // deleted and created; a part in ERROR is made anew
+)
+
+// Condition is what can be done with a load balancer now.
+type Condition int
+
+// The conditions.
+//
+//	Ready -> (a change) -> Busy -> Ready | Partial | Broken
+//	Partial, Broken -> (mended) -> Busy
+//	any but Busy -> (deleted) -> Leaving -> gone
+const (
+	Ready   Condition = iota // ACTIVE, with all its parts
+	Busy                     // it, or a part of it, is PENDING: it takes no change
+	Partial                  // a part is in ERROR; it takes changes
+	Broken                   // in ERROR: it takes nothing but a failover or its deletion
+	Leaving                  // being deleted
+)
+
+const (
+	statusError   = "ERROR"
+	pendingPrefix = "PENDING_"
+)
+
+// ConditionOf returns the condition of a load balancer, and why it is not Ready, for people.
+func ConditionOf(o *Observed) (Condition, string) {
+	switch {
+	case o.Status == "PENDING_DELETE" || o.Status == "DELETED":
+		return Leaving, "it is being deleted"
+	case strings.HasPrefix(o.Status, pendingPrefix):
+		return Busy, "it is " + o.Status
+	case o.Status == statusError:
+		return Broken, "it is in ERROR"
+	}
+	broken := ""
+	for _, p := range statuses(o) {
+		if strings.HasPrefix(p.status, pendingPrefix) {
+			return Busy, fmt.Sprintf("its %s is %s", p.part, p.status)
+		}
+		if p.status == statusError && broken == "" {
+			broken = fmt.Sprintf("its %s is in ERROR", p.part)
+		}
+	}
+	if broken != "" {
+		return Partial, broken
+	}
+	return Ready, ""
+}
+
+type partStatus struct {
+	part   Part
+	status string
+}
+
+// statuses lists the statuses of a load balancer's parts, as far as they are known.
+func statuses(o *Observed) []partStatus {
+	var list []partStatus
+	add := func(kind PartKind, name string, doc any) {
+		if status, _ := part(doc, "provisioning_status").(string); status != "" {
+			list = append(list, partStatus{Part{Kind: kind, Name: name}, status})
+		}
+	}
+	for _, listener := range structures(o.Attrs["listeners"]) {
+		add(Listener, textAt(listener, "name"), listener)
+	}
+	for _, pool := range structures(o.Attrs["pools"]) {
+		add(Pool, textAt(pool, "name"), pool)
+		add(Monitor, textAt(pool, "name"), pool["healthmonitor"])
+		for _, member := range structures(pool["members"]) {
+			add(Members, textAt(pool, "name"), member)
+		}
+	}
+	return list
+}
+
+// structures returns the maps in a list.
+func structures(list any) []map[string]any {
+	elements, _ := list.([]any)
+	out := make([]map[string]any, 0, len(elements))
+	for _, element := range elements {
+		if m, ok := element.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func textAt(m map[string]any, name string) string {
+	s, _ := m[name].(string)
+	return s
+}
+
+// balancing plans the parts of one load balancer that exists and stays.
+type balancing struct {
+	c       *computer
+	m       *match
+	mend    bool
+	pools   map[string]map[string]any // what is there and stays, by name
+	going   []map[string]any          // listeners that go
+	ordered [steps][]Step
+}
+
+// The order in which the steps on parts are taken: endpoints first, then what takes away, then what adds, from the pools to the
+// listeners that lead to them.
+const (
+	stepVIP = iota
+	stepMembers
+	stepUnlisten
+	stepUnpool
+	stepPool
+	stepMonitor
+	stepListen
+	steps
+)
+
+// balance plans what makes the parts of a load balancer as they should be. Steps that only have to be taken one after another
+// do not wait for each other: each makes the load balancer Busy, so whoever applies them takes the first and plans anew.
+func (c *computer) balance(m *match) {
+	b := &balancing{c: c, m: m, mend: m.desired.Mend != MendNot, pools: map[string]map[string]any{}}
+	first := len(c.plan.Steps)
+	b.vip()
+	if pools, managed := m.desired.Attrs["pools"].([]any); managed {
+		b.allPools(pools)
+	}
+	if listeners, managed := m.desired.Attrs["listeners"].([]any); managed {
+		b.allListeners(listeners)
+	}
+	for _, list := range b.ordered {
+		c.plan.Steps = append(c.plan.Steps, list...)
+	}
+	condition, why := ConditionOf(m.observed)
+	c.hold(m, condition, why, first)
+	if condition == Broken && m.desired.Mend == MendFailover {
+		c.plan.Steps = append(c.plan.Steps, Step{
+			Op: Failover, Kind: m.id.kind, Identity: m.desired.Identity, ID: m.observed.ID, Reason: why,
+		})
+	}
+}
+
+// hold has the steps on a load balancer that takes no change wait for it.
+func (c *computer) hold(m *match, condition Condition, why string, first int) {
+	if condition == Ready || condition == Partial {
+		return
+	}
+	wait := Wait{
+		Busy:    &Resource{Kind: m.id.kind, ID: m.observed.ID, Identity: m.observed.Identity},
+		Message: fmt.Sprintf("waiting for load balancer %q: %s", name(m), why),
+	}
+	found := false
+	for i := range c.plan.Steps {
+		s := &c.plan.Steps[i]
+		if s.ID == m.observed.ID && s.Kind == m.id.kind && (s.Part == nil || s.Part.Kind != VIPPort) {
+			s.Waits = append(s.Waits, wait)
+			found = found || i >= first
+		}
+	}
+	if !found {
+		c.plan.Pending = append(c.plan.Pending, wait)
+	}
+}
+
+func name(m *match) string {
+	if s, ok := m.observed.Attrs["name"].(string); ok && s != "" {
+		return s
+	}
+	return m.desired.Identity.Name
+}
+
+func (b *balancing) step(at int, op Op, part Part, attrs map[string]any, reason string, waits ...Wait) {
+	b.ordered[at] = append(b.ordered[at], Step{
+		Op: op, Kind: b.m.id.kind, Identity: b.m.desired.Identity, ID: b.m.observed.ID, Part: &part, Attrs: attrs, Reason: reason,
+		Waits: distinct(waits),
+	})
+}
+
+// vip plans the security groups of the VIP's port. They are not the load balancer's, so that they may be set at any time.
+func (b *balancing) vip() {
+	want, managed := b.m.desired.Attrs["vip_sg_ids"]
+	have, shown := b.m.observed.Attrs["vip_sg_ids"]
+	if !managed || !shown {
+		return
+	}
+	value, waits := b.c.resolve(want)
+	if len(waits) == 0 && canonical("vip_sg_ids", value, true) == canonical("vip_sg_ids", have, true) {
+		return
+	}
+	part := Part{Kind: VIPPort, ID: textAt(b.m.observed.Attrs, "vip_port_id")}
+	b.step(stepVIP, Update, part, map[string]any{"vip_sg_ids": value}, "its security groups differ", waits...)
+}
+
+// ours says whether a part was made by us: then it goes when it is not wanted. Others' parts stay.
+func (b *balancing) ours(doc map[string]any) bool {
+	id, ok := Parse(nil, textAt(doc, "description"))
+	return ok && id.Key() == b.m.id.key
+}
+
+// sorted pairs the parts that are wanted with those that are there, and returns those that are to go.
+func (b *balancing) existing(list string, wanted map[string]bool) (byName map[string]map[string]any, gone []map[string]any) {
+	byName = map[string]map[string]any{}
+	for _, doc := range structures(b.m.observed.Attrs[list]) {
+		name := textAt(doc, "name")
+		switch _, twice := byName[name]; {
+		case wanted[name] && !twice:
+			byName[name] = doc
+		case b.ours(doc):
+			gone = append(gone, doc)
+		}
+	}
+	return byName, gone
+}
+
+func names(list []map[string]any) map[string]bool {
+	set := make(map[string]bool, len(list))
+	for _, element := range list {
+		set[textAt(element, "name")] = true
+	}
+	return set
+}
+
+func (b *balancing) allPools(list []any) {
+	wanted := structures(list)
+	there, gone := b.existing("pools", names(wanted))
+	for _, doc := range gone {
+		b.remove(stepUnpool, Pool, doc, "nobody wants it any more")
+	}
+	for _, want := range wanted {
+		have := there[textAt(want, "name")]
+		switch why := b.unfit(want, have, "protocol"); {
+		case have == nil:
+			b.addPool(want)
+		case why != "":
+			b.remove(stepUnpool, Pool, have, why)
+			b.addPool(want, Wait{Message: fmt.Sprintf("waiting for the old pool %q to go", textAt(have, "name"))})
+		default:
+			b.pools[textAt(want, "name")] = have
+			b.changePool(want, have)
+		}
+	}
+}
+
+// unfit says why a part cannot become what is wanted, and "" if it can.
+func (b *balancing) unfit(want, have map[string]any, immutable ...string) string {
+	if have == nil {
+		return ""
+	}
+	for _, name := range immutable {
+		if d := (difference{name: name, old: have[name], new: want[name]}); canonical(name, want[name], false) != canonical(name, have[name], false) {
+			return d.String() + ", which cannot be changed in place"
+		}
+	}
+	if b.mend && have["provisioning_status"] == statusError {
+		return "it is in ERROR"
+	}
+	return ""
+}
+
+func (b *balancing) remove(at int, kind PartKind, doc map[string]any, reason string) {
+	if !b.c.Prune {
+		b.c.plan.Held++
+		return
+	}
+	b.step(at, Delete, Part{Kind: kind, Name: textAt(doc, "name"), ID: textAt(doc, "id")}, nil, reason)
+}
+
+func (b *balancing) addPool(want map[string]any, waits ...Wait) {
+	attrs := maps.Clone(want)
+	delete(attrs, "members")
+	delete(attrs, "healthmonitor")
+	if textAt(structure(attrs["session_persistence"]), "type") == "" {
+		delete(attrs, "session_persistence")
+	}
+	b.step(stepPool, Create, Part{Kind: Pool, Name: textAt(want, "name")}, attrs, "there is no such pool yet", waits...)
+}
+
+// structure is a value as a map; nil where it is none.
+func structure(value any) map[string]any {
+	m, _ := value.(map[string]any)
+	return m
+}
+
+func (b *balancing) changePool(want, have map[string]any) {
+	part := Part{Kind: Pool, Name: textAt(want, "name"), ID: textAt(have, "id")}
+	changes, reason := changes(want, have, "lb_algorithm", "admin_state_up")
+	if wanted, managed := want["session_persistence"]; managed && !covered(wanted, have["session_persistence"]) {
+		changes["session_persistence"] = none(wanted)
+		reason = append(reason, difference{name: "session_persistence", old: have["session_persistence"], new: none(wanted)}.String())
+	}
+	if len(changes) > 0 {
+		b.step(stepPool, Update, part, changes, strings.Join(reason, " and "))
+	}
+	b.monitor(part, want, have)
+	b.members(part, want, have)
+}
+
+// none is nil for a structure without a type, which stands for none.
+func none(value any) any {
+	if textAt(structure(value), "type") == "" {
+		return nil
+	}
+	return value
+}
+
+// covered says whether a structure has what is given of the wanted one.
+func covered(want, have any) bool {
+	if none(want) == nil {
+		return textAt(structure(have), "type") == ""
+	}
+	for name, value := range structure(want) {
+		if canonical(name, value, false) != canonical(name, part(have, name), false) {
+			return false
+		}
+	}
+	return true
+}
+
+// changes returns what differs of the attributes that are given.
+func changes(want, have map[string]any, attributes ...string) (changed map[string]any, reason []string) {
+	changed = map[string]any{}
+	for _, name := range attributes {
+		value, managed := want[name]
+		if !managed || canonical(name, value, true) == canonical(name, have[name], true) {
+			continue
+		}
+		changed[name] = value
+		reason = append(reason, difference{name: name, old: have[name], new: value}.String())
+	}
+	return changed, reason
+}
+
+func (b *balancing) monitor(pool Part, want, have map[string]any) {
+	wanted, managed := want["healthmonitor"]
+	if !managed {
+		return
+	}
+	there, attrs := structure(have["healthmonitor"]), structure(wanted)
+	part := Part{Kind: Monitor, Name: pool.Name, Pool: pool.ID, ID: textAt(there, "id")}
+	switch why := b.unfit(attrs, there, "type"); {
+	case none(wanted) == nil && there == nil:
+	case none(wanted) == nil:
+		b.step(stepMonitor, Delete, part, nil, "nobody wants it any more")
+	case there == nil:
+		b.step(stepMonitor, Create, part, attrs, "there is none yet")
+	case why != "":
+		b.step(stepMonitor, Delete, part, nil, why)
+	default:
+		changed, reason := changes(attrs, there, "delay", "timeout", "max_retries", "max_retries_down", "http_method", "url_path", "expected_codes")
+		if len(changed) > 0 {
+			b.step(stepMonitor, Update, part, changed, strings.Join(reason, " and "))
+		}
+	}
+}
+
+// members plans one change of all members of a pool that differ: only those, as long as none goes.
+func (b *balancing) members(pool Part, want, have map[string]any) {
+	value, managed := want["members"]
+	if !managed {
+		return
+	}
+	resolved, waits := b.c.resolve(value)
+	part := Part{Kind: Members, Name: pool.Name, Pool: pool.ID}
+	there := map[string]map[string]any{}
+	for _, member := range structures(have["members"]) {
+		there[memberKey(member)] = member
+	}
+	var changed, whole []any
+	added, differ := 0, 0
+	for _, member := range structures(resolved) {
+		whole = append(whole, member)
+		old := there[memberKey(member)]
+		delete(there, memberKey(member))
+		switch {
+		case old == nil:
+			added++
+		case b.memberDiffers(member, old):
+			differ++
+		default:
+			continue
+		}
+		changed = append(changed, member)
+	}
+	if len(changed) == 0 && len(there) == 0 {
+		return
+	}
+	reason := fmt.Sprintf("%d of its %d members are new, %d differ, %d go", added, len(whole), differ, len(there))
+	attrs := map[string]any{"members": changed, "additive": true}
+	if len(there) > 0 {
+		attrs = map[string]any{"members": whole, "additive": false}
+	}
+	if attrs["members"].([]any) == nil { //nolint:forcetypeassert // set above
+		attrs["members"] = []any{}
+	}
+	b.step(stepMembers, Update, part, attrs, reason, waits...)
+}
+
+// memberDiffers compares what can be changed of a member.
+func (b *balancing) memberDiffers(want, have map[string]any) bool {
+	if b.mend && have["provisioning_status"] == statusError {
+		return true
+	}
+	changed, _ := changes(want, have, "name", "weight", "backup", "monitor_address", "monitor_port", "admin_state_up")
+	return len(changed) > 0
+}
+
+// memberKey is what a member is known by.
+func memberKey(member map[string]any) string {
+	return canonical("address", member["address"], false) + " " + canonical("protocol_port", member["protocol_port"], false)
+}
+
+func (b *balancing) allListeners(list []any) {
+	wanted := structures(list)
+	there, gone := b.existing("listeners", names(wanted))
+	for _, doc := range gone {
+		b.unlisten(doc, "nobody wants it any more")
+	}
+	var missing []map[string]any
+	for _, want := range wanted {
+		have := there[textAt(want, "name")]
+		switch why := b.unfit(want, have, "protocol", "protocol_port"); {
+		case have == nil:
+			missing = append(missing, want)
+		case why != "":
+			b.unlisten(have, why)
+			missing = append(missing, want)
+		default:
+			b.changeListener(want, have)
+		}
+	}
+	for _, want := range missing {
+		b.listen(want)
+	}
+}
+
+func (b *balancing) unlisten(doc map[string]any, reason string) {
+	b.going = append(b.going, doc)
+	b.remove(stepUnlisten, Listener, doc, reason)
+}
+
+// poolID returns the id of the pool that a listener leads to; nil for none. It is not there yet as long as there is a wait.
+func (b *balancing) poolID(want map[string]any) (any, []Wait) {
+	name := textAt(want, "default_pool")
+	if name == "" {
+		return nil, nil
+	}
+	pool := b.pools[name]
+	if pool == nil {
+		return nil, []Wait{{Message: fmt.Sprintf("waiting for pool %q", name)}}
+	}
+	return pool["id"], nil
+}
+
+func (b *balancing) listen(want map[string]any) {
+	attrs := maps.Clone(want)
+	delete(attrs, "default_pool")
+	id, waits := b.poolID(want)
+	if id != nil {
+		attrs["default_pool_id"] = id
+	}
+	for _, doc := range b.going {
+		if transport(doc) == transport(want) {
+			waits = append(waits, Wait{Message: fmt.Sprintf("waiting for listener %q to go, which has the same port", textAt(doc, "name"))})
+		}
+	}
+	b.step(stepListen, Create, Part{Kind: Listener, Name: textAt(want, "name")}, attrs, "there is no such listener yet", waits...)
+}
+
+// transport is what only one listener can have.
+func transport(listener map[string]any) string {
+	protocol := textAt(listener, "protocol")
+	if protocol != "UDP" && protocol != "SCTP" {
+		protocol = "TCP"
+	}
+	return protocol + " " + canonical("protocol_port", listener["protocol_port"], false)
+}
+
+func (b *balancing) changeListener(want, have map[string]any) {
+	changed, reason := changes(want, have, "connection_limit", "allowed_cidrs", "timeout_client_data", "timeout_member_connect",
+		"timeout_member_data", "timeout_tcp_inspect", "admin_state_up")
+	id, waits := b.poolID(want)
+	if len(waits) > 0 || canonical("id", id, false) != canonical("id", have["default_pool_id"], false) {
+		changed["default_pool_id"] = id
+		reason = append(reason, fmt.Sprintf("it does not lead to pool %q", textAt(want, "default_pool")))
+	}
+	if len(changed) > 0 {
+		part := Part{Kind: Listener, Name: textAt(want, "name"), ID: textAt(have, "id")}
+		b.step(stepListen, Update, part, changed, strings.Join(reason, " and "), waits...)
+	}
+}
+
+// rivals returns a wait for every load balancer of ours, of any owner, that has the address which a new one wants.
+func (c *computer) rivals(m *match, attrs map[string]any) []Wait {
+	address := canonical("vip_address", attrs["vip_address"], false)
+	if m.id.kind != drivers.KindLoadBalancer || address == "" || c.Dependants == nil {
+		return nil
+	}
+	var waits []Wait
+	for _, at := range []struct {
+		kind      drivers.Kind
+		attribute string
+	}{{drivers.KindSubnet, "vip_subnet_id"}, {drivers.KindNetwork, "vip_network_id"}} {
+		id, _ := attrs[at.attribute].(string)
+		if id == "" {
+			continue
+		}
+		for _, other := range c.Dependants(at.kind, id) {
+			if other.Kind != drivers.KindLoadBalancer || other.Identity.Key() == m.id.key ||
+				canonical("vip_address", other.Attrs["vip_address"], false) != address || strings.HasPrefix(other.ID, "create ") {
+				continue
+			}
+			waits = append(waits, Wait{
+				Resource: &Resource{Kind: other.Kind, ID: other.ID, Identity: other.Identity},
+				Message:  fmt.Sprintf("waiting for load balancer %s to go, which has the address %s", other.Identity, address),
+			})
+		}
+	}
+	return waits
+}
+
+// ignored says, for people, which further addresses of a load balancer its provider has ignored.
+func (c *computer) ignored(m *match) {
+	wanted, _ := m.desired.Attrs["additional_vips"].([]any)
+	have, _ := m.observed.Attrs["additional_vips"].([]any)
+	if len(wanted) == 0 || len(have) > 0 || m.observed.Attrs["provider"] == nil {
+		return
+	}
+	c.plan.Notices = append(c.plan.Notices, fmt.Sprintf(
+		"provider %v has ignored the %d additional addresses of load balancer %q: it has none; let it have a load balancer for each address",
+		m.observed.Attrs["provider"], len(wanted), name(m)))
+}
+
+// matchVIPs compares the further addresses of a load balancer. Where there are none the provider knows of none, and another
+// load balancer of that provider would not have them either.
+func matchVIPs(want, have any) bool {
+	wanted, _ := want.([]any)
+	observed, _ := have.([]any)
+	if len(observed) == 0 {
+		return true
+	}
+	return len(wanted) == len(observed) && !slices.ContainsFunc(wanted, func(w any) bool {
+		return !slices.ContainsFunc(observed, func(o any) bool { return covers(w, o) })
+	})
+}
