@@ -144,7 +144,7 @@ func (s *Stack) Run(ctx context.Context, argv ...string) (string, error) {
 }
 
 func (s *Stack) run(ctx context.Context, input string, argv ...string) (string, error) {
-	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	command := exec.CommandContext(ctx, programPath(argv[0]), argv[1:]...)
 	command.Env = s.environment()
 	command.Stdin = strings.NewReader(input)
 	var out, complaint bytes.Buffer

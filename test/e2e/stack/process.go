@@ -59,7 +59,7 @@ func (s *Stack) spawn(c Component) error {
 		return err
 	}
 	// The process outlives the call and this program: it has no context.
-	command := exec.Command(c.Argv[0], c.Argv[1:]...) //nolint:noctx // see above
+	command := exec.Command(programPath(c.Argv[0]), c.Argv[1:]...) //nolint:noctx // see above
 	command.Env = append(s.environment(), c.Env...)
 	command.Dir = c.Dir
 	command.Stdout, command.Stderr = log, log
@@ -81,9 +81,28 @@ func (s *Stack) spawn(c Component) error {
 // an OS_CLOUD would lead astray. The mark finds processes that a server left behind.
 func (s *Stack) environment() []string {
 	return []string{
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "PYTHONUNBUFFERED=1",
+		"PATH=" + strings.Join(programFolders(), ":"), "LC_ALL=C.UTF-8", "PYTHONUNBUFFERED=1",
 		"HOME=" + s.path("tmp"), "TMPDIR=" + s.path("tmp"), s.mark(),
 	}
+}
+
+// programFolders are where Debian's programs are; a caller's PATH may have others of the same name first.
+func programFolders() []string { return []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin"} }
+
+func programPath(name string) string {
+	if !strings.Contains(name, "/") {
+		for _, dir := range programFolders() {
+			if path := filepath.Join(dir, name); executable(path) {
+				return path
+			}
+		}
+	}
+	return name // that it is missing is said by who starts it
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&0o111 != 0
 }
 
 func (s *Stack) mark() string { return "RAVEN_E2E_STACK=" + s.dir }

@@ -66,6 +66,7 @@ type Component struct {
 type Network struct {
 	Bridge       string `json:"bridge"`        // the integration bridge, userspace datapath
 	Provider     string `json:"provider"`      // the bridge of the external network's physnet1
+	Namespace    string `json:"namespace"`     // the network namespace that the bridges stand in: links for them go there (ip -n NAMESPACE …)
 	OVS          string `json:"ovs"`           // Open vSwitch's database, unix:PATH, for ovs-vsctl --db
 	OVNNorth     string `json:"ovn_north"`     // unix:PATH, for ovn-nbctl --db
 	OVNSouth     string `json:"ovn_south"`     // unix:PATH, for ovn-sbctl --db
@@ -103,7 +104,7 @@ type Stack struct {
 	state state
 
 	mu    sync.Mutex
-	locks map[string]*sync.Mutex
+	locks map[string]*lock
 	wait  sync.WaitGroup // for the processes that this program started
 }
 
@@ -116,7 +117,7 @@ func Open(dir string) (*Stack, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the stack: %w", err)
 	}
-	s := &Stack{dir: dir, locks: map[string]*sync.Mutex{}}
+	s := &Stack{dir: dir, locks: map[string]*lock{}}
 	if err := json.Unmarshal(content, &s.state); err != nil {
 		return nil, fmt.Errorf("opening the stack in %s: %w", dir, err)
 	}
@@ -155,12 +156,15 @@ func (s *Stack) Component(name string) (Component, error) {
 	return Component{}, fmt.Errorf("the stack has no component %q", name)
 }
 
+// lock is held by a call that concerns one component.
+type lock = sync.Mutex
+
 // lock makes the calls that concern one component wait for each other.
 func (s *Stack) lock(name string) (unlock func()) {
 	s.mu.Lock()
 	l := s.locks[name]
 	if l == nil {
-		l = &sync.Mutex{}
+		l = &lock{}
 		s.locks[name] = l
 	}
 	s.mu.Unlock()

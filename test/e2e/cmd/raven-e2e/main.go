@@ -1,0 +1,226 @@
+// Command raven-e2e brings a stack of real servers up and down, and runs the suite on it.
+//
+//	raven-e2e [flags] run [PATTERN]      up, the suite's scenarios that match, a table, down
+//	raven-e2e [flags] up                 up; prints how to reach it
+//	raven-e2e [flags] test [PATTERN]     the scenarios on the stack that stands
+//	raven-e2e [flags] down               down
+//	raven-e2e [flags] status             the servers and what they lack
+//	raven-e2e [flags] kill|start SERVER  kill -9, or start and wait until it is ready
+//	raven-e2e able                       whether a stack can stand on this machine, and why not
+//	raven-e2e prepare                    installs the packages and builds the control plane
+//
+// It exits with 0; 1 if a scenario failed; 2 if the stack did not come up or go down, or the call is wrong; 3 if scenarios
+// failed in a run with an environment fault; 4 if this machine is not able to.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kuryr/raven/test/e2e/machine"
+	"github.com/kuryr/raven/test/e2e/stack"
+)
+
+const (
+	statusFailed      = 1
+	statusHarness     = 2
+	statusEnvironment = 3
+	statusUnable      = 4
+)
+
+// downBound bounds taking down, also after an interrupt.
+const downBound = 2 * time.Minute
+
+type options struct {
+	dir, repository string
+	full            bool
+	upBound         time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(command(ctx))
+}
+
+func command(ctx context.Context) int {
+	var o options
+	flag.StringVar(&o.dir, "dir", stack.DefaultDir, "the `folder` of the stack")
+	flag.StringVar(&o.repository, "repository", ".", "the root of the repository")
+	flag.BoolVar(&o.full, "full", false, "the sizes of a night, not of an hour")
+	flag.DurationVar(&o.upBound, "up-bound", 10*time.Minute, "how long the servers may take to become ready")
+	flag.Parse()
+	var err error
+	if o.dir, err = filepath.Abs(o.dir); err != nil {
+		return harness(err)
+	}
+	arg := flag.Arg(1)
+	switch flag.Arg(0) {
+	case "run":
+		return o.run(ctx, arg)
+	case "up":
+		if err := o.up(ctx); err != nil {
+			return o.upFailed(ctx, err)
+		}
+		return o.tell()
+	case "test":
+		return o.test(ctx, arg)
+	case "down":
+		return harness(o.down(ctx))
+	case "status":
+		return o.status(ctx)
+	case "kill", "start":
+		return o.control(ctx, flag.Arg(0), arg)
+	case "able":
+		if err := machine.Able(); err != nil {
+			fmt.Println(err)
+			return statusUnable
+		}
+		return 0
+	case "prepare":
+		_, err := o.prepare(ctx)
+		return harness(err)
+	}
+	fmt.Fprintln(os.Stderr, "raven-e2e: say run, up, test, down, status, kill, start, able or prepare")
+	return statusHarness
+}
+
+// harness shows an error that is not Raven's.
+func harness(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "raven-e2e:", err)
+	return statusHarness
+}
+
+// run is all of it. What fails is shown before the stack goes down; its artifacts stay.
+func (o options) run(ctx context.Context, pattern string) int {
+	if err := o.up(ctx); err != nil {
+		return o.upFailed(ctx, err)
+	}
+	status := o.test(ctx, pattern)
+	if err := o.down(ctx); err != nil {
+		return max(status, harness(err))
+	}
+	return status
+}
+
+// prepare installs packages and builds the control plane at once: one mostly waits for the disk and the network.
+func (o options) prepare(ctx context.Context) (program string, err error) {
+	if err := machine.Able(); err != nil {
+		return "", err
+	}
+	cache, err := machine.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return machine.Install(ctx, os.Stdout) })
+	group.Go(func() error {
+		var err error
+		program, err = machine.ControlPlane(ctx, filepath.Join(o.repository, "test", "e2e", "kubernetes"), cache, os.Stdout)
+		return err
+	})
+	return program, group.Wait()
+}
+
+func (o options) up(ctx context.Context) error {
+	program, err := o.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	cache, err := machine.CacheDir()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.upBound)
+	defer cancel()
+	began := time.Now()
+	if _, err := stack.Up(ctx, stack.Options{Dir: o.dir, ControlPlane: program, Cache: cache, Progress: os.Stdout}); err != nil {
+		return err
+	}
+	fmt.Printf("the stack stands after %.1f s\n", time.Since(began).Seconds())
+	return nil
+}
+
+// upFailed takes away what came up. A stack that stood before is left alone.
+func (o options) upFailed(ctx context.Context, err error) int {
+	status := harness(err)
+	if errors.Is(err, stack.ErrStands) {
+		return status
+	}
+	fmt.Fprintln(os.Stderr, "raven-e2e: the servers' logs are in", filepath.Join(o.dir, "artifacts", "log"))
+	return max(status, harness(o.down(ctx)))
+}
+
+func (o options) down(ctx context.Context) error {
+	// An interrupt must not leave servers behind.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), downBound)
+	defer cancel()
+	return stack.Down(ctx, o.dir)
+}
+
+func (o options) control(ctx context.Context, verb, name string) int {
+	s, err := stack.Open(o.dir)
+	if err != nil {
+		return harness(err)
+	}
+	if verb == "kill" {
+		return harness(s.Kill(ctx, name))
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.upBound)
+	defer cancel()
+	return harness(s.Start(ctx, name))
+}
+
+func (o options) status(ctx context.Context) int {
+	s, err := stack.Open(o.dir)
+	if err != nil {
+		return harness(err)
+	}
+	status := 0
+	for _, c := range s.Components() {
+		state := "ready"
+		if err := s.Ready(ctx, c.Name); err != nil {
+			state, status = err.Error(), statusHarness
+		}
+		fmt.Printf("%-24s %7d  %s\n", c.Name, s.PID(c.Name), state)
+	}
+	return status
+}
+
+// tell prints how to explore a stack.
+func (o options) tell() int {
+	s, err := stack.Open(o.dir)
+	if err != nil {
+		return harness(err)
+	}
+	net := s.Network()
+	fmt.Printf(`
+  export KUBECONFIG=%s
+  export OS_CLIENT_CONFIG_FILE=%s OS_CLOUD=%s     # or %s, %s
+
+Try:
+  kubectl get nodes                                # one, played by kwok: a pod runs once it has its port
+  openstack network list                           # with python3-openstackclient installed
+  ovn-nbctl --db=%s show
+  ovs-vsctl --db=%s show
+  ip netns exec %s ip link                # where Open vSwitch's bridges are
+  bin/raven-e2e -dir %s kill neutron-server; bin/raven-e2e -dir %[10]s start neutron-server
+  make e2e-test E2E=<pattern>                      # scenarios on this stack
+  make e2e-down
+
+logs: %s
+`, s.Kubeconfig(), s.Clouds(), stack.AdminCloud, stack.Cloud, stack.AppCredCloud, net.OVNNorth, net.OVS, net.Namespace, o.dir, o.dir, filepath.Join(s.Artifacts(), "log"))
+	return 0
+}

@@ -1,0 +1,89 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+)
+
+// Dump writes what Neutron, Octavia, OVN, Open vSwitch and Kubernetes hold to Artifacts/name, for a person to compare. What
+// cannot be had has the reason in its file; the error is for files that cannot be written.
+func (s *Stack) Dump(ctx context.Context, name string) error {
+	dir := filepath.Join(s.Artifacts(), name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var errs []error
+	write := func(file string, content []byte, err error) {
+		if err != nil {
+			content = append(content, []byte("\n"+err.Error()+"\n")...)
+		}
+		errs = append(errs, os.WriteFile(filepath.Join(dir, file), content, 0o644))
+	}
+	net := s.Network()
+	for file, argv := range map[string][]string{
+		"ovn-nb.txt": {"ovn-nbctl", "--timeout=20", "--db=" + net.OVNNorth, "show"},
+		"ovn-sb.txt": {"ovn-sbctl", "--timeout=20", "--db=" + net.OVNSouth, "show"},
+		"ovs.txt":    {"ovs-vsctl", "--timeout=20", "--db=" + net.OVS, "show"},
+	} {
+		out, err := s.Run(ctx, argv...)
+		write(file, []byte(out), err)
+	}
+	b := &builder{Stack: s}
+	cloud, err := b.login(ctx, "admin", "admin")
+	for _, kind := range []string{"networks", "subnets", "subnetpools", "ports", "routers", "security-groups", "floatingips", "quotas"} {
+		if err == nil {
+			var content []byte
+			content, err := get(ctx, cloud.http, s.Endpoints().Neutron+"/v2.0/"+kind, cloud.header)
+			write("neutron-"+kind+".json", content, err)
+		}
+	}
+	if err == nil {
+		content, err := get(ctx, cloud.http, s.Endpoints().Octavia+"/v2.0/lbaas/loadbalancers", cloud.header)
+		write("octavia-loadbalancers.json", content, err)
+	} else {
+		write("openstack.txt", nil, err)
+	}
+	kube, err := s.kubeClient()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer kube.CloseIdleConnections()
+	for _, path := range []string{"api/v1/nodes", "api/v1/namespaces", "api/v1/pods", "api/v1/services", "apis/discovery.k8s.io/v1/endpointslices", "api/v1/events"} {
+		content, err := get(ctx, kube, s.Endpoints().Kubernetes+"/"+path, nil)
+		write("kubernetes-"+filepath.Base(path)+".json", content, err)
+	}
+	return errors.Join(errs...)
+}
+
+// get is a GET whose JSON is indented.
+func get(ctx context.Context, client *http.Client, url string, header http.Header) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return content, fmt.Errorf("GET %s: %s", url, response.Status)
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, content, "", " ")
+	return out.Bytes(), err
+}
