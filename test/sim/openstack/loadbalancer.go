@@ -61,6 +61,7 @@ func createLoadBalancer(t *tx, in map[string]any) (*object, error) {
 	}
 	children, err := t.graph(p, lb, listeners, pools)
 	if err != nil {
+		t.leakVIP(lb)
 		return nil, err
 	}
 	t.workOnCreate(p, lb, children)

@@ -184,6 +184,27 @@ func (t *tx) vipPort(p *Provider, lb *object) (*object, error) {
 	return t.servicePort(net, in)
 }
 
+// leakVIP leaves the VIP port of a create that is refused after it was made, as Octavia 11 does: it keeps the address, and nothing of
+// Octavia's knows it.
+func (t *tx) leakVIP(lb *object) {
+	port, ok := t.any("port", lb.own.port)
+	if !ok {
+		return
+	}
+	in := map[string]any{}
+	for _, name := range []string{"network_id", "project_id", "name", "device_id", "device_owner", "admin_state_up", "fixed_ips"} {
+		in[name] = port.doc[name]
+	}
+	// What is to be undone first of all is done last of all.
+	t.undo = append([]func(){func() {
+		own := &tx{c: t.c, who: t.who, now: t.now}
+		net, there := own.any("network", str(in, "network_id"))
+		if _, err := own.servicePort(net, in); !there || err != nil {
+			own.rollback()
+		}
+	}}, t.undo...)
+}
+
 func vipAsked(m map[string]any) map[string]any {
 	out := map[string]any{"subnet_id": m["subnet_id"]}
 	if a := str(m, "ip_address"); a != "" {
