@@ -15,10 +15,14 @@ import (
 
 // Config is what a Launcher needs. The zero value works.
 type Config struct {
-	Logger *slog.Logger         // nil: slog.Default()
-	Clock  clock.WithTicker     // nil: the real one
-	Signal <-chan os.Signal     // nil: the launcher takes SIGTERM, SIGINT and SIGHUP of the process
-	Notify *Notifier            // nil: no systemd
+	Logger *slog.Logger     // nil: slog.Default()
+	Clock  clock.WithTicker // nil: the real one
+	Signal <-chan os.Signal // nil: the launcher takes SIGTERM, SIGINT and SIGHUP of the process
+	Notify *Notifier        // nil: no systemd
+	// Progress has the loops that must not stand still while the watchdog is answered; nil: none but the launcher's own.
+	Progress *Progress
+	// Mutate is asked at each SIGHUP: true calls Mutate of each service that is a Mutator, false or nil Reset of each.
+	Mutate func() bool
 	Grace  func() time.Duration // graceful_shutdown_timeout, asked at each stop; nil or 0: unbounded
 	// Force bounds the time to end what did not stop in time; 0: 5 seconds.
 	Force time.Duration
@@ -27,7 +31,7 @@ type Config struct {
 // Launcher runs services. It starts them in order and stops them in reverse:
 //
 //	starting ──all started──▶ running ──last one complete──▶ end
-//	   │                         │ SIGHUP: Reset on each, in order; errors are logged
+//	   │                         │ SIGHUP: Reset, or Mutate, on each, in order; errors are logged
 //	   └────SIGTERM, SIGINT, context done, a service fails───▶ stopping ──all stopped──▶ end
 //	                                                             │ second signal ──▶ end at once
 //	                                                             └ Grace is over: told to end ──▶ end, at most Force later
@@ -104,6 +108,7 @@ type run struct {
 	entries []*entry
 	signals <-chan os.Signal
 	tick    <-chan time.Time
+	said    string             // the last status while starting; read after started
 	ended   chan *entry        // each entry once, when its Wait has returned
 	started <-chan error       // one value when all have started or one could not; nil after it was received
 	reset   chan struct{}      // closed when the running reset is done; nil while none runs
@@ -119,6 +124,7 @@ func (r *run) startAll(base, starting context.Context) <-chan error {
 			if starting.Err() != nil {
 				break
 			}
+			r.said = r.Notify.status("", "starting %s", e.name)
 			if err := r.start(base, starting, e); err != nil {
 				result <- &Failure{Service: e.name, Doing: "starting", Err: err}
 				return
@@ -163,6 +169,7 @@ func (r *run) running(ctx, base context.Context) error {
 			}
 			r.Logger.Info("started", "services", len(r.entries))
 			r.Notify.Send("READY=1")
+			r.Notify.status(r.said, "running") // unless a service has said more
 			if r.again {
 				r.startReset(base)
 			}
@@ -189,7 +196,7 @@ func (r *run) running(ctx, base context.Context) error {
 				r.startReset(base)
 			}
 		case <-r.tick:
-			r.Notify.Send("WATCHDOG=1")
+			r.alive()
 		case <-ctx.Done():
 			r.Logger.Info("stopping", "reason", context.Cause(ctx).Error())
 			return nil
@@ -197,15 +204,19 @@ func (r *run) running(ctx, base context.Context) error {
 	}
 }
 
-// startReset resets each service in order in a goroutine, so that signals are heard meanwhile.
+// startReset resets each service, or mutates it, in order in a goroutine, so that signals are heard meanwhile.
 func (r *run) startReset(base context.Context) {
 	r.again = false
 	done := make(chan struct{})
 	r.reset = done
 	ctx, cancel := context.WithCancel(base)
 	r.unreset = cancel
-	r.Logger.Info("reloading")
-	r.Notify.Send("RELOADING=1")
+	method, verb := r.resetOne, "reloading"
+	if r.Mutate != nil && r.Mutate() {
+		method, verb = r.mutateOne, "taking over mutable options"
+	}
+	r.Logger.Info(verb) //nolint:sloglint // one of two constants
+	r.Notify.reloading()
 	go func() {
 		defer close(done)
 		defer cancel()
@@ -215,11 +226,20 @@ func (r *run) startReset(base context.Context) {
 				continue
 			default:
 			}
-			if err := Guard(func() error { return e.service.Reset(ctx) }); err != nil {
+			if err := Guard(func() error { return method(ctx, e.service) }); err != nil {
 				r.Logger.Error("reload failed, the service goes on as before", slog.String("service", e.name), errAttr(err), stackAttr(err))
 			}
 		}
 	}()
+}
+
+func (*run) resetOne(ctx context.Context, s Service) error { return s.Reset(ctx) }
+
+func (*run) mutateOne(ctx context.Context, s Service) error {
+	if m, ok := s.(Mutator); ok {
+		return m.Mutate(ctx)
+	}
+	return nil
 }
 
 func errAttr(err error) slog.Attr { return slog.String("error", err.Error()) }

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -351,45 +348,35 @@ func TestRealSignals(t *testing.T) {
 	r.cancel()
 }
 
-func TestSystemd(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "n")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := &journal{}
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		for buffer := make([]byte, 256); ; {
-			n, err := conn.Read(buffer)
-			if err != nil {
-				return
-			}
-			said.add("%s", buffer[:n])
-		}
-	})
-	env := map[string]string{"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "2000000"}
-	notify := service.NewNotifier(func(name string) string { return env[name] })
-	r := newRig(t, time.Minute, notify)
-	r.run(newFake(r.journal, "a"))
-	eventually(t, "ready", func() bool { return said.has("READY=1") })
-	notify.Status("%d drivers\nready", 2)
-	r.clock.Step(time.Second)
-	eventually(t, "watchdog", func() bool { return said.has("WATCHDOG=1") })
+// mutable is a fake that can be mutated too.
+type mutable struct{ *fake }
+
+func (m mutable) Mutate(context.Context) error {
+	m.add("mutate %s", m.name)
+	return nil
+}
+
+// TestMutate: with restart_method mutate, a SIGHUP reaches those who can take options over in place, and nobody else.
+func TestMutate(t *testing.T) {
+	r := newRig(t, time.Minute, nil)
+	mutate := true
+	r.configure(func(c *service.Config) { c.Mutate = func() bool { return mutate } })
+	r.launcher.Add("a", newFake(r.journal, "a"))
+	r.launcher.Add("b", mutable{newFake(r.journal, "b")})
+	r.run()
+	r.running(t)
 	r.signals <- syscall.SIGHUP
-	eventually(t, "ready again", func() bool { return said.count("READY=1") == 2 })
+	eventually(t, "mutated", func() bool { return r.has("mutate b") })
+	mutate = false // seen by the launcher with the next signal
+	r.signals <- syscall.SIGHUP
+	eventually(t, "reset", func() bool { return r.has("reset b") })
 	r.signals <- syscall.SIGTERM
 	if err := r.wait(t); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "stopping", func() bool { return said.has("STOPPING=1") })
-	conn.Close() //nolint:errcheck // ends the reader
-	reading.Wait()
-	want := []string{"READY=1", "STATUS=2 drivers ready", "WATCHDOG=1", "RELOADING=1", "READY=1", "STOPPING=1"}
-	if diff := cmp.Diff(want, said.all()); diff != "" {
+	want := []string{"start a", "start b", "mutate b", "reset a", "reset b", "stop b", "stop a"}
+	if diff := cmp.Diff(want, r.all()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	nobody := service.NewNotifier(func(string) string { return "" })
-	nobody.Send("READY=1")
 	r.cancel()
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -13,6 +14,9 @@ import (
 type Notifier struct {
 	address  string
 	watchdog time.Duration
+
+	mu   sync.Mutex // guards last
+	last string     // the last status
 }
 
 // NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID by getenv, for example os.Getenv. Without a socket it returns nil.
@@ -30,11 +34,12 @@ func NewNotifier(getenv func(string) string) *Notifier {
 	return n
 }
 
-// Send sends one assignment, for example "READY=1". A manager that does not listen is nobody's error: it is dropped.
-func (n *Notifier) Send(state string) {
+// Send sends assignments in one datagram, for example "READY=1". A manager that does not listen is nobody's error: it is dropped.
+func (n *Notifier) Send(assignments ...string) {
 	if n == nil {
 		return
 	}
+	state := strings.Join(assignments, "\n")
 	// A leading @ is the abstract namespace. Nothing is waited for: there is no handshake with a datagram socket.
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.address, Net: "unixgram"})
 	if err != nil {
@@ -45,16 +50,50 @@ func (n *Notifier) Send(state string) {
 	_, _ = conn.Write([]byte(state))
 }
 
-// Status sends one line for people, as systemctl status shows it.
-func (n *Notifier) Status(format string, args ...any) {
-	n.Send("STATUS=" + strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
+// Status sends one line for people, as systemctl status shows it, unless it was the last one sent.
+func (n *Notifier) Status(format string, args ...any) { n.status("", format, args...) }
+
+// status is Status, but only while the last status was the one given, if any is given.
+func (n *Notifier) status(instead, format string, args ...any) string {
+	if n == nil {
+		return ""
+	}
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if text == n.last || instead != "" && instead != n.last {
+		return n.last
+	}
+	n.last = text
+	n.Send("STATUS=" + text) // under the lock, so that the last one sent is the last one
+	return text
 }
 
-// watchdog ticks twice per watchdog period. It is served by the launcher's loop, so a loop that hangs is noticed.
+// reloading says that a reload begins; since systemd 253 with Type=notify-reload wants to know when, in microseconds.
+func (n *Notifier) reloading() {
+	assignments := []string{"RELOADING=1"}
+	if micros, ok := monotonicMicros(); ok {
+		assignments = append(assignments, "MONOTONIC_USEC="+strconv.FormatInt(micros, 10))
+	}
+	n.Send(assignments...)
+}
+
+// watchdog ticks twice per watchdog period. It is served by the launcher's loop, so that one that hangs is noticed.
 func (r *run) watchdog() (<-chan time.Time, func()) {
 	if r.Notify == nil || r.Notify.watchdog <= 0 {
 		return nil, func() {}
 	}
 	ticker := r.Clock.NewTicker(r.Notify.watchdog / 2)
 	return ticker.C(), ticker.Stop
+}
+
+// alive answers systemd's watchdog, unless a loop that must not stand still does.
+func (r *run) alive() {
+	stalled := r.Progress.Stalled()
+	if len(stalled) == 0 {
+		r.Notify.Send("WATCHDOG=1")
+		return
+	}
+	r.Logger.Error("loops stand still, so the watchdog is not answered", "loops", stalled)
+	r.Notify.Status("these stand still: %s", strings.Join(stalled, ", "))
 }

@@ -98,6 +98,7 @@ type rig struct {
 	clock    *clocktesting.FakeClock
 	signals  chan os.Signal
 	log      *lockedBuffer
+	config   service.Config
 	launcher *service.Launcher
 	result   chan error
 	ctx      context.Context
@@ -128,11 +129,18 @@ func newRig(t *testing.T, grace time.Duration, notify *service.Notifier) *rig {
 		log: &lockedBuffer{}, result: make(chan error, 1),
 	}
 	r.ctx, r.cancel = context.WithCancel(t.Context())
-	r.launcher = service.NewLauncher(service.Config{
+	r.config = service.Config{
 		Logger: slog.New(slog.NewTextHandler(r.log, nil)), Clock: r.clock, Signal: r.signals, Notify: notify,
 		Grace: func() time.Duration { return grace },
-	})
+	}
+	r.launcher = service.NewLauncher(r.config)
 	return r
+}
+
+// configure changes the launcher's configuration; before anything is added.
+func (r *rig) configure(change func(*service.Config)) {
+	change(&r.config)
+	r.launcher = service.NewLauncher(r.config)
 }
 
 func (r *rig) run(services ...*fake) {

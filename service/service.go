@@ -28,6 +28,12 @@ type Service interface {
 	Reset(ctx context.Context) error
 }
 
+// Mutator is a Service that can take mutable options over in place, without ending any work.
+type Mutator interface {
+	// Mutate follows a SIGHUP where restart_method is mutate. On an error it must leave everything as it was.
+	Mutate(ctx context.Context) error
+}
+
 // The exit statuses of a program run by a Launcher. Ended at once by a second signal, it is 128 plus the signal's number, as shells
 // have it: 130 after SIGINT, 143 after SIGTERM.
 const (
@@ -92,17 +98,32 @@ func Guard(f func() error) (err error) {
 	return f()
 }
 
+// What a SIGHUP does, the values of restart_method.
+const (
+	RestartReload = "reload"
+	RestartMutate = "mutate"
+)
+
 // Options declares the options of the launcher.
 func Options() []config.Option {
+	const declarer = "kuryr.raven"
 	return []config.Option{
 		{
-			Name: "graceful_shutdown_timeout", Type: config.Duration, Default: "60", Declarer: "kuryr.raven", Mutable: true,
+			Name: "graceful_shutdown_timeout", Type: config.Duration, Default: "60", Declarer: declarer, Mutable: true,
 			Help: "How long to wait at a stop for work in flight, in seconds or with a unit. 0 waits for ever. A second SIGTERM or " +
 				"SIGINT ends at once in any case.",
 		},
 		{
-			Name: "log_options", Type: config.Boolean, Default: "true", Declarer: "kuryr.raven",
+			Name: "log_options", Type: config.Boolean, Default: "true", Declarer: declarer,
 			Help: "Log the value and the origin of every option at start, at debug level. Secrets are masked.",
+		},
+		{
+			Name: "restart_method", Default: RestartReload, Choices: []string{RestartReload, RestartMutate}, Declarer: declarer,
+			ChoiceHelp: map[string]string{
+				RestartReload: "Read the configuration again, stop, and start with it",
+				RestartMutate: "Read the configuration again and take over the mutable options in place; the others are warned about",
+			},
+			Mutable: true, Help: "What SIGHUP does.",
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,9 +37,10 @@ func (r *run) stop(base context.Context, reason error) error {
 				return errors.Join(&ForcedError{Signal: s}, reason)
 			}
 		case <-r.tick:
-			r.Notify.Send("WATCHDOG=1")
+			r.alive()
 		case <-over:
 			r.Logger.Warn("services did not stop in time, ending them", "services", r.unended())
+			r.Notify.Status("ending what did not stop in time: %s", strings.Join(r.unended(), ", "))
 			cancel()
 			return errors.Join(r.force(base, stopped), reason)
 		}
@@ -87,6 +89,7 @@ func (r *run) stopOne(ctx context.Context, e *entry) error {
 		return nil
 	default:
 	}
+	r.Notify.Status("stopping %s", e.name)
 	if err := Guard(func() error { return e.service.Stop(ctx, true) }); err != nil {
 		r.Logger.Error("service did not stop well", slog.String("service", e.name), errAttr(err), stackAttr(err))
 		return &Failure{Service: e.name, Doing: "stopping", Err: err}
@@ -136,7 +139,7 @@ func (r *run) force(base context.Context, stopped <-chan []error) error {
 				return errors.Join(&ForcedError{Signal: s}, ErrStopTimeout)
 			}
 		case <-r.tick:
-			r.Notify.Send("WATCHDOG=1")
+			r.alive()
 		}
 	}
 }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package service
+
+// monotonicMicros is unknown where there is no systemd.
+func monotonicMicros() (int64, bool) { return 0, false }
