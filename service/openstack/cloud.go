@@ -39,6 +39,7 @@ type Cloud struct {
 	room       func(networkID string) (free int, known bool)
 	batchers   map[drivers.Kind]*batcher
 	finders    map[drivers.Kind]*finder
+	balancers  *balancers // nil: the cloud has no load balancing service
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -72,6 +73,9 @@ func newCloud(config Config, client *gophercloud.ServiceClient, transport http.R
 func (c *Cloud) Close() {
 	c.stopOnce.Do(func() { close(c.stop) })
 	c.work.Wait()
+	if c.balancers != nil {
+		c.balancers.work.Wait()
+	}
 	if t, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}

@@ -16,7 +16,10 @@ func (c *Cloud) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, 
 		if slices.Contains([]drivers.Kind{drivers.KindLookup, drivers.KindRouterInterface, drivers.KindSecurityGroupRule}, name) {
 			continue // interfaces are among the ports, rules have their groups' cluster
 		}
-		k, err := c.kind(name)
+		if name == drivers.KindLoadBalancer && c.balancers == nil {
+			continue // the cloud has none
+		}
+		at, k, err := c.service(opList, name, "")
 		if err != nil {
 			return nil, err
 		}
@@ -24,7 +27,7 @@ func (c *Cloud) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, 
 		if c.projectID != "" {
 			query.Set("project_id", c.projectID)
 		}
-		found, err := c.pages(ctx, k, query, everything)
+		found, err := at.pages(ctx, k, query, everything)
 		if err != nil {
 			return nil, err
 		}

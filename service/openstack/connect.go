@@ -49,6 +49,9 @@ func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Cloud, e
 	if c.projectID, err = project(client); err != nil {
 		return nil, terminal("reading the token of %s: %w", config.who(), err)
 	}
+	if octavia := balancing(config, client); octavia != nil {
+		c.balancers = newBalancers(c, octavia)
+	}
 	if err := c.readExtensions(ctx); err != nil {
 		c.Close()
 		return nil, err
@@ -246,7 +249,7 @@ func network(config Config, options gophercloud.AuthOptions, client *gophercloud
 		if err != nil {
 			return nil, terminal("reading the catalog from %s: %w", redacted(options.IdentityEndpoint), err)
 		}
-		if address, err = endpoint(catalog, config, options.IdentityEndpoint); err != nil {
+		if address, err = endpoint(catalog, config, options.IdentityEndpoint, "network", "networking"); err != nil {
 			return nil, err
 		}
 	}
@@ -258,7 +261,26 @@ func network(config Config, options gophercloud.AuthOptions, client *gophercloud
 	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: "network"}, nil
 }
 
-func endpoint(catalog *tokens.ServiceCatalog, config Config, where string) (string, error) {
+// catalogued returns the address of a service by its types, and "" where the catalog has none.
+func catalogued(config Config, client *gophercloud.ProviderClient, types ...string) string {
+	result, ok := client.GetAuthResult().(interface {
+		ExtractServiceCatalog() (*tokens.ServiceCatalog, error)
+	})
+	if !ok {
+		return ""
+	}
+	catalog, err := result.ExtractServiceCatalog()
+	if err != nil {
+		return ""
+	}
+	address, err := endpoint(catalog, config, "", types...)
+	if err != nil {
+		return ""
+	}
+	return address
+}
+
+func endpoint(catalog *tokens.ServiceCatalog, config Config, where string, types ...string) (string, error) {
 	interfaces := config.Interfaces
 	if len(interfaces) == 0 {
 		interfaces = []string{"public"}
@@ -266,7 +288,7 @@ func endpoint(catalog *tokens.ServiceCatalog, config Config, where string) (stri
 	var regions, others []string
 	for _, wanted := range interfaces {
 		for _, entry := range catalog.Entries {
-			if entry.Type != "network" && entry.Type != "networking" {
+			if !slices.Contains(types, entry.Type) {
 				continue
 			}
 			for _, e := range entry.Endpoints {

@@ -80,6 +80,9 @@ func (k kind) observed(doc map[string]any) plan.Observed {
 		Kind: k.name, ID: text("id"), Attrs: doc, Description: text("description"), CreatedAt: text("created_at"),
 		Status: text("status"),
 	}
+	if o.Status == "" {
+		o.Status = text("provisioning_status")
+	}
 	o.Revision, _ = doc["revision_number"].(int64)
 	if tags, ok := doc["tags"].([]any); ok {
 		for _, tag := range tags {

@@ -50,13 +50,17 @@ const (
 	// ClassExists: the cloud holds something that excludes this one: the same MAC address, IP address, range or rule. It may
 	// be the very one that was wanted: look by identity.
 	ClassExists
+	// ClassBusy: a load balancer, or a part of it, takes no changes until its provider is done.
+	ClassBusy
+	// ClassUnsupported: a load balancer's provider cannot do this. The same request will never work.
+	ClassUnsupported
 )
 
 // String returns the class in one or two words.
 func (c Class) String() string {
 	names := [...]string{
 		"none", "retry", "ambiguous", "terminal", "not found", "stale", "in use", "quota", "forbidden", "unauthorized",
-		"throttled", "subnet full", "exists",
+		"throttled", "subnet full", "exists", "busy", "unsupported",
 	}
 	if c < 0 || int(c) >= len(names) {
 		return "class " + strconv.Itoa(int(c))
@@ -224,6 +228,9 @@ func classifyType(e *Error) Class {
 	case "PolicyNotAuthorized":
 		return ClassForbidden
 	}
+	if class := classifyBalancer(e); class != ClassNone {
+		return class
+	}
 	switch {
 	case e.Status == http.StatusConflict && strings.Contains(e.Type, "InUse"):
 		return ClassInUse
@@ -231,6 +238,27 @@ func classifyType(e *Error) Class {
 		return ClassExists
 	case e.Status == http.StatusForbidden && strings.Contains(strings.ToLower(e.Message), "quota"):
 		return ClassQuota // Octavia's way of saying so.
+	}
+	return ClassNone
+}
+
+// classifyBalancer classifies what Octavia says: its errors have no types, only texts.
+func classifyBalancer(e *Error) Class {
+	switch e.Kind { //nolint:exhaustive // these are Octavia's
+	case drivers.KindLoadBalancer, listenerKind, poolKind, monitorKind, memberKind:
+	default:
+		return ClassNone
+	}
+	busy := strings.Contains(e.Message, "immutable") || strings.Contains(e.Message, "Invalid state")
+	switch {
+	case e.Status == http.StatusNotImplemented:
+		return ClassUnsupported
+	case e.Status == http.StatusConflict && busy:
+		return ClassBusy
+	case e.Status == http.StatusConflict && e.Kind != drivers.KindLoadBalancer:
+		return ClassStale // there is a part that was not known
+	case e.Status == http.StatusConflict, strings.Contains(e.Message, "already allocated"), strings.Contains(e.Message, "already in use"):
+		return ClassExists // the VIP's address: some releases say so by 500
 	}
 	return ClassNone
 }

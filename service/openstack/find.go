@@ -34,9 +34,40 @@ type search struct {
 
 // ListIdentity returns the resources of one kind that carry exactly this identity, whatever its policy: usually none or one.
 func (c *Cloud) ListIdentity(ctx context.Context, name drivers.Kind, identity plan.Identity) ([]plan.Observed, error) {
-	if _, err := c.kind(name); err != nil {
+	at, _, err := c.service(opList, name, identity.Name)
+	if err != nil {
 		return nil, err
 	}
+	if at != c {
+		return c.balancers.find(ctx, identity)
+	}
+	return c.listIdentity(ctx, name, identity)
+}
+
+// find returns the load balancers of one identity, with their parts.
+func (b *balancers) find(ctx context.Context, identity plan.Identity) ([]plan.Observed, error) {
+	found, err := b.listIdentity(ctx, drivers.KindLoadBalancer, identity)
+	for i := range found {
+		if err == nil && bare(found[i]) {
+			found[i], err = b.get(ctx, found[i].ID)
+		}
+	}
+	return found, err
+}
+
+// bare says whether a load balancer's document only names its parts.
+func bare(lb plan.Observed) bool {
+	for _, name := range []string{"listeners", "pools"} {
+		for _, element := range listAt(lb.Attrs, name) {
+			if part, _ := element.(map[string]any); textOf(part, "name") == "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *Cloud) listIdentity(ctx context.Context, name drivers.Kind, identity plan.Identity) ([]plan.Observed, error) {
 	f := c.finders[name]
 	s := &search{identity: identity, gone: ctx.Done(), done: make(chan struct{})}
 	f.mu.Lock()

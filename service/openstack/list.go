@@ -64,12 +64,18 @@ func (c *Cloud) ObserveKind(ctx context.Context, name drivers.Kind, cluster stri
 // of which the project may have many that are not ours, the first list asks only for what may prove an identity without
 // tags; that comes first so that a port which is being tagged is in the second at the latest.
 func (c *Cloud) listAll(ctx context.Context, name drivers.Kind, cluster string) ([]plan.Observed, error) {
-	k, err := c.kind(name)
+	if name == drivers.KindLoadBalancer && c.balancers == nil {
+		return nil, nil // there are none
+	}
+	_, k, err := c.service(opList, name, "")
 	if err != nil {
 		return nil, err
 	}
 	want := plan.Identity{Cluster: cluster}.Key().Cluster
 	ours := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
+	if name == drivers.KindLoadBalancer {
+		return c.balancers.all(ctx, ours)
+	}
 	query := url.Values{}
 	if c.projectID != "" {
 		query.Set("project_id", c.projectID)
@@ -178,9 +184,12 @@ func hasNext(doc map[string]any, k kind) bool {
 
 // Get returns one resource by id.
 func (c *Cloud) Get(ctx context.Context, name drivers.Kind, id string) (plan.Observed, error) {
-	k, err := c.kind(name)
+	at, k, err := c.service("reading", name, id)
 	if err != nil {
 		return plan.Observed{}, err
+	}
+	if at != c {
+		return c.balancers.get(ctx, id)
 	}
 	r := call{op: "reading", method: http.MethodGet, kind: k, path: k.path + "/" + url.PathEscape(id), what: id}
 	doc, err := c.do(ctx, r)
@@ -201,13 +210,13 @@ func (k kind) answer(r call, doc map[string]any) (plan.Observed, error) {
 // Lookup returns one resource by id or, where none has that id, by name. It may belong to another project that shares it.
 // None is ClassNotFound; several of one name are ClassTerminal.
 func (c *Cloud) Lookup(ctx context.Context, name drivers.Kind, idOrName string) (plan.Observed, error) {
-	k, err := c.kind(name)
+	at, k, err := c.service("looking up", name, idOrName)
 	if err != nil {
 		return plan.Observed{}, err
 	}
-	found, err := c.pages(ctx, k, url.Values{"id": {idOrName}}, everything)
+	found, err := at.pages(ctx, k, url.Values{"id": {idOrName}}, everything)
 	if err == nil && len(found) == 0 {
-		found, err = c.pages(ctx, k, url.Values{"name": {idOrName}}, everything)
+		found, err = at.pages(ctx, k, url.Values{"name": {idOrName}}, everything)
 	}
 	if err != nil {
 		return plan.Observed{}, err

@@ -17,9 +17,12 @@ import (
 // later: the caller MUST list by identity before it creates again, and wait for AmbiguousWait where nothing else refuses a
 // second one. A context that ends while the request is under way gives ClassAmbiguous too.
 func (c *Cloud) Create(ctx context.Context, name drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
-	k, err := c.kind(name)
+	at, k, err := c.service(opCreate, name, identity.Name)
 	if err != nil {
 		return plan.Observed{}, err
+	}
+	if at != c {
+		return c.balancers.create(ctx, identity, attrs)
 	}
 	if b := c.batchers[name]; b != nil {
 		return b.create(ctx, identity, attrs)
@@ -36,9 +39,9 @@ func (c *Cloud) Create(ctx context.Context, name drivers.Kind, identity plan.Ide
 }
 
 // Update changes attributes of a resource that is still at the revision; 0 is any revision. ClassStale says that it is not.
-// What came of it is returned. Best-effort attributes that the credentials do not allow are left out.
+// What came of it is returned; of a load balancer, without its parts. Best-effort attributes that the credentials do not allow are left out.
 func (c *Cloud) Update(ctx context.Context, name drivers.Kind, id string, revision int64, attrs map[string]any) (plan.Observed, error) {
-	k, err := c.kind(name)
+	at, k, err := c.service("updating", name, id)
 	if err != nil {
 		return plan.Observed{}, err
 	}
@@ -53,7 +56,7 @@ func (c *Cloud) Update(ctx context.Context, name drivers.Kind, id string, revisi
 			return c.Get(ctx, name, id)
 		}
 		r.body = map[string]any{k.one: doc}
-		answer, err := c.do(ctx, r)
+		answer, err := at.do(ctx, r)
 		if try.again(doc, err) {
 			continue
 		}
@@ -64,11 +67,15 @@ func (c *Cloud) Update(ctx context.Context, name drivers.Kind, id string, revisi
 	}
 }
 
-// Delete deletes a resource; one that is not there counts as deleted.
+// Delete deletes a resource; one that is not there counts as deleted. A load balancer goes with all that is in it, some time
+// after that.
 func (c *Cloud) Delete(ctx context.Context, name drivers.Kind, id string) error {
-	k, err := c.kind(name)
+	at, k, err := c.service("deleting", name, id)
 	if err != nil {
 		return err
+	}
+	if at != c {
+		return c.balancers.remove(ctx, id)
 	}
 	_, err = c.do(ctx, call{
 		op: "deleting", method: http.MethodDelete, kind: k, path: k.path + "/" + url.PathEscape(id), what: id,
@@ -90,7 +97,7 @@ func (c *Cloud) RemoveTags(ctx context.Context, name drivers.Kind, id string, ta
 }
 
 func (c *Cloud) tags(ctx context.Context, name drivers.Kind, method, op, id string, tags []string) error {
-	k, err := c.kind(name)
+	_, k, err := c.service(op, name, id)
 	if err != nil || !k.taggable {
 		return err
 	}
