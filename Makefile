@@ -5,12 +5,14 @@ LDFLAGS  := -X main.version=$(VERSION)
 PROGRAMS := raven raven-sim
 DRIVERS  := $(notdir $(wildcard plugins/raven-driver-*))
 ARGS     ?=
+E2E      ?=
+E2E_DIR  ?= /tmp/raven-e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint generate check bench clean
+.PHONY: help build run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-down e2e-command
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build the programs and the drivers into bin/
 	@mkdir -p $(BIN)
@@ -36,6 +38,25 @@ check: build ## Fail when something that tools make is stale, or a file is not f
 
 bench: build ## Measure speed and size on the simulations, and print a report
 	$(BIN)/raven-sim bench --raven $(BIN)/raven $(ARGS)
+
+e2e: build e2e-command ## Prove it on real servers: a stack up, the scenarios, a table, down; E2E='Restart.*' for some; Debian 12, root
+	$(BIN)/raven-e2e -dir $(E2E_DIR) run '$(E2E)'
+
+e2e-full: build e2e-command ## The same in the sizes of a night
+	$(BIN)/raven-e2e -dir $(E2E_DIR) -full run '$(E2E)'
+
+e2e-up: e2e-command ## Bring up the stack alone and keep it, to explore it; E2E_DIR=/tmp/other for another
+	$(BIN)/raven-e2e -dir $(E2E_DIR) up
+
+e2e-test: build e2e-command ## Run scenarios on the stack that stands
+	$(BIN)/raven-e2e -dir $(E2E_DIR) test '$(E2E)'
+
+e2e-down: e2e-command ## Take the stack down; its logs stay
+	$(BIN)/raven-e2e -dir $(E2E_DIR) down
+
+e2e-command:
+	@mkdir -p $(BIN)
+	@go build -trimpath -o $(BIN)/ ./test/e2e/cmd/raven-e2e
 
 clean: ## Remove what was built
 	rm -rf $(BIN)

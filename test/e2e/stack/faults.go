@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -27,13 +29,14 @@ func (s *Stack) EnvironmentFaults() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var faults []string
-	for line := range bytes.Lines(content) {
-		if text := string(bytes.TrimSpace(line)); strings.Contains(text, " crashes: pid ") && strings.Contains(text, "restarting") {
-			faults = append(faults, Vswitchd+" aborted: "+text)
+	// The line is there twice, from the log file and from the console, with times of two forms.
+	faults := map[string]bool{}
+	for line := range strings.Lines(string(content)) {
+		if _, crash, found := strings.Cut(line, " crashes: pid "); found && strings.Contains(crash, "restarting") {
+			faults[Vswitchd+" broke by itself: pid "+strings.TrimSpace(crash)] = true
 		}
 	}
-	return faults, nil
+	return slices.Sorted(maps.Keys(faults)), nil
 }
 
 // Compact compacts etcd at its newest revision. Kubernetes' watches then answer 410 to versions from before, but only once

@@ -24,25 +24,29 @@ func (b *builder) octavia() {
 	private := []string{"unshare", "-m", "--propagation", "private", "sh", "-c", `mount --bind "$0" ` + sharedSockets + ` && exec "$@"`, sockets}
 	python := []string{"PYTHONPATH=" + b.path("py")}
 	conf := b.path("etc", "octavia.conf")
-	// The file names the network of the amphorae, so that it can be written late only.
-	b.step("configuration of octavia", []string{"networks"}, func(context.Context) error { return b.render("octavia.conf", "etc/octavia.conf") })
+	b.write("octavia.conf", "etc/octavia.conf")
+	// Only the worker wants the network of the amphorae, which is known late.
+	amphorae := b.path("etc", "octavia-amphorae.conf")
+	b.step("network of the amphorae", []string{"networks"}, func(context.Context) error {
+		return os.WriteFile(amphorae, []byte("[controller_worker]\namp_boot_network_list = "+b.management+"\n"), 0o644)
+	})
 	agent, worker := b.override(OctaviaAgent), b.override(OctaviaWorker)
 	b.component(Component{
 		Name: OctaviaAgent, After: []string{MariaDB, NorthDB, SouthDB}, Conf: agent, Env: python,
 		Argv:  append(private, "/usr/bin/octavia-driver-agent", "--config-file", conf, "--config-file", agent),
 		Clean: []string{filepath.Join(sockets, "status.sock"), filepath.Join(sockets, "stats.sock"), filepath.Join(sockets, "get.sock")},
 		Ready: Probe{Network: "unix", Address: filepath.Join(sockets, "status.sock")},
-	}, "configuration of octavia")
+	}, "OVN's databases begun")
 	b.component(Component{
 		Name: OctaviaWorker, After: []string{RabbitMQ, MariaDB, NeutronServer, Keystone}, Conf: worker, Env: python,
-		Argv: []string{"python3", b.path("py", "octavia_worker.py"), "--config-file", conf, "--config-file", worker},
+		Argv: []string{"python3", b.path("py", "octavia_worker.py"), "--config-file", conf, "--config-file", amphorae, "--config-file", worker},
 		// What is cast before the consumer has its queue might be lost.
 		Ready: Probe{Text: "Starting V2 consumer"},
-	}, "configuration of octavia")
+	}, "network of the amphorae")
 	b.uwsgi(Component{
-		Name: OctaviaAPI, After: []string{Keystone, NeutronServer, MariaDB, Memcached, OctaviaAgent}, Conf: b.override(OctaviaAPI), Env: python,
+		Name: OctaviaAPI, After: []string{Keystone, MariaDB, Memcached, OctaviaAgent}, Conf: b.override(OctaviaAPI), Env: python,
 		Dir: "/usr/bin/octavia-wsgi", Ready: Probe{URL: b.URL().Octavia + "/"},
-	}, conf, b.Port("octavia"), 8, private, "configuration of octavia")
+	}, conf, b.Port("octavia"), 8, private)
 }
 
 // rabbitMQ adds RabbitMQ, and an epmd of its own: RabbitMQ would otherwise start one that listens on all interfaces and stays.

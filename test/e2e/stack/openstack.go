@@ -193,9 +193,9 @@ func (b *builder) makeNetworks(ctx context.Context) error {
 			"admin", "admin", "public",
 			m{"router:external": true, "is_default": true, "provider:network_type": "flat", "provider:physical_network": "physnet1"},
 			m{"cidr": externalCIDR, "gateway_ip": "172.24.4.1", "allocation_pools": []m{{"start": "172.24.4.10", "end": "172.24.4.250"}}},
-			&b.External,
+			&b.external,
 		},
-		{"octavia", "service", "lb-mgmt", m{}, m{"cidr": "172.31.0.0/16"}, &b.Management},
+		{"octavia", "service", "lb-mgmt", m{}, m{"cidr": "172.31.0.0/16"}, &b.management},
 	} {
 		client, err := b.login(ctx, n.user, n.project)
 		if err != nil {
@@ -210,6 +210,6 @@ func (b *builder) makeNetworks(ctx context.Context) error {
 			return err
 		}
 	}
-	b.state.Network.External, b.state.Network.ExternalCIDR = b.External, externalCIDR
+	b.state.Network.External, b.state.Network.ExternalCIDR = b.external, externalCIDR
 	return nil
 }

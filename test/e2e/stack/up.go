@@ -77,7 +77,7 @@ type builder struct {
 	// The first error of writing files; later calls do nothing.
 	err error
 
-	External, Management string // ids of networks, known once Neutron runs
+	external, management string // ids of networks, known once Neutron runs
 }
 
 func newBuilder(o Options) (*builder, error) {

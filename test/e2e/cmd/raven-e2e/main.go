@@ -4,7 +4,7 @@
 //	raven-e2e [flags] up                 up; prints how to reach it
 //	raven-e2e [flags] test [PATTERN]     the scenarios on the stack that stands
 //	raven-e2e [flags] down               down
-//	raven-e2e [flags] status             the servers and what they lack
+//	raven-e2e [flags] status             the servers, their processor time and what they lack
 //	raven-e2e [flags] kill|start SERVER  kill -9, or start and wait until it is ready
 //	raven-e2e able                       whether a stack can stand on this machine, and why not
 //	raven-e2e prepare                    installs the packages and builds the control plane
@@ -194,7 +194,8 @@ func (o options) status(ctx context.Context) int {
 		if err := s.Ready(ctx, c.Name); err != nil {
 			state, status = err.Error(), statusHarness
 		}
-		fmt.Printf("%-24s %7d  %s\n", c.Name, s.PID(c.Name), state)
+		used, _ := s.CPU(c.Name) // one that does not run says so in its state
+		fmt.Printf("%-24s %7d %7.1f s  %s\n", c.Name, s.PID(c.Name), used.Seconds(), state)
 	}
 	return status
 }
