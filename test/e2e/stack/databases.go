@@ -30,7 +30,7 @@ func (b *builder) databases() {
 	b.component(Component{
 		Name:  Memcached,
 		Argv:  []string{"memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", b.Port("memcached"), "-U", "0", "-m", "64"},
-		Ready: Probe{Network: "tcp", Address: "127.0.0.1:" + b.Port("memcached")},
+		Ready: Probe{Address: "127.0.0.1:" + b.Port("memcached")},
 	})
 	if b.err == nil {
 		b.err = b.fernetKeys()

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// Probe says how a component shows that it is ready. Exactly one of URL, Address, Argv and Text alone is set.
+// Probe says how a component shows that it is ready. Exactly one of URL, Address, Path, Argv, and Text alone is set.
 type Probe struct {
 	URL     string   `json:"url,omitempty"`     // answers below 400
 	CA      string   `json:"ca,omitempty"`      // for an https URL: the file of the authority; empty: any certificate will do
 	Cert    string   `json:"cert,omitempty"`    // the file of the client's certificate, with Key
 	Key     string   `json:"key,omitempty"`     //
-	Network string   `json:"network,omitempty"` // of Address: tcp or unix
-	Address string   `json:"address,omitempty"` // takes connections
+	Address string   `json:"address,omitempty"` // a TCP address that takes connections
+	Path    string   `json:"path,omitempty"`    // is there; Component.Clean has it, or a killed server's would count
 	Argv    []string `json:"argv,omitempty"`    // exits with 0, and prints Text if there is one
 	Text    string   `json:"text,omitempty"`    // alone: appears in the log after the start
 }
@@ -75,11 +75,14 @@ func (s *Stack) look(ctx context.Context, c Component) error {
 	case p.URL != "":
 		return p.get(ctx)
 	case p.Address != "":
-		connection, err := (&net.Dialer{}).DialContext(ctx, p.Network, p.Address)
+		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Address)
 		if err != nil {
 			return err
 		}
 		return connection.Close()
+	case p.Path != "":
+		_, err := os.Stat(p.Path)
+		return err
 	case len(p.Argv) > 0:
 		out, err := s.Run(ctx, p.Argv...)
 		if err != nil {
