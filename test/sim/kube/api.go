@@ -42,8 +42,11 @@ type Options struct {
 	LooseNamespaces bool
 	// PodGrace, when set, lets a deleted pod live on with a deletionTimestamp for that long.
 	PodGrace time.Duration
-	// ServiceCIDR is where cluster IPs come from. Default 10.96.0.0/16.
+	// ServiceCIDR is where cluster IPs come from: a range, or one of each family with a comma between them, the first being the default
+	// one. Default 10.96.0.0/16.
 	ServiceCIDR string
+	// Endpoints keeps EndpointSlices and Endpoints of Services; nil leaves them to whoever writes them.
+	Endpoints *EndpointController
 	// Kubelet schedules and runs pods; nil leaves them pending.
 	Kubelet *Kubelet
 	// LogSize is how many requests the request log holds. Default 20000. Counts have no limit.
@@ -93,7 +96,9 @@ type API struct {
 	version   uint64
 	resources map[schema.GroupResource]*resource
 	views     map[schema.GroupVersionResource]*view
-	lastIP    netip.Addr
+	lastIP    map[string]netip.Addr // by family: the cluster IP that was given last
+
+	lastNodePort int64
 
 	faults faults
 	log    requestLog
@@ -112,6 +117,7 @@ func New(options Options) *API {
 		options:   options.withDefaults(),
 		resources: map[schema.GroupResource]*resource{},
 		views:     map[schema.GroupVersionResource]*view{},
+		lastIP:    map[string]netip.Addr{},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.log.init(a.options.LogSize)
@@ -123,6 +129,9 @@ func New(options Options) *API {
 	a.seed()
 	if a.options.Kubelet != nil {
 		a.startKubelet(*a.options.Kubelet)
+	}
+	if a.options.Endpoints != nil {
+		a.startEndpoints(*a.options.Endpoints)
 	}
 	return a
 }
@@ -184,12 +193,17 @@ func (a *API) seed() {
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		a.mustCreate(namespaces(), "", map[string]any{"metadata": map[string]any{"name": name}})
 	}
+	ranges := a.serviceRanges()
+	cidrs := make([]any, 0, len(ranges))
+	for _, r := range ranges {
+		cidrs = append(cidrs, r.String())
+	}
 	a.mustCreate(schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}, "", map[string]any{
-		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": []any{a.options.ServiceCIDR}},
+		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": cidrs},
 	})
 	first := ""
-	if prefix, err := netip.ParsePrefix(a.options.ServiceCIDR); err == nil {
-		first = prefix.Masked().Addr().Next().String()
+	if len(ranges) > 0 {
+		first = ranges[0].Masked().Addr().Next().String()
 	}
 	a.mustCreate(schema.GroupResource{Resource: "services"}, "default", map[string]any{
 		"metadata": map[string]any{"name": "kubernetes", "labels": map[string]any{"component": "apiserver", "provider": "kubernetes"}},

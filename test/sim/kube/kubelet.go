@@ -2,6 +2,8 @@ package kube
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -39,7 +41,10 @@ func (a *API) startKubelet(k Kubelet) {
 	for _, name := range k.Nodes {
 		a.mustCreate(nodes(), "", map[string]any{
 			"metadata": map[string]any{"name": name},
-			"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
+			"status": map[string]any{
+				"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
+				"addresses":  []any{map[string]any{"type": "InternalIP", "address": k.nodeIP(name)}, map[string]any{"type": "Hostname", "address": name}},
+			},
 		})
 	}
 	res := a.resource(pods())
@@ -100,6 +105,12 @@ func (a *API) handlePod(k Kubelet, it *item, next *int) {
 	}
 }
 
+// nodeIP is a node's address. A pod on its host's network has the same.
+func (k Kubelet) nodeIP(name string) string {
+	const first = 11
+	return fmt.Sprintf("192.0.2.%d", first+max(0, slices.Index(k.Nodes, name)))
+}
+
 // onHost says whether a pod is on its host's network, and needs no port.
 func onHost(object map[string]any) bool {
 	spec, _ := object["spec"].(map[string]any)
@@ -114,12 +125,16 @@ func (a *API) runPod(k Kubelet, it *item) {
 			return nil, nil //nolint:nilnil // too late
 		}
 		phase, ips := text(current.object, "status", "phase"), portIPs(current.object, k.PortAnnotation)
+		host := k.nodeIP(text(current.object, "spec", "nodeName"))
+		if onHost(current.object) {
+			ips = []string{host}
+		}
 		if phase == "Running" && (ips == nil || text(current.object, "status", "podIP") != "") || phase == "Succeeded" || phase == "Failed" {
 			return nil, nil //nolint:nilnil // done already
 		}
 		object := writable(current.object)
 		status := section(object, "status")
-		status["phase"], status["hostIP"] = "Running", "127.0.0.1"
+		status["phase"], status["hostIP"] = "Running", host
 		setDefault(status, "startTime", a.now())
 		status["conditions"] = []any{
 			map[string]any{"type": "PodScheduled", "status": "True", "lastTransitionTime": a.now()},

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -131,62 +130,6 @@ func (a *API) defaults(res *resource, object map[string]any) {
 	}
 }
 
-func (a *API) defaultService(object map[string]any) {
-	spec := section(object, "spec")
-	setDefault(spec, "type", "ClusterIP")
-	setDefault(spec, "sessionAffinity", "None")
-	status := section(object, "status")
-	setDefault(status, "loadBalancer", map[string]any{})
-	if spec["type"] == "ExternalName" {
-		return
-	}
-	if spec["clusterIP"] == nil || spec["clusterIP"] == "" {
-		spec["clusterIP"] = a.nextClusterIP()
-	}
-	ip, _ := spec["clusterIP"].(string)
-	setDefault(spec, "clusterIPs", []any{ip})
-	family := "IPv4"
-	if strings.Contains(ip, ":") {
-		family = "IPv6"
-	}
-	setDefault(spec, "ipFamilies", []any{family})
-	setDefault(spec, "ipFamilyPolicy", "SingleStack")
-	setDefault(spec, "internalTrafficPolicy", "Cluster")
-	ports, _ := spec["ports"].([]any)
-	for i := range ports {
-		if port, ok := ports[i].(map[string]any); ok {
-			setDefault(port, "protocol", "TCP")
-			setDefault(port, "targetPort", port["port"])
-		}
-	}
-}
-
-// nextClusterIP counts through the service range and skips what is taken.
-func (a *API) nextClusterIP() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	taken := map[string]bool{}
-	for _, it := range a.resources[schema.GroupResource{Resource: "services"}].objects {
-		taken[text(it.object, "spec", "clusterIP")] = true
-	}
-	prefix, err := netip.ParsePrefix(a.options.ServiceCIDR)
-	if err != nil {
-		return ""
-	}
-	if !a.lastIP.IsValid() {
-		a.lastIP = prefix.Masked().Addr().Next()
-	}
-	for {
-		a.lastIP = a.lastIP.Next()
-		if !prefix.Contains(a.lastIP) {
-			a.lastIP = prefix.Masked().Addr().Next()
-		}
-		if !taken[a.lastIP.String()] {
-			return a.lastIP.String()
-		}
-	}
-}
-
 // keepImmutable carries over fields that a client may leave out of an update but the server never drops.
 func (a *API) keepImmutable(res *resource, old, object map[string]any) {
 	keep := func(keys ...string) {
@@ -203,7 +146,11 @@ func (a *API) keepImmutable(res *resource, old, object map[string]any) {
 	}
 	switch res.kind.Resource() {
 	case schema.GroupResource{Resource: "services"}:
-		keep("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "type", "sessionAffinity", "internalTrafficPolicy")
+		keep("ipFamilyPolicy", "type", "sessionAffinity", "internalTrafficPolicy")
+		if spec, ok := object["spec"].(map[string]any); ok && spec["type"] != "ExternalName" {
+			keep("clusterIP", "clusterIPs", "ipFamilies")
+		}
+		a.defaultService(object)
 	case schema.GroupResource{Resource: "pods"}:
 		keep("nodeName", "restartPolicy", "dnsPolicy", "schedulerName", "terminationGracePeriodSeconds")
 	}

@@ -57,7 +57,13 @@ func (a *API) create(res *resource, namespace string, object map[string]any, o w
 			if current != nil {
 				return nil, apierrors.NewAlreadyExists(res.kind.Resource(), name)
 			}
-			return &change{object: a.prepareNew(res, object, o)}, nil
+			fresh := a.prepareNew(res, object, o)
+			if !o.asIs {
+				if err := a.serviceConflict(res, nil, fresh); err != nil {
+					return nil, err
+				}
+			}
+			return &change{object: fresh}, nil
 		})
 		if err != nil && generate && apierrors.IsAlreadyExists(err) && try < 8 {
 			continue
@@ -144,6 +150,9 @@ func (a *API) replace(res *resource, current *item, object map[string]any, o wri
 	object = subresourceParts(res, current.object, object, o)
 	if !o.asIs {
 		a.keepImmutable(res, current.object, object)
+		if err := a.serviceConflict(res, current.object, object); err != nil {
+			return nil, err
+		}
 	}
 	meta = metadata(object)
 	m := current.managed
