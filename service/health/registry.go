@@ -77,6 +77,9 @@ type Component struct {
 // Ready reports that all is well.
 func (c *Component) Ready() { c.report(Ready, "") }
 
+// ReadyAs reports that all is well, with a note on what the component does.
+func (c *Component) ReadyAs(note string) { c.report(Ready, note) }
+
 // Degraded reports that the component works, but not as it should.
 func (c *Component) Degraded(reason string) { c.report(Degraded, reason) }
 

@@ -46,8 +46,8 @@ func (c *careful) about(network string) bool {
 }
 
 // KnowRoom tells how many addresses are free for ports of a network, where that is known: no more of its ports are then created
-// together. It is set before the first create; room must neither block nor ask the Cloud.
-func (c *Cloud) KnowRoom(room func(networkID string) (free int, known bool)) { c.room = room }
+// together. The last one that was set counts; room must neither block nor ask the Cloud.
+func (c *Cloud) KnowRoom(room func(networkID string) (free int, known bool)) { c.room.Store(&room) }
 
 // network is where an item takes its addresses, or empty.
 func (it *item) network() string {
@@ -82,11 +82,11 @@ func (c *companion) takes(it *item) bool {
 	if b.alone(c.picked[0]) || b.alone(it) {
 		return false
 	}
-	room := b.cloud.room
+	room := b.cloud.room.Load()
 	if room == nil {
 		return true
 	}
-	free, known := room(it.network())
+	free, known := (*room)(it.network())
 	return !known || c.on[it.network()]+b.outstanding[it.network()] < free
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -33,10 +34,11 @@ type Cloud struct {
 	kinds      map[drivers.Kind]kind
 	slots      *slots
 	gate       *gate
+	fence      fence
 	stats      *stats
 	dropped    *dropped
 	careful    *careful
-	room       func(networkID string) (free int, known bool)
+	room       atomic.Pointer[func(networkID string) (free int, known bool)]
 	batchers   map[drivers.Kind]*batcher
 	finders    map[drivers.Kind]*finder
 	balancers  *balancers // nil: the cloud has no load balancing service

@@ -63,10 +63,19 @@ func (c *Cloud) enter(ctx context.Context) error {
 	}
 }
 
-// send sends one request within the time limit; the caller holds a slot. The error is always an *Error.
+// send sends one request within the time limit, a change only as long as the fence lets it pass; the caller holds a slot. The
+// error is always an *Error.
 func (c *Cloud) send(ctx context.Context, r call) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
+	if r.method != http.MethodGet {
+		passed, leave, err := c.fence.pass(ctx)
+		if err != nil {
+			return nil, newError(r, err, false)
+		}
+		defer leave()
+		ctx = passed
+	}
 	var sent atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		// The transport tries again by itself only if nothing had left: what counts is the last attempt.

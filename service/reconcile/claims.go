@@ -226,7 +226,7 @@ func (e *Engine) takeShares() (*owner, map[string]string, []item) {
 
 // reconcileShared makes one pass over the claimed resources.
 func (e *Engine) reconcileShared(ctx context.Context) (r result) {
-	if e.stopping(ctx) {
+	if e.stopping(ctx) || e.StandingBy() {
 		return result{}
 	}
 	defer func() {

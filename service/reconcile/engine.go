@@ -99,6 +99,8 @@ type Config struct {
 	Grace time.Duration
 	// AmbiguousWait is how long a create that was cut may still commit.
 	AmbiguousWait time.Duration
+	// Standby begins without acting: drivers are asked, but nothing is read from the cloud nor written anywhere before Lead.
+	Standby bool
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
 	// BackoffBase and BackoffMax bound the time between two tries of a failing key.
@@ -151,6 +153,9 @@ type Engine struct {
 	running  context.Context //nolint:containedctx // set by Run for the queues that Add starts later; ended by Run
 	working  context.Context //nolint:containedctx // likewise: that of the work, which outlives running by Grace
 	draining atomic.Bool
+	leads    chan struct{} // closed by Lead, or from the beginning
+	aborted  chan struct{} // closed by Abort
+	abort    sync.Once
 	queues   sync.WaitGroup
 	driftNow chan struct{}
 	sweepNow chan struct{}
@@ -180,10 +185,14 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 		config: config, cloud: cloud, writeback: wb, clock: clk, log: log, metrics: newMetrics(),
 		store:    newStore(config.Cluster, config.Drivers, cloud.Unsupported),
 		watchers: map[string]*watcher{},
+		leads:    make(chan struct{}), aborted: make(chan struct{}),
 		driftNow: make(chan struct{}, 1),
 		sweepNow: make(chan struct{}, 1),
 	}
 	e.metrics.store = e.store
+	if e.store.standby = config.Standby; !config.Standby {
+		close(e.leads)
+	}
 	if c, ok := cloud.(interface {
 		KnowRoom(room func(networkID string) (free int, known bool))
 	}); ok {
@@ -271,7 +280,7 @@ func (e *Engine) Wake(name string, key watch.Key) {
 }
 
 // Run works until ctx ends, then returns once every key under way has been left: nothing is begun any more, requests in flight
-// may end for as long as Config.Grace says.
+// may end for as long as Config.Grace says, or until Abort.
 func (e *Engine) Run(ctx context.Context) error {
 	working, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
@@ -291,8 +300,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.runMu.Unlock()
 
 	var loops sync.WaitGroup
-	loops.Go(func() { e.driftLoop(ctx) })
-	loops.Go(func() { e.sweepLoop(ctx) })
+	loops.Go(func() { e.whenLeading(ctx, e.driftLoop) })
+	loops.Go(func() { e.whenLeading(ctx, e.sweepLoop) })
 	<-ctx.Done()
 	loops.Wait()
 	e.runMu.Lock()
@@ -311,6 +320,8 @@ func (e *Engine) abortAfterGrace(ctx context.Context, ended <-chan struct{}, abo
 	defer timer.Stop()
 	select {
 	case <-ended:
+	case <-e.aborted:
+		abort()
 	case <-timer.C():
 		abort()
 	}

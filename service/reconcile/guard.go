@@ -205,7 +205,7 @@ func (e *Engine) Replayed() bool {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
 	for _, d := range e.store.drivers {
-		if !d.answered() {
+		if !e.store.heard(d) {
 			return false
 		}
 	}

@@ -29,6 +29,9 @@ func (e *Engine) reconcileKey(ctx context.Context, w *watcher, key watch.Key) (r
 	if key.Name == "" {
 		return e.resumeReplay(w, key)
 	}
+	if e.StandingBy() {
+		return e.preview(ctx, w, key)
+	}
 	object, meta, state := w.source.Get(key)
 	if state == watch.Unknown {
 		return result{again: time.Second}

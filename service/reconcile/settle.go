@@ -156,6 +156,9 @@ func (e *Engine) setPhase(o *owner, phase Phase, reasons []string, again time.Du
 
 // say passes a driver's diagnostics to the people who look at the object, when they are news.
 func (e *Engine) say(o *owner, diagnostics []drivers.Diagnostic) {
+	if e.StandingBy() {
+		return // the leader says it
+	}
 	text := fmt.Sprint(diagnostics)
 	said := false
 	e.store.do(func() {

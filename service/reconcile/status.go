@@ -176,7 +176,7 @@ func (e *Engine) Drivers() []DriverStatus {
 	}
 	list := make([]DriverStatus, 0, len(s.drivers))
 	for name, d := range s.drivers {
-		st := DriverStatus{Name: name, Version: versions[name], Objects: counts[name], Replayed: d.answered()}
+		st := DriverStatus{Name: name, Version: versions[name], Objects: counts[name], Replayed: s.heard(d)}
 		if d.guarded {
 			st.Guard = &Guard{name, d.held, d.allowed}
 		}

@@ -179,6 +179,8 @@ type store struct {
 	keepers map[*owner]bool
 	// synced is when the cloud was last observed as a whole.
 	synced time.Time
+	// standby says that nothing may be done yet; see Lead.
+	standby bool
 }
 
 func newStore(cluster string, names []string, unsupported func(drivers.Kind) []string) *store {
@@ -241,6 +243,9 @@ func (s *store) beginEpoch(name string, keys []watch.Key) {
 	d.open = make(map[watch.Key]bool, len(keys))
 	for _, key := range keys {
 		d.open[key] = true
+	}
+	if s.standby {
+		d.open[standbyKey()] = true
 	}
 }
 

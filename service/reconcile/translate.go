@@ -147,6 +147,9 @@ func inputHash(object drivers.Object, needs []drivers.Need, answers map[drivers.
 
 // lookup makes sure that every resource which an operator named is known. Many ask for the same one at the same time.
 func (e *Engine) lookup(ctx context.Context, set drivers.Set) error {
+	if e.StandingBy() {
+		return nil // the leader reads it
+	}
 	for _, r := range set.Resources {
 		l, ok := r.Spec.(drivers.Lookup)
 		if !ok {

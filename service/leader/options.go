@@ -1,0 +1,116 @@
+package leader
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kuryr/raven/service/config"
+)
+
+const (
+	group         = "kubernetes"
+	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	elsewhere     = "kube-system"
+)
+
+// Options are the options of [kubernetes] that say whether and how a leader is elected.
+func Options() []config.Option {
+	options := []config.Option{
+		{
+			Name: "controller_ha", Type: config.Boolean, Default: "False",
+			Help: "Run as one of several: only the one that holds the Lease works, the others stand by with full caches and " +
+				"running drivers. Each needs the same configuration.",
+		},
+		{
+			Name: "lease_name", Default: "raven",
+			Help: "Name of the Lease with controller_ha. Ravens with different [raven] cluster_id need different ones.",
+		},
+		{
+			Name: "lease_namespace", SampleDefault: "the pod's namespace, else " + elsewhere,
+			Help: "Namespace of the Lease with controller_ha. It must exist, and the account be allowed to get, create and update " +
+				"Leases in it.",
+		},
+		{
+			Name: "lease_duration", Type: config.Duration, Default: "75", Min: new(2.0),
+			Help: "With controller_ha, how long the others wait for a leader that is not heard of, in whole seconds, before one " +
+				"takes its place. It must be more than [neutron] timeout: no request outlives its leader's term.",
+		},
+		{
+			Name: "lease_renew_deadline", Type: config.Duration, Default: "60", Min: new(1.0),
+			Help: "With controller_ha, how long after its last renewal of the Lease a leader breaks off all work. What is left to " +
+				"lease_duration is the margin for clocks that run at different speeds.",
+		},
+		{
+			Name: "lease_retry_period", Type: config.Duration, Default: "2", Min: new(0.1), Advanced: true,
+			Help: "With controller_ha, the time between two renewals, or between two looks at whether the Lease is free.",
+		},
+		{
+			Name: "controller_ha_elector_port", Type: config.Port, Default: "16401", Advanced: true,
+			NoEffect: "Raven contends for the Lease itself, without an elector beside it",
+			Help:     "The port of kuryr-kubernetes' leader elector.",
+		},
+	}
+	for i := range options {
+		options[i].Group, options[i].Declarer = group, "kuryr.raven"
+	}
+	return options
+}
+
+// Enabled says whether a leader is to be elected.
+func Enabled(v *config.Values) bool { return v.Bool(group, "controller_ha") }
+
+// FromConfig reads the options that Options declares. request is the longest that one request to the cloud may take. Its errors
+// name the option at fault.
+func FromConfig(v *config.Values, request time.Duration) (Config, error) {
+	c := Config{
+		Name: v.String(group, "lease_name"), Namespace: v.String(group, "lease_namespace"),
+		Duration: v.Duration(group, "lease_duration"), RenewDeadline: v.Duration(group, "lease_renew_deadline"),
+		RetryPeriod: v.Duration(group, "lease_retry_period"),
+	}
+	if c.Namespace == "" {
+		c.Namespace = ownNamespace()
+	}
+	if err := c.Validate(); err != nil {
+		return c, err
+	}
+	if request >= c.Duration {
+		return c, fmt.Errorf("[neutron] timeout (%s) must be less than [kubernetes] lease_duration (%s): with controller_ha no request "+
+			"may outlive its leader's term; lower the one or raise the other", request, c.Duration)
+	}
+	return c, nil
+}
+
+// ownNamespace is that of the pod that this process runs in.
+func ownNamespace() string {
+	text, err := os.ReadFile(namespaceFile)
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name
+	}
+	return elsewhere
+}
+
+// expected says whether an error is part of how candidates meet: another one was faster, or there is no Lease yet.
+func expected(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) && !namespaceMissing(err)
+}
+
+func namespaceMissing(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
+
+// explain says what to do about an error.
+func explain(err error, c Config) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("%v; let this account get, create and update leases.coordination.k8s.io in namespace %s", err, c.Namespace)
+	case namespaceMissing(err):
+		return fmt.Sprintf("%v; set [kubernetes] lease_namespace to a namespace that exists", err)
+	}
+	return err.Error()
+}
