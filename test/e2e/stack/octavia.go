@@ -18,7 +18,7 @@ func (b *builder) octavia() {
 	b.pythonFiles()
 	sockets := b.path("sock", "octavia")
 	if b.err == nil {
-		b.err = errors.Join(os.MkdirAll(sockets, 0o755), b.octaviaPKI(), b.makeShared(sharedSockets))
+		b.err = errors.Join(os.MkdirAll(sockets, 0o755), b.octaviaPKI(), b.makeShared(b.shared))
 	}
 	// Octavia's processes see a folder of ours under that name.
 	private := []string{"unshare", "-m", "--propagation", "private", "sh", "-c", `mount --bind "$0" ` + sharedSockets + ` && exec "$@"`, sockets}

@@ -33,11 +33,14 @@ type Options struct {
 	ControlPlane string    // the program of test/e2e/kubernetes
 	Cache        string    // a folder that keeps what is worth keeping: the migrated databases
 	Progress     io.Writer // gets a line for each step
+
+	shared string // the folder that octavia-lib insists on; tests have another
 }
 
 // Up brings a stack up in an empty or missing folder, and returns when all of it is ready. What it started before it fails
 // it leaves for Down, with the logs.
 func Up(ctx context.Context, o Options) (*Stack, error) {
+	o.shared = sharedSockets
 	if len(o.Dir) > 40 {
 		return nil, fmt.Errorf("the folder's name %s is too long for the sockets in it: 40 bytes at most", o.Dir)
 	}
@@ -52,12 +55,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.kubernetes()
-	b.ovn()
-	b.databases()
-	b.keystone()
-	b.neutron()
-	b.octavia()
+	b.addAll()
 	// From here on Down knows of all that there may be.
 	if err := errors.Join(b.save(), b.err); err != nil {
 		return nil, err
@@ -128,6 +126,15 @@ func (b *builder) choosePorts() error {
 		Neutron:  "http://127.0.0.1:" + b.Port("neutron"), Octavia: "http://127.0.0.1:" + b.Port("octavia"),
 	}
 	return nil
+}
+
+func (b *builder) addAll() {
+	b.kubernetes()
+	b.ovn()
+	b.databases()
+	b.keystone()
+	b.neutron()
+	b.octavia()
 }
 
 // component adds a server, and the step that starts it. also names steps that are no servers.
