@@ -60,7 +60,7 @@ func newBalancers(c *Cloud, client *gophercloud.ServiceClient) *balancers {
 	own := &Cloud{
 		config: c.config, log: c.log, clock: c.clock, client: client, transport: c.transport, projectID: c.projectID,
 		extensions: map[string]bool{}, kinds: balancerKinds(), slots: newSlots(c.config.MaxConcurrency, c.clock),
-		gate: newGate(c.clock), stats: c.stats, dropped: c.dropped, careful: c.careful,
+		gate: newGate(c.clock), fence: c.fence, stats: c.stats, dropped: c.dropped, careful: c.careful,
 		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{}, stop: c.stop,
 	}
 	k := own.kinds[drivers.KindLoadBalancer]

@@ -34,7 +34,7 @@ type Cloud struct {
 	kinds      map[drivers.Kind]kind
 	slots      *slots
 	gate       *gate
-	fence      fence
+	fence      *fence
 	stats      *stats
 	dropped    *dropped
 	careful    *careful
@@ -54,7 +54,7 @@ func newCloud(config Config, client *gophercloud.ServiceClient, transport http.R
 		config: config, log: logger, clock: config.Clock, client: client, transport: transport,
 		extensions: map[string]bool{}, kinds: kinds(),
 		slots: newSlots(config.MaxConcurrency, config.Clock), gate: newGate(config.Clock),
-		stats: newStats(), dropped: newDropped(logger), careful: newCareful(config.Clock),
+		fence: &fence{}, stats: newStats(), dropped: newDropped(logger), careful: newCareful(config.Clock),
 		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{},
 		stop: make(chan struct{}),
 	}

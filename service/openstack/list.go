@@ -239,6 +239,25 @@ func (c *Cloud) Lookup(ctx context.Context, name drivers.Kind, idOrName string) 
 	return plan.Observed{}, missed
 }
 
+// FindFloatingIP returns the floating IP of the project that has an address. None is ClassNotFound.
+func (c *Cloud) FindFloatingIP(ctx context.Context, address string) (plan.Observed, error) {
+	k := c.kinds[drivers.KindFloatingIP]
+	query := url.Values{"floating_ip_address": {address}}
+	if c.projectID != "" {
+		query.Set("project_id", c.projectID)
+	}
+	found, err := c.pages(ctx, k, query, everything)
+	if err != nil {
+		return plan.Observed{}, err
+	}
+	if len(found) == 0 {
+		return plan.Observed{}, &Error{
+			Op: "looking up", Kind: k.name, What: address, class: ClassNotFound, Message: "the project has no floating IP of this address",
+		}
+	}
+	return found[0], nil
+}
+
 // Dependants returns, in words for people, up to ten resources that use this one, foreign ones included.
 func (c *Cloud) Dependants(ctx context.Context, name drivers.Kind, id string) ([]string, error) {
 	type use struct {

@@ -34,7 +34,11 @@ func (e *Engine) apply(ctx context.Context, o *owner, step plan.Step) error {
 
 // write asks the cloud for what a step says. A create may give the step further attributes.
 func (e *Engine) write(ctx context.Context, step *plan.Step) (plan.Observed, error) {
+	if step.Kind == drivers.KindLoadBalancer && step.ID != "" {
+		return e.changeBalancer(ctx, step)
+	}
 	switch step.Op {
+	case plan.Failover: // only load balancers have it
 	case plan.Create:
 		made, err := e.create(ctx, step)
 		if err == nil {
@@ -75,6 +79,10 @@ func (e *Engine) write(ctx context.Context, step *plan.Step) (plan.Observed, err
 }
 
 func (e *Engine) arrive(r plan.Observed) {
+	if r.Kind == drivers.KindLoadBalancer {
+		e.takeBalancers([]plan.Observed{r})
+		return
+	}
 	var woken []item
 	e.store.do(func() { woken = e.store.arrived(r) })
 	e.wakeAll(woken)
@@ -152,6 +160,16 @@ func (e *Engine) reread(ctx context.Context, kind drivers.Kind, id string) (gone
 // is needed.
 func (e *Engine) afterFailure(ctx context.Context, step plan.Step, tick uint64, err error) error {
 	fail := stepError{step: step, err: err, missed: e.tick(step) != tick}
+	if step.Kind == drivers.KindLoadBalancer {
+		if known := e.afterBalancer(ctx, fail); known != nil {
+			return known
+		}
+	}
+	if step.Kind == drivers.KindFloatingIP && step.Op == plan.Create {
+		if known := e.afterFloatingIP(ctx, fail); known != nil {
+			return known
+		}
+	}
 	switch openstack.Classify(err) { //nolint:exhaustive // the other classes leave nothing to mend here
 	case openstack.ClassAmbiguous:
 		if step.Op == plan.Create {

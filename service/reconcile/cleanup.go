@@ -19,6 +19,7 @@ import (
 // CleanupCloud is what a cleanup needs of the cloud.
 type CleanupCloud interface {
 	Observe(ctx context.Context, cluster string) ([]plan.Observed, error)
+	ObserveKind(ctx context.Context, kind drivers.Kind, cluster string) ([]plan.Observed, error)
 	Delete(ctx context.Context, kind drivers.Kind, id string) error
 	Detach(ctx context.Context, routerID, portID string) error
 	Dependants(ctx context.Context, kind drivers.Kind, id string) ([]string, error)
@@ -117,8 +118,12 @@ func (c *Cleanup) observe(ctx context.Context) (*mirror, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for what cluster %s has: %w", c.Cluster, err)
 	}
+	balancers, err := c.Cloud.ObserveKind(ctx, drivers.KindLoadBalancer, c.Cluster)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the load balancers that cluster %s has: %w", c.Cluster, err)
+	}
 	m := newMirror()
-	for _, o := range observed {
+	for _, o := range append(observed, balancers...) {
 		if c.Retained {
 			o.Identity.Policy = drivers.Delete
 		}

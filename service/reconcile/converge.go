@@ -47,9 +47,16 @@ type stepKey struct {
 	kind drivers.Kind
 	name string
 	id   string
+	part plan.Part
 }
 
-func keyOf(step plan.Step) stepKey { return stepKey{step.Op, step.Kind, step.Identity.Name, step.ID} }
+func keyOf(step plan.Step) stepKey {
+	key := stepKey{op: step.Op, kind: step.Kind, name: step.Identity.Name, id: step.ID}
+	if step.Part != nil {
+		key.part = *step.Part
+	}
+	return key
+}
 
 func tagKey(step plan.Step) string { return fmt.Sprint(step.ID, step.Attrs) }
 
@@ -71,6 +78,9 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 			continue
 		}
 		if len(try.failed) > 0 {
+			if err := e.writeWhatIs(ctx, w, o, meta, out); err != nil {
+				try.failed[stepKey{}] = err
+			}
 			return e.settleErrors(ctx, o, slices.Collect(maps.Values(try.failed)))
 		}
 		if len(out.outputs.unknown) > 0 {
@@ -90,6 +100,7 @@ type outcome struct {
 	blocked   []waitKey
 	messages  []string
 	conflicts []string
+	notices   []string
 	outputs   outputs
 }
 
@@ -118,7 +129,9 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 		}
 	}
 	p.Steps = append(p.Steps, w.marks...)
+	s.withhold(o, &p)
 	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...)}
+	out.notices = append(p.Notices, s.overdue(o.id)...)
 	out.conflicts = append(out.conflicts, s.conflictsOf(o)...)
 	out.messages, out.blocked = s.waitsOf(w, p)
 	out.messages = append(out.messages, s.unheard(w)...)
@@ -167,6 +180,10 @@ func (s *store) conflictsOf(o *owner) []string {
 // same plan is left out.
 func (s *store) waitsOf(w *want, p plan.Plan) (messages []string, keys []waitKey) {
 	var inner []string
+	for _, wt := range p.Pending {
+		key, _ := waitKeyOf(w, wt)
+		keys, messages = append(keys, key), append(messages, wt.Message)
+	}
 	for i, step := range p.Steps {
 		for j, wt := range step.Waits {
 			if wt.Resource != nil {
@@ -210,6 +227,8 @@ func waitKeyOf(w *want, wt plan.Wait) (key waitKey, root bool) {
 	case wt.Ref != nil:
 		_, lookup := w.lookups[wt.Ref.Name]
 		return waitKey{}, lookup
+	case wt.Busy != nil:
+		return waitBusy(wt.Busy.ID), true
 	case wt.Resource != nil:
 		return waitGone(wt.Resource.ID), wt.Resource.Identity.Owner != w.owner
 	default:
@@ -244,8 +263,11 @@ func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
 	var ready []plan.Step
+	busy := map[string]bool{}
 	for _, step := range p.Steps {
 		switch {
+		case oneByOne(step) && busy[step.ID]:
+			continue
 		case len(step.Waits) > 0 || try.failed[keyOf(step)] != nil:
 			continue
 		case step.Op == plan.Create && e.store.doubtful(step, e.clock.Now()):
@@ -254,8 +276,14 @@ func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
 			continue
 		}
 		ready = append(ready, step)
+		busy[step.ID] = busy[step.ID] || oneByOne(step)
 	}
 	return ready
+}
+
+// oneByOne says whether a step is one of those on a load balancer that takes only one at a time.
+func oneByOne(step plan.Step) bool {
+	return step.Kind == drivers.KindLoadBalancer && step.ID != "" && (step.Part == nil || step.Part.Kind != plan.VIPPort)
 }
 
 // applyAll applies ready steps side by side. What one step did is in the mirror before it returns; what failed is noted.

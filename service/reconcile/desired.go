@@ -59,6 +59,9 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 		if n, ok := s.full[identityKey(d.Kind, d.Identity)]; ok {
 			d.Full = n >= s.expansions(d.Identity)
 		}
+		if d.Kind == drivers.KindLoadBalancer {
+			s.balance(w, &d)
+		}
 		s.contribute(w, r, &d)
 		w.desired = append(w.desired, d)
 	}

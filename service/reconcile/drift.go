@@ -45,6 +45,7 @@ func (e *Engine) observe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing what is ours in the cloud: %w", err)
 	}
+	balancers, lberr := e.cloud.ObserveKind(ctx, drivers.KindLoadBalancer, e.config.Cluster)
 	var (
 		woken   []item
 		drifted int
@@ -52,7 +53,11 @@ func (e *Engine) observe(ctx context.Context) error {
 	)
 	e.store.do(func() {
 		s := e.store
-		changed, different, gone := s.cloud.replace(listed, begun)
+		if lberr != nil { // the load balancing service is away: what is known of it stays as it is, and waits
+			balancers = s.cloud.ofKind(drivers.KindLoadBalancer)
+		}
+		changed, different, gone := s.cloud.replace(append(listed, balancers...), begun)
+		woken = s.recount(e.clock.Now(), lberr)
 		first = s.synced.IsZero()
 		s.synced = e.clock.Now()
 		for _, o := range different {
@@ -73,6 +78,7 @@ func (e *Engine) observe(ctx context.Context) error {
 	}
 	e.metrics.drift(drifted)
 	e.wakeAll(woken)
+	e.afterObservedBalancers(ctx, lberr)
 	e.checkLookups(ctx)
 	return nil
 }

@@ -25,6 +25,9 @@ import (
 type Reader interface {
 	// Observe lists everything that carries the cluster's identity. An error means that nothing is known.
 	Observe(ctx context.Context, cluster string) ([]plan.Observed, error)
+	// ObserveKind lists everything of one kind that carries the cluster's identity. Observe leaves out load balancers, which are
+	// another service's.
+	ObserveKind(ctx context.Context, kind drivers.Kind, cluster string) ([]plan.Observed, error)
 	// ListIdentity lists what carries one identity.
 	ListIdentity(ctx context.Context, kind drivers.Kind, identity plan.Identity) ([]plan.Observed, error)
 	// Lookup finds an existing resource that an operator named.
@@ -32,6 +35,8 @@ type Reader interface {
 	Get(ctx context.Context, kind drivers.Kind, id string) (plan.Observed, error)
 	// Dependants names, for people, what uses a resource.
 	Dependants(ctx context.Context, kind drivers.Kind, id string) ([]string, error)
+	// FindFloatingIP finds a floating IP of the project by its address.
+	FindFloatingIP(ctx context.Context, address string) (plan.Observed, error)
 }
 
 // Writer changes the cloud.
@@ -60,6 +65,7 @@ type Cloud interface {
 	Reader
 	Writer
 	Linker
+	Balancer
 	Limits
 }
 
@@ -74,6 +80,7 @@ type Source interface {
 // Writeback is the way back to the source objects.
 type Writeback interface {
 	Apply(ctx context.Context, target writeback.Target, manager string, annotations, labels map[string]string) error
+	ApplyIngress(ctx context.Context, target writeback.Target, manager string, addresses []string) error
 	Event(target writeback.Target, severity drivers.Severity, reason, message string)
 }
 
@@ -101,6 +108,10 @@ type Config struct {
 	AmbiguousWait time.Duration
 	// Standby begins without acting: drivers are asked, but nothing is read from the cloud nor written anywhere before Lead.
 	Standby bool
+	// ActivationTimeout is how long a load balancer may be busy before people are told.
+	ActivationTimeout time.Duration
+	// PollInterval is the shortest time between two looks at busy load balancers.
+	PollInterval time.Duration
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
 	// BackoffBase and BackoffMax bound the time between two tries of a failing key.
@@ -119,6 +130,8 @@ func (c *Config) Validate() error {
 	setDefault(&c.SlowRetry, 30*time.Second)
 	setDefault(&c.Grace, 5*time.Second)
 	setDefault(&c.AmbiguousWait, 2*time.Minute)
+	setDefault(&c.ActivationTimeout, 5*time.Minute)
+	setDefault(&c.PollInterval, pollFirst)
 	setDefault(&c.ConfirmAfter, 5*time.Second)
 	setDefault(&c.BackoffBase, 200*time.Millisecond)
 	setDefault(&c.BackoffMax, time.Minute)
@@ -159,6 +172,7 @@ type Engine struct {
 	queues   sync.WaitGroup
 	driftNow chan struct{}
 	sweepNow chan struct{}
+	pollNow  chan struct{}
 	timers   timers
 }
 
@@ -188,7 +202,9 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 		leads:    make(chan struct{}), aborted: make(chan struct{}),
 		driftNow: make(chan struct{}, 1),
 		sweepNow: make(chan struct{}, 1),
+		pollNow:  make(chan struct{}, 1),
 	}
+	e.store.clock, e.store.activation = clk, config.ActivationTimeout
 	e.metrics.store = e.store
 	if e.store.standby = config.Standby; !config.Standby {
 		close(e.leads)
@@ -231,8 +247,14 @@ func (e *Engine) join(w *watcher) error {
 	if e.watchers[w.name] != nil {
 		return fmt.Errorf("driver(%s): it is there already", w.name)
 	}
+	role := w.driver.Info().Role
+	for _, other := range e.watchers {
+		if role != "" && other.driver.Info().Role == role {
+			return fmt.Errorf("driver(%s): driver %s holds the role %s as well, which only one can: enable one of them", w.name, other.name, role)
+		}
+	}
 	e.watchers[w.name] = w
-	e.store.addDriver(w.name)
+	e.store.addDriver(w.name, role)
 	if e.running != nil {
 		e.start(w)
 	}
@@ -302,6 +324,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { e.whenLeading(ctx, e.driftLoop) })
 	loops.Go(func() { e.whenLeading(ctx, e.sweepLoop) })
+	loops.Go(func() { e.whenLeading(ctx, e.pollLoop) })
 	<-ctx.Done()
 	loops.Wait()
 	e.runMu.Lock()

@@ -125,7 +125,7 @@ func allowed(c Config, existing int) int {
 // wouldDelete counts what a driver's answers would end of objects that still exist, out of how many resources, and returns the
 // owners concerned. Once the guard holds, only what it held at first counts.
 func (s *store) wouldDelete(d *driverState) (held, existing int, owners []*owner) {
-	short := plan.ShortDriver(d.name)
+	short := plan.ShortDriver(d.owns)
 	for id, keys := range s.cloud.byOwner {
 		if id.Driver == short {
 			existing += len(keys)

@@ -80,7 +80,7 @@ func (e *Engine) panicked(ctx context.Context, it item, value any) result {
 func (e *Engine) predecessors(it item, uid string, state watch.State) []*owner {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
-	present := ownerOf(it.driver, uid)
+	present := e.store.ownerOf(it.driver, uid)
 	var list []*owner
 	for id := range e.store.byItem[it] {
 		if state == watch.Absent || id != present {

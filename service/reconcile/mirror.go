@@ -90,7 +90,7 @@ func (m *mirror) put(o plan.Observed) (changed, differs bool) {
 	for _, id := range references(o) {
 		add(m.usedBy, id, key)
 	}
-	differs = old == nil || !reflect.DeepEqual(old.Attrs, o.Attrs)
+	differs = old == nil || !reflect.DeepEqual(old.Attrs, o.Attrs) || o.Kind == drivers.KindLoadBalancer && old.Status != o.Status
 	return differs || old.Revision != o.Revision || !slices.Equal(old.Tags, o.Tags) || old.Description != o.Description, differs
 }
 
@@ -156,6 +156,17 @@ func (m *mirror) replace(listed []plan.Observed, begun uint64) (changed, differe
 	}
 	maps.DeleteFunc(m.removed, func(_ resourceKey, at uint64) bool { return at <= begun })
 	return changed, different, gone
+}
+
+// ofKind returns all resources of a kind.
+func (m *mirror) ofKind(kind drivers.Kind) []plan.Observed {
+	var list []plan.Observed
+	for key, e := range m.entries {
+		if key.kind == kind {
+			list = append(list, e.Observed)
+		}
+	}
+	return list
 }
 
 // owned returns all resources of an owner, in a stable order.
@@ -226,7 +237,7 @@ func references(o plan.Observed) []string {
 	}
 	for _, name := range []string{
 		"network_id", "subnet_id", "subnetpool_id", "router_id", "security_group_id", "remote_group_id", "port_id",
-		"floating_network_id",
+		"floating_network_id", "vip_subnet_id", "vip_network_id",
 	} {
 		text(o.Attrs[name])
 	}
@@ -237,9 +248,15 @@ func references(o plan.Observed) []string {
 			}
 		}
 	}
-	if list, ok := o.Attrs["security_groups"].([]any); ok {
-		for _, item := range list {
+	for _, name := range []string{"security_groups", "vip_sg_ids"} {
+		for _, item := range listOf(o.Attrs[name]) {
 			text(item)
+		}
+	}
+	for _, list := range membersAndVIPs(o) {
+		for _, item := range list {
+			m, _ := item.(map[string]any)
+			text(m["subnet_id"])
 		}
 	}
 	slices.Sort(ids)
@@ -253,6 +270,9 @@ func keep(kind drivers.Kind, attrs map[string]any) map[string]any {
 		if v, ok := attrs[attribute.Name]; ok {
 			kept[attribute.Name] = v
 		}
+	}
+	if kind == drivers.KindLoadBalancer {
+		keepParts(kept)
 	}
 	return kept
 }

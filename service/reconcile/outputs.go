@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,6 +20,8 @@ import (
 type outputs struct {
 	annotations map[string]string
 	labels      map[string]string
+	// ingress are the addresses of status.loadBalancer by key.
+	ingress map[string]string
 	// missing says, for people, what cannot be written yet. partial says that there is something.
 	missing []string
 	partial bool
@@ -28,7 +31,7 @@ type outputs struct {
 
 // outputsOf works out an owner's outputs. The store is locked.
 func (s *store) outputsOf(w *want, o *owner) outputs {
-	out := outputs{annotations: map[string]string{}, labels: map[string]string{}}
+	out := outputs{annotations: map[string]string{}, labels: map[string]string{}, ingress: map[string]string{}}
 	resolve := s.resolve(w)
 	for _, output := range o.set.Outputs {
 		text, ok := output.Text.Literal, true
@@ -49,9 +52,12 @@ func (s *store) outputsOf(w *want, o *owner) outputs {
 			out.partial = true
 			continue
 		}
-		if output.Kind == drivers.Label {
+		switch output.Kind {
+		case drivers.Label:
 			out.labels[output.Key] = text
-		} else {
+		case drivers.Ingress:
+			out.ingress[output.Key] = text
+		case drivers.Annotation:
 			out.annotations[output.Key] = text
 		}
 	}
@@ -75,6 +81,14 @@ func (s *store) document(w *want, ref drivers.Ref, out *outputs) (string, bool) 
 		if ref.Attribute == "subnet" {
 			doc = subnets[0]
 		}
+	case "pools", "listeners":
+		doc = drivers.PartDocuments(ref.Attribute, o.Attrs)
+	case "pool":
+		pools := drivers.PartDocuments("pools", o.Attrs)
+		if len(pools) == 0 {
+			return "", false
+		}
+		doc = pools[0]
 	default:
 		doc = drivers.Document(o.Kind, o.Attrs)
 	}
@@ -136,7 +150,10 @@ func (e *Engine) readForeign(ctx context.Context, ids []string) error {
 
 // writeOutputs writes outputs where they differ from what the source object carries.
 func (e *Engine) writeOutputs(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outputs) error {
-	if !writeback.Differs(meta, w.manager, out.annotations, out.labels) {
+	metadata := writeback.Differs(meta, w.manager, out.annotations, out.labels)
+	addresses := out.addresses()
+	status := slices.Contains(w.info.Load().Status, drivers.StatusLoadBalancer) && writeback.IngressDiffers(meta, w.manager, addresses)
+	if !metadata && !status {
 		return nil
 	}
 	hash := hashOf(out)
@@ -148,17 +165,36 @@ func (e *Engine) writeOutputs(ctx context.Context, w *watcher, o *owner, meta wa
 	t := writeback.Target{
 		GVR: o.target.watch.GVR, Kind: o.target.watch.Kind, Namespace: o.target.namespace, Name: o.target.name, UID: o.target.uid,
 	}
-	if err := e.writeback.Apply(ctx, t, w.manager, out.annotations, out.labels); err != nil {
-		return err
+	if metadata {
+		if err := e.writeback.Apply(ctx, t, w.manager, out.annotations, out.labels); err != nil {
+			return err
+		}
+		e.metrics.written(w.name)
 	}
-	e.metrics.written(w.name)
+	if status {
+		if err := e.writeback.ApplyIngress(ctx, t, w.manager, addresses); err != nil {
+			return err
+		}
+		e.metrics.written(w.name)
+	}
 	e.store.do(func() { o.wrote = written{hash, meta.ResourceVersion} })
 	return nil
 }
 
+// addresses are those of status.loadBalancer in the order of their keys, each once.
+func (out outputs) addresses() []string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(out.ingress)) {
+		if !slices.Contains(list, out.ingress[key]) {
+			list = append(list, out.ingress[key])
+		}
+	}
+	return list
+}
+
 func hashOf(out outputs) uint64 {
 	h := fnv.New64a()
-	text, err := json.Marshal([]any{out.annotations, out.labels})
+	text, err := json.Marshal([]any{out.annotations, out.labels, out.ingress})
 	if err == nil {
 		_, _ = h.Write(text)
 	}

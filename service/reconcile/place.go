@@ -27,7 +27,7 @@ func (e *Engine) create(ctx context.Context, step *plan.Step) (plan.Observed, er
 			pending = e.store.cloud.begin(*step)
 		})
 		before := e.tick(*step)
-		made, err := e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
+		made, err := e.request(ctx, step)
 		if err == nil {
 			e.arrive(made) // before it ceases to be pending: what it uses must not look unused in between
 		}
@@ -41,6 +41,14 @@ func (e *Engine) create(ctx context.Context, step *plan.Step) (plan.Observed, er
 		}
 	}
 	return plan.Observed{}, fmt.Errorf("none of the %d subnets that were tried has room", plan.MaxExpand)
+}
+
+// request asks the cloud for a resource.
+func (e *Engine) request(ctx context.Context, step *plan.Step) (plan.Observed, error) {
+	if step.Kind == drivers.KindLoadBalancer {
+		return e.createBalancer(ctx, step)
+	}
+	return e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
 }
 
 // ended wakes who waited for a create to end.

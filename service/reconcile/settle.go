@@ -17,16 +17,15 @@ import (
 // settle ends a pass in which nothing failed: outputs are written, and the owner is done or waits.
 func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outcome) result {
 	e.watchDoubts(o)
+	e.notice(o, out.notices)
 	if o.gone {
 		return e.settleGone(o, out)
 	}
-	if w != nil && !out.outputs.partial {
-		if err := e.writeOutputs(ctx, w, o, meta, out.outputs); err != nil {
-			if errors.Is(err, writeback.ErrGone) {
-				return result{} // its deletion, or its successor, is on the way
-			}
-			return e.settleErrors(ctx, o, []error{fmt.Errorf("writing annotations on %s: %w", o.target, err)})
+	if err := e.writeWhatIs(ctx, w, o, meta, out); err != nil {
+		if errors.Is(err, writeback.ErrGone) {
+			return result{} // its deletion, or its successor, is on the way
 		}
+		return e.settleErrors(ctx, o, []error{err})
 	}
 	e.log.DebugContext(ctx, "looked at", "object", o.target.String(), "driver", o.item.driver,
 		"waits", out.messages, "conflicts", out.conflicts)
@@ -45,6 +44,17 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 	}
 	e.setPhase(o, Done, nil, 0)
 	return result{}
+}
+
+// writeWhatIs writes the outputs if all that they speak of is there, whatever else failed.
+func (e *Engine) writeWhatIs(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outcome) error {
+	if w == nil || o.gone || out.outputs.partial {
+		return nil
+	}
+	if err := e.writeOutputs(ctx, w, o, meta, out.outputs); err != nil {
+		return fmt.Errorf("writing what came of %s on it: %w", o.target, err)
+	}
+	return nil
 }
 
 // watchDoubts asks for a drift check for creates that were cut and are not wanted any more: nobody else looks for them.
@@ -185,6 +195,19 @@ func (e *Engine) event(o *owner, reason, message string) {
 	})
 	if !said {
 		e.eventOf(o, drivers.Warning, reason, message)
+	}
+}
+
+// notice tells the people who look at the object what cannot be as it should, when that is news.
+func (e *Engine) notice(o *owner, notices []string) {
+	text := strings.Join(notices, "; ")
+	said := false
+	e.store.do(func() {
+		said = o.noticed == text
+		o.noticed = text
+	})
+	if !said && text != "" {
+		e.eventOf(o, drivers.Warning, "LoadBalancer", text)
 	}
 }
 

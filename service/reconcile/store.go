@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -71,6 +72,7 @@ type owner struct {
 	blocked  []waitKey
 	lastSaid string // the last Event
 	notices  string // the last diagnostics
+	noticed  string // the last notices of a plan
 	wrote    written
 }
 
@@ -98,7 +100,9 @@ type written struct {
 
 // driverState is how far a driver has come in answering.
 type driverState struct {
-	name  string
+	name string
+	// owns is whose name stands in the identity of what the driver makes: its exclusive role's, or its own.
+	owns  string
 	epoch int
 	// open are the keys of this epoch's replay that have not been answered.
 	open map[watch.Key]bool
@@ -177,6 +181,7 @@ type store struct {
 	orphans map[plan.Owner]int
 	// keepers hold back something until all opinions are in.
 	keepers map[*owner]bool
+	balancerState
 	// synced is when the cloud was last observed as a whole.
 	synced time.Time
 	// standby says that nothing may be done yet; see Lead.
@@ -206,9 +211,11 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		foreign:     map[string]plan.Observed{},
 		orphans:     map[plan.Owner]int{},
 		keepers:     map[*owner]bool{},
+
+		balancerState: newBalancerState(),
 	}
 	for _, name := range names {
-		s.drivers[name] = &driverState{name: name}
+		s.drivers[name] = &driverState{name: name, owns: name}
 	}
 	return s
 }
@@ -220,12 +227,22 @@ func (s *store) do(f func()) {
 	f()
 }
 
-func (s *store) addDriver(name string) {
+func (s *store) addDriver(name, role string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drivers[name] == nil {
 		s.drivers[name] = &driverState{name: name}
 	}
+	s.drivers[name].owns = cmp.Or(role, name)
+}
+
+// ownerOf returns the owner of an object of a driver: what a driver makes that holds a role belongs to the role, so that another
+// driver can take it over.
+func (s *store) ownerOf(driver, uid string) plan.Owner {
+	if d := s.drivers[driver]; d != nil {
+		driver = d.owns
+	}
+	return ownerOf(driver, uid)
 }
 
 // beginEpoch starts a replay: until every key has been answered, the driver's word ends nothing.
@@ -251,7 +268,7 @@ func (s *store) beginEpoch(name string, keys []watch.Key) {
 
 // ensureOwner returns the owner of a source object, made if it is new.
 func (s *store) ensureOwner(it item, t target, now time.Time) *owner {
-	id := ownerOf(it.driver, t.uid)
+	id := s.ownerOf(it.driver, t.uid)
 	o := s.owners[id]
 	if o == nil {
 		o = &owner{id: id, phase: Pending, since: now}
@@ -372,8 +389,8 @@ func some(names []string) string {
 // not known, so nothing that is shared may end.
 func (s *store) disabled() string {
 	enabled := map[string]bool{sharedDriver: true}
-	for name := range s.drivers {
-		enabled[plan.ShortDriver(name)] = true
+	for _, d := range s.drivers {
+		enabled[plan.ShortDriver(d.owns)] = true
 	}
 	found := ""
 	for id := range s.cloud.byOwner {

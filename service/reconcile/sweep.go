@@ -76,7 +76,7 @@ func (e *Engine) orphansOf(w *watcher) (orphans []plan.Owner, fresh bool) {
 	if d == nil || !d.answered() {
 		return nil, false
 	}
-	short := ownerOf(w.name, "").Driver
+	short := s.ownerOf(w.name, "").Driver
 	now := map[plan.Owner]int{}
 	for id, keys := range s.cloud.byOwner {
 		if id.Driver != short || s.owners[id] != nil || s.allRetained(keys) {

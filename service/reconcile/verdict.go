@@ -73,7 +73,7 @@ func (e *Engine) stepVerdict(f stepError) verdict {
 		return e.crowd(f, waitRoom(network))
 	case openstack.ClassInUse:
 		return verdict{phase: Waiting, next: result{backoff: true}}
-	case openstack.ClassTerminal:
+	case openstack.ClassTerminal, openstack.ClassUnsupported:
 		return verdict{phase: Terminal, next: result{again: terminalTry}}
 	case openstack.ClassThrottled:
 		if after := openstack.RetryAfter(f.err); after > 0 {
@@ -145,6 +145,9 @@ func doing(step plan.Step) string {
 	if name == "" {
 		name = step.Identity.Name
 	}
+	if step.Part != nil {
+		return fmt.Sprintf("%s %s of load balancer %s", gerund(step.Op), step.Part, step.ID)
+	}
 	return fmt.Sprintf("%s %s %q", gerund(step.Op), strings.ReplaceAll(string(step.Kind), "_", " "), name)
 }
 
@@ -158,6 +161,7 @@ func gerund(op plan.Op) string {
 	return map[plan.Op]string{
 		plan.Create: "creating", plan.Update: "updating", plan.Delete: "deleting",
 		plan.Attach: "attaching", plan.Detach: "detaching", plan.Tag: "tagging",
+		plan.Failover: "failing over",
 	}[op]
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unique"
@@ -64,7 +65,7 @@ func entryOf(o *unstructured.Unstructured, spec *projection) (*entry, error) {
 		spec: spec, namespace: o.GetNamespace(), name: o.GetName(), uid: string(o.GetUID()),
 		resourceVersion: o.GetResourceVersion(), generation: o.GetGeneration(),
 		deleting: o.GetDeletionTimestamp() != nil,
-		labels:   newPairs(o.GetLabels(), nil), annotations: newPairs(o.GetAnnotations(), spec.keep),
+		labels:   newPairs(o.GetLabels(), nil), annotations: newPairs(keptOf(o, spec.keep), spec.keep),
 		owned: ownedBy(o.Object),
 	}
 	raw, err := json.Marshal(drivers.Trim(o.Object, spec.fields))
@@ -73,6 +74,30 @@ func entryOf(o *unstructured.Unstructured, spec *projection) (*entry, error) {
 	}
 	e.raw = raw
 	return e, nil
+}
+
+// keptOf returns an object's annotations and, if that is kept, the addresses in its status.
+func keptOf(o *unstructured.Unstructured, keep []string) map[string]string {
+	annotations := o.GetAnnotations()
+	if !slices.Contains(keep, KeepIngress) {
+		return annotations
+	}
+	list, _, err := unstructured.NestedSlice(o.Object, "status", "loadBalancer", "ingress")
+	if err != nil || len(list) == 0 {
+		return annotations
+	}
+	var addresses []string
+	for _, element := range list {
+		ingress, _ := element.(map[string]any)
+		address, _ := ingress["ip"].(string)
+		addresses = append(addresses, address)
+	}
+	kept := maps.Clone(annotations)
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	kept[KeepIngress] = strings.Join(addresses, " ")
+	return kept
 }
 
 // rawFor returns the object trimmed to other fields; none is the whole object. The result must not be changed.
@@ -117,7 +142,7 @@ func sameKept(a, b *entry, keep []string) bool {
 }
 
 // ownedBy returns the annotation and label keys that Raven's field managers own: pairs of a manager and of "a" or "l" with the
-// key behind it. It reads the object as it was decoded, since converting all managers of all pods is costly.
+// key behind it, or "s" with the name of a part of the status. It reads the object as it was decoded, since converting all managers of all pods is costly.
 func ownedBy(object map[string]any) pairs {
 	metadata, _ := object["metadata"].(map[string]any)
 	managers, _ := metadata["managedFields"].([]any)
@@ -126,10 +151,19 @@ func ownedBy(object map[string]any) pairs {
 		m, _ := m.(map[string]any)
 		manager, _ := m["manager"].(string)
 		subresource, _ := m["subresource"].(string)
-		if m["operation"] != "Apply" || subresource != "" || !strings.HasPrefix(manager, ManagerPrefix) {
+		if m["operation"] != "Apply" || !strings.HasPrefix(manager, ManagerPrefix) {
 			continue
 		}
 		fields, _ := m["fieldsV1"].(map[string]any)
+		if subresource == "status" {
+			status, _ := fields["f:status"].(map[string]any)
+			for key := range status {
+				p = append(p, unique.Make(manager), unique.Make("s"+strings.TrimPrefix(key, "f:")))
+			}
+		}
+		if subresource != "" {
+			continue
+		}
 		owned, _ := fields["f:metadata"].(map[string]any)
 		for mark, of := range map[string]string{"a": "f:annotations", "l": "f:labels"} {
 			keys, _ := owned[of].(map[string]any)
@@ -152,10 +186,13 @@ func (e *entry) owners() map[string]Owned {
 	for i := 0; i < len(e.owned); i += 2 {
 		manager, what := e.owned[i].Value(), e.owned[i+1].Value()
 		o := owners[manager]
-		if key, ok := strings.CutPrefix(what, "a"); ok {
-			o.Annotations = append(o.Annotations, key)
-		} else {
+		switch what[0] {
+		case 'a':
+			o.Annotations = append(o.Annotations, what[1:])
+		case 'l':
 			o.Labels = append(o.Labels, what[1:])
+		default:
+			o.Status = append(o.Status, what[1:])
 		}
 		owners[manager] = o
 	}

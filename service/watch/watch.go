@@ -81,8 +81,12 @@ type Meta struct {
 	Owned map[string]Owned
 }
 
-// Owned are the annotation and label keys that one field manager owns on an object, sorted.
-type Owned struct{ Annotations, Labels []string }
+// Owned are the annotation and label keys, and the parts of the status, that one field manager owns on an object, sorted.
+type Owned struct{ Annotations, Labels, Status []string }
+
+// KeepIngress among the keys that a subscription keeps has Meta.Annotations hold, under that name, which no annotation can have, the
+// addresses of status.loadBalancer.ingress, separated by blanks.
+const KeepIngress = "status:loadBalancer"
 
 // ManagerPrefix is what the names of Raven's field managers begin with.
 const ManagerPrefix = "raven-"

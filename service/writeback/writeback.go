@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,7 +122,7 @@ func (w *Writer) Apply(
 	defer cancel()
 	applied, err := w.resource(target).Apply(ctx, target.Name, object, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
-		return fmt.Errorf("writing on %s: %w", target, w.explain(ctx, target, err))
+		return fmt.Errorf("writing on %s: %w", target, w.explain(ctx, target, err, ""))
 	}
 	if uid := string(applied.GetUID()); uid != target.UID {
 		return fmt.Errorf("writing on %s: %w: the object written has the UID %s", target, ErrGone, uid)
@@ -128,9 +130,52 @@ func (w *Writer) Apply(
 	return nil
 }
 
+// IngressDiffers says whether ApplyIngress would change anything. meta must keep watch.KeepIngress.
+func IngressDiffers(meta watch.Meta, manager string, addresses []string) bool {
+	owned := slices.Contains(meta.Owned[manager].Status, drivers.StatusLoadBalancer)
+	if len(addresses) == 0 {
+		return owned && meta.Annotations[watch.KeepIngress] != ""
+	}
+	return !owned || meta.Annotations[watch.KeepIngress] != strings.Join(addresses, " ")
+}
+
+// ApplyIngress makes these addresses the object's status.loadBalancer.ingress, in this order; none takes away those that the
+// manager wrote before. It is one server-side apply to the status and is not retried. The errors are those of Apply.
+func (w *Writer) ApplyIngress(ctx context.Context, target Target, manager string, addresses []string) error {
+	if target.UID == "" || target.Name == "" {
+		return fmt.Errorf("writing on %s: its UID is not known", target)
+	}
+	metadata := map[string]any{"name": target.Name, "uid": target.UID}
+	if target.Namespace != "" {
+		metadata["namespace"] = target.Namespace
+	}
+	balancer := map[string]any{}
+	if len(addresses) > 0 {
+		ingress := make([]any, 0, len(addresses))
+		for _, address := range addresses {
+			ingress = append(ingress, map[string]any{"ip": address})
+		}
+		balancer["ingress"] = ingress
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": target.GVR.GroupVersion().String(), "kind": target.Kind, "metadata": metadata,
+		"status": map[string]any{"loadBalancer": balancer},
+	}}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	applied, err := w.resource(target).ApplyStatus(ctx, target.Name, object, metav1.ApplyOptions{FieldManager: manager, Force: true})
+	if err != nil {
+		return fmt.Errorf("writing the status of %s: %w", target, w.explain(ctx, target, err, "/status"))
+	}
+	if uid := string(applied.GetUID()); uid != target.UID {
+		return fmt.Errorf("writing the status of %s: %w: the object written has the UID %s", target, ErrGone, uid)
+	}
+	return nil
+}
+
 // explain tells a refused write to an object that is gone from one to an object that is there. The API server says 409 or 422
 // for another UID, and 409, 404 or 403 (no right to create) for none.
-func (w *Writer) explain(ctx context.Context, target Target, err error) error {
+func (w *Writer) explain(ctx context.Context, target Target, err error, subresource string) error {
 	forbidden := apierrors.IsForbidden(err)
 	if !forbidden && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
 		return err
@@ -143,7 +188,7 @@ func (w *Writer) explain(ctx context.Context, target Target, err error) error {
 		return fmt.Errorf("%w, another one has its name: %w", ErrGone, err)
 	case forbidden:
 		return fmt.Errorf("%w: add the verb patch on %s to the role of this account: %w",
-			ErrForbidden, target.GVR.GroupResource(), err)
+			ErrForbidden, target.GVR.GroupResource().String()+subresource, err)
 	}
 	return err
 }

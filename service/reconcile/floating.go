@@ -1,0 +1,87 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// afterFloatingIP looks whether a floating IP whose create was refused is there already, and takes it where nobody else has it:
+// Neutron refuses a second one of the address, and the address itself to most credentials. It returns nil where that is not what
+// the refusal is about.
+func (e *Engine) afterFloatingIP(ctx context.Context, fail stepError) error {
+	address := textOf(fail.step.Attrs["floating_ip_address"])
+	class := openstack.Classify(fail.err)
+	if address == "" || class != openstack.ClassExists && class != openstack.ClassForbidden && class != openstack.ClassRetry {
+		return nil
+	}
+	if adopted, err := e.adoptExisting(ctx, fail.step); err != nil || adopted {
+		if err != nil {
+			return stepError{step: fail.step, err: err}
+		}
+		return mendedError{fail}
+	}
+	found, err := e.cloud.FindFloatingIP(ctx, address)
+	switch {
+	case openstack.Classify(err) == openstack.ClassNotFound && class == openstack.ClassForbidden:
+		fail.note = fmt.Sprintf("these credentials may not ask for an address of their own choice, and project has no floating IP %s: "+
+			"have an administrator create it in this project, and it is taken", address)
+		return fail
+	case openstack.Classify(err) == openstack.ClassNotFound:
+		fail.note = fmt.Sprintf("%s is not a floating IP of this project: it is taken by somebody else", address)
+		return fail
+	case err != nil:
+		return stepError{step: fail.step, err: err}
+	}
+	if why := e.taken(found, fail.step); why != "" {
+		fail.note = fmt.Sprintf("floating IP %s (%s) is not free: %s", address, found.ID, why)
+		return fail
+	}
+	return e.take(ctx, fail, found)
+}
+
+// taken says why a floating IP cannot be had, and "" if it can: nothing uses it, and nobody who is there has a claim to it.
+func (e *Engine) taken(found plan.Observed, step plan.Step) string {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	id := found.Identity
+	switch {
+	case found.Managed && id.Key().Cluster != step.Identity.Key().Cluster:
+		return "it belongs to cluster " + id.Cluster
+	case found.Managed && e.store.owners[id.Owner] != nil && !e.store.owners[id.Owner].gone && id.Owner != step.Identity.Owner:
+		return "it belongs to " + e.store.owners[id.Owner].target.String()
+	case textOf(found.Attrs["port_id"]) != "":
+		return "it leads to port " + textOf(found.Attrs["port_id"])
+	case textOf(found.Attrs["floating_network_id"]) != textOf(step.Attrs["floating_network_id"]):
+		return "it is on network " + textOf(found.Attrs["floating_network_id"])
+	}
+	return ""
+}
+
+// take writes our identity on a floating IP that somebody else made. It is never deleted then: it was there before.
+func (e *Engine) take(ctx context.Context, fail stepError, found plan.Observed) error {
+	identity := fail.step.Identity
+	identity.Policy = drivers.Retain
+	var stale []string
+	if found.Managed {
+		stale = found.Identity.Tags()
+	}
+	if err := e.cloud.RemoveTags(ctx, found.Kind, found.ID, stale); err != nil {
+		return stepError{step: fail.step, err: err}
+	}
+	taken, err := e.cloud.Update(ctx, found.Kind, found.ID, 0, map[string]any{"description": identity.Describe(found.Description)})
+	if err == nil {
+		err = e.cloud.AddTags(ctx, found.Kind, found.ID, identity.Tags())
+	}
+	if err != nil {
+		return stepError{step: fail.step, err: err}
+	}
+	taken.Tags = append(taken.Tags, identity.Tags()...)
+	taken.Identity, taken.Managed = identity, true
+	e.log.InfoContext(ctx, "took a floating IP that was there", "address", fail.step.Attrs["floating_ip_address"], "id", found.ID)
+	e.arrive(taken)
+	return mendedError{fail}
+}
