@@ -155,7 +155,7 @@ func TestAFailedStartShowsTheLog(t *testing.T) {
 
 func TestReadinessOfAnEarlierStartDoesNotCount(t *testing.T) {
 	// It says that it is ready at its first start only.
-	s := standing(t, shell("a", `[ -e "$TMPDIR/once" ] || echo ready now; touch "$TMPDIR/once"; sleep 1000`))
+	s := standing(t, shell("a", `[ -e "$TMPDIR/once" ] || { touch "$TMPDIR/once"; echo ready now; }; sleep 1000`))
 	if err := s.Start(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,13 @@ func TestDownLeavesTheArtifactsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the strayed child runs", func() bool { return len(s.leftProcesses()) == 3 })
+	await(t, "the child strays", func() bool {
+		groups := map[int]bool{}
+		for _, p := range s.leftProcesses() {
+			groups[p.group] = true
+		}
+		return len(groups) == 3
+	})
 	err := Down(t.Context(), s.Dir())
 	if err == nil || !strings.Contains(err.Error(), "outlived") {
 		t.Errorf("the error is %v, without the strayed process", err)
