@@ -32,7 +32,8 @@ func checkDeclared(name string, info drivers.Info) error {
 	for _, o := range info.Options {
 		for _, n := range append([][2]string{{o.Group, o.Name}}, o.Deprecated...) {
 			key := config.Option{Group: n[0], Name: n[1]}.Key()
-			if groups[key.Group] || former[key] || strings.HasPrefix(key.Group, driverGroup("")) {
+			ours := groups[key.Group] || former[key] || strings.HasPrefix(key.Group, driverGroup(""))
+			if ours && !slices.Contains(formerlyOurs(), n) {
 				return refuse(o, fmt.Sprintf("reads [%s] %s, which is Raven's own", n[0], n[1]))
 			}
 		}
@@ -65,6 +66,12 @@ func coreNames() (groups map[string]bool, former map[config.Name]bool) {
 		}
 	}
 	return groups, former
+}
+
+// formerlyOurs lists options of the first Raven and of kuryr-kubernetes that stood in groups which are the core's now, and whose
+// meaning is a driver's. No secret is among them.
+func formerlyOurs() [][2]string {
+	return [][2]string{{"raven", "lb_method"}, {"kubernetes", "endpoints_driver_octavia_provider"}}
 }
 
 // allowedEnv says whether a driver may read a variable: one with its own name in front, or one that operators of the first Raven

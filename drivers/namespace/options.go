@@ -59,8 +59,8 @@ func topologyOptions() []drivers.Option {
 		},
 		{
 			Group: defaultsGroup, Name: optExternalNetwork, Type: drivers.StringOption,
-			Help: "UUID or name of the external network. Raven's own routers get their external gateway there. Not set: " +
-				"their gateway is left as it is.",
+			Help: "UUID or name of the external network. Raven's own routers get their external gateway there, Services their " +
+				"floating IPs. Not set: the gateway is left as it is, and Services name a network themselves.",
 		},
 		{
 			Group: defaultsGroup, Name: optNetworkDeviceMTU, Type: drivers.IntegerOption, Default: "0", HasDefault: true,

@@ -12,9 +12,6 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// Proxy is the role that a driver of Services holds: only one driver serves a Service at a time.
-const Proxy = "service-proxy"
-
 // proxyLabel on a Service hands it to another proxy than the cluster's own, whatever its value is.
 const proxyLabel = "service.kubernetes.io/service-proxy-name"
 

@@ -1,0 +1,10 @@
+package lbaas_test
+
+import (
+	"testing"
+
+	"github.com/kuryr/raven/drivers/lbaas"
+	"github.com/kuryr/raven/plugins/sdktest"
+)
+
+func TestGolden(t *testing.T) { sdktest.Golden(t, lbaas.New(), "testdata") }

@@ -1,0 +1,144 @@
+// Package lbaas is the translation driver that gives every Kubernetes Service an Octavia load balancer, so that a cluster can do
+// without kube-proxy where pods are on Neutron networks. It must never do I/O or keep state between translations, and never depend
+// on which drivers made the namespace's networks: it finds subnets and the security group by role.
+package lbaas
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/services"
+)
+
+// The annotations that are written on a Service for the CNI side; their values are JSON documents.
+const (
+	// VIPAnnotation is the load balancer, with its vip_address and vip_port_id.
+	VIPAnnotation = "kuryr.org/neutron-vip"
+	// PoolAnnotation is the pool of the first port by name, without members.
+	PoolAnnotation = "kuryr.org/neutron-pool"
+	// PoolsAnnotation is the list of all pools; only where there are several ports.
+	PoolsAnnotation = "kuryr.org/neutron-pools"
+	// VIPSecurityGroupAnnotation is the security group that the label of the same purpose gives to the VIP.
+	VIPSecurityGroupAnnotation = "kuryr.org/neutron-vip-sg"
+	// FloatingIPAnnotation is the floating IP that leads to the Service, the first of several.
+	FloatingIPAnnotation = "kuryr.org/neutron-fip"
+	// AddressAnnotation is the address that a Service of type LoadBalancer has outside; its value is the address itself.
+	AddressAnnotation = annotationPrefix + "load-balancer-address"
+)
+
+// SecurityGroupLabel on a Service is the UUID of the security group that its VIP has, as on a Pod of its port.
+const SecurityGroupLabel = "kuryr.org/neutron-security-group"
+
+// podsWatch says which pods are on their host's network, so that their addresses are on no subnet of Raven's.
+const podsWatch = "pods"
+
+var errUnconfigured = errors.New("lbaas driver: Translate before Configure")
+
+type driver struct {
+	config atomic.Pointer[config]
+}
+
+// New returns the driver.
+func New() drivers.Driver { return &driver{} }
+
+// Info implements drivers.Driver.
+func (d *driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:        "lbaas",
+		Version:     "1",
+		Description: "Gives every Service an Octavia load balancer, and floating IPs where it is to be reached from outside.",
+		Role:        drivers.ServiceProxy,
+		Options:     options(),
+		Kinds: []drivers.Kind{
+			drivers.KindLookup, drivers.KindLoadBalancer, drivers.KindFloatingIP, drivers.KindSecurityGroupRule,
+		},
+		Annotations: []string{
+			VIPAnnotation, PoolAnnotation, PoolsAnnotation, VIPSecurityGroupAnnotation, FloatingIPAnnotation, AddressAnnotation,
+		},
+		Status: []string{drivers.StatusLoadBalancer},
+	}
+}
+
+// Configure implements drivers.Driver.
+func (d *driver) Configure(_ context.Context, values drivers.Values) error {
+	c, err := parse(values)
+	if err != nil {
+		return err
+	}
+	d.config.Store(&c)
+	return nil
+}
+
+// Watches implements drivers.Driver.
+func (d *driver) Watches() []drivers.Watch {
+	source := services.Watch(annotations()...)
+	source.Fields = append(source.Fields, "metadata.labels['"+SecurityGroupLabel+"']")
+	return append([]drivers.Watch{source, {
+		Name: podsWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod",
+		Fields: []string{"spec.hostNetwork"},
+	}}, services.EndpointWatches()...)
+}
+
+// Translate implements drivers.Driver. A Service that is being deleted is served until it is gone.
+func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+	c := d.config.Load()
+	if c == nil {
+		return drivers.Set{}, errUnconfigured
+	}
+	s, err := services.Decode(object)
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	if !s.Proxied() || len(s.Spec.Ports) == 0 {
+		return drivers.Set{}, nil
+	}
+	wanted, err := c.read(s)
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	ports, known, err := services.Ask(needs, s)
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	routed, answered, err := c.routedPods(needs, s, wanted.provider)
+	if err != nil || !known || !answered {
+		return drivers.Set{}, err
+	}
+	b := &builder{config: c, service: s, wants: wanted, ports: ports, routed: routed}
+	return b.build()
+}
+
+// routedPods returns the pods whose addresses are not on their namespace's subnet, because they are on their host's network, and
+// whether they are known yet. It is nil where all members are routed anyway.
+func (c *config) routedPods(needs *drivers.Needs, s *services.Service, p provider) (map[services.PodName]bool, bool, error) {
+	if !c.onSubnet(p) || len(s.Spec.Selector) == 0 {
+		return nil, true, nil
+	}
+	objects, answered := needs.Get(drivers.Need{
+		Watch: podsWatch, Namespace: s.Metadata.Namespace, Selector: labels.Set(s.Spec.Selector).String(),
+	})
+	routed := map[services.PodName]bool{}
+	for _, object := range objects {
+		var pod struct {
+			Metadata struct {
+				Name      string `json:"name"`
+				Namespace string `json:"namespace"`
+			} `json:"metadata"`
+			Spec struct {
+				HostNetwork bool `json:"hostNetwork"`
+			} `json:"spec"`
+		}
+		if err := object.Into(&pod); err != nil {
+			return nil, true, err
+		}
+		if pod.Spec.HostNetwork {
+			routed[services.PodName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}] = true
+		}
+	}
+	return routed, answered, nil
+}

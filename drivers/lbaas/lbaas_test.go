@@ -1,0 +1,192 @@
+package lbaas
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/namespace"
+	"github.com/kuryr/raven/drivers/pod"
+)
+
+func configured(t *testing.T, overrides map[string]map[string]any) drivers.Driver {
+	t.Helper()
+	d := New()
+	values, err := drivers.DefaultValues(d.Info().Options, overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Configure(t.Context(), values); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// settled translates a Service in a cluster that holds nothing else.
+func settled(t *testing.T, d drivers.Driver, raw string) (drivers.Set, error) {
+	t.Helper()
+	answers := map[drivers.Need][]drivers.Object{}
+	for {
+		needs := drivers.NewNeeds(answers)
+		set, err := d.Translate(t.Context(), drivers.Object{Watch: "services", Raw: json.RawMessage(raw)}, needs)
+		if !needs.Open() {
+			return set, err
+		}
+		for _, need := range needs.Asked() {
+			answers[need] = nil
+		}
+	}
+}
+
+const web = `{"metadata":{"name":"web","namespace":"shop"},"spec":{"clusterIP":"10.96.0.9","ports":[{"port":80}]}}`
+
+// Two drivers may declare one option only if they declare it alike.
+func TestOptionsAgreeWithOthers(t *testing.T) {
+	theirs := map[[2]string]drivers.Option{}
+	for _, o := range append(namespace.New().Info().Options, pod.New().Info().Options...) {
+		theirs[[2]string{o.Group, o.Name}] = o
+	}
+	shared := 0
+	for _, o := range New().Info().Options {
+		if other, ok := theirs[[2]string{o.Group, o.Name}]; ok {
+			shared++
+			if diff := cmp.Diff(other, o); diff != "" {
+				t.Errorf("[%s] %s: %s", o.Group, o.Name, diff)
+			}
+		}
+	}
+	if shared != len(sharedOptions()) {
+		t.Errorf("%d options in common, want %d", shared, len(sharedOptions()))
+	}
+}
+
+func TestConfigureRefuses(t *testing.T) {
+	for _, tc := range []struct{ group, name, value string }{
+		{octaviaGroup, optMemberMode, "L4"},
+		{octaviaGroup, optAlgorithm, "RANDOM"},
+		{octaviaGroup, optDualStack, "both"},
+		{subnetGroup, optFamilies, "ipv5"},
+		{octaviaGroup, optProvider, "a/b"},
+	} {
+		d := New()
+		values, err := drivers.DefaultValues(d.Info().Options, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values[tc.group][tc.name] = tc.value
+		err = d.Configure(t.Context(), values)
+		var refused *drivers.OptionError
+		if !errors.As(err, &refused) || refused.Name != tc.name || !strings.Contains(refused.Message, tc.value) {
+			t.Errorf("%s = %s: error %v", tc.name, tc.value, err)
+		}
+	}
+}
+
+func TestTranslateBeforeConfigure(t *testing.T) {
+	if _, err := settled(t, New(), web); !errors.Is(err, errUnconfigured) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestTranslateNotAService(t *testing.T) {
+	d := configured(t, nil)
+	for _, raw := range []string{
+		`{}`, `[]`, `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","namespace":"b"},"spec":{"ports":1}}`,
+		`{"metadata":{"name":"a","namespace":"b"},"spec":{"clusterIP":"x","ports":[{"port":80}]}}`,
+	} {
+		if set, err := settled(t, d, raw); err == nil {
+			t.Errorf("%s: no error, %d resources", raw, len(set.Resources))
+		}
+	}
+}
+
+// Every annotation that the documents name must come through the watch, and no other may: their changes would wake Services.
+func TestWatchShowsAnnotations(t *testing.T) {
+	watch := New().Watches()[0]
+	given := map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "x"}
+	for _, key := range annotations() {
+		given[key] = "x"
+	}
+	object, err := watch.Object(map[string]any{"metadata": map[string]any{"name": "a", "namespace": "b", "annotations": given}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := object.Into(&kept); err != nil {
+		t.Fatal(err)
+	}
+	delete(given, "kubectl.kubernetes.io/last-applied-configuration")
+	if len(kept.Metadata.Annotations) != len(given) {
+		t.Errorf("%d annotations come through, want %d", len(kept.Metadata.Annotations), len(given))
+	}
+}
+
+// Nothing that the driver writes may be among what it reads: it would wake itself.
+func TestReadsNothingThatItWrites(t *testing.T) {
+	fields := strings.Join(New().Watches()[0].Fields, " ")
+	for _, key := range New().Info().Annotations {
+		if strings.Contains(fields, "'"+key+"'") {
+			t.Errorf("%s is read and written", key)
+		}
+	}
+}
+
+// What a Service is changed to and back again must leave the same Set, whatever was between.
+func TestTypesThereAndBack(t *testing.T) {
+	d := configured(t, map[string]map[string]any{defaultsGroup: {optExternalNet: "public"}})
+	types := []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}
+	first := map[string]drivers.Set{}
+	for _, typ := range append(types, types...) {
+		set, err := settled(t, d, strings.Replace(web, `"spec":{`, `"spec":{"type":"`+typ+`",`, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before, ok := first[typ]; ok {
+			if diff := cmp.Diff(before, set); diff != "" {
+				t.Errorf("%s: %s", typ, diff)
+			}
+		}
+		first[typ] = set
+	}
+	if n := len(first["ExternalName"].Resources); n != 0 {
+		t.Errorf("ExternalName has %d resources", n)
+	}
+	if floating(first["LoadBalancer"]) != 1 || floating(first["ClusterIP"]) != 0 {
+		t.Error("only type LoadBalancer has a floating IP")
+	}
+}
+
+func floating(set drivers.Set) int {
+	n := 0
+	for _, r := range set.Resources {
+		if r.Spec.Kind() == drivers.KindFloatingIP {
+			n++
+		}
+	}
+	return n
+}
+
+func TestUUID(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want bool
+	}{
+		{"d42b0bb2-dc4e-11e5-8c79-42010af00003", true},
+		{"D42B0BB2-DC4E-11E5-8C79-42010AF00003", true},
+		{"d42b0bb2dc4e11e58c7942010af00003", false},
+		{"d42b0bb2-dc4e-11e5-8c79-42010af0000g", false},
+		{"", false},
+	} {
+		if got := isUUID(tc.text); got != tc.want {
+			t.Errorf("%q: %v", tc.text, got)
+		}
+	}
+}

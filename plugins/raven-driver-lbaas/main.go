@@ -1,0 +1,9 @@
+// Command raven-driver-lbaas is the plugin of the lbaas driver. It must never be run by hand: raven starts it.
+package main
+
+import (
+	"github.com/kuryr/raven/drivers/lbaas"
+	"github.com/kuryr/raven/plugins/sdk"
+)
+
+func main() { sdk.Serve(lbaas.New()) }
