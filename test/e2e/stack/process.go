@@ -67,9 +67,9 @@ func (s *Stack) spawn(c Component) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	s.wait.Go(func() { _ = command.Wait() }) // takes the zombie away; the exit status is for nobody
 	p := process{pid: command.Process.Pid, from: from}
-	stat, err := readStat(p.pid)
+	stat, err := readStat(p.pid) // of a zombie too, as long as nobody takes it away
+	s.wait.Go(func() { _ = command.Wait() }) // takes the zombie away; the exit status is for nobody
 	if err != nil {
 		return fmt.Errorf("recording process %d: %w", p.pid, err)
 	}
