@@ -120,6 +120,13 @@ func (a *api) members(from, n int) []attrs {
 	return out
 }
 
+// monitored is the body of a member that a health monitor can reach with any provider: a port of the subnet.
+func (a *api) monitored(address int) attrs {
+	m := a.members(address, 1)[0]
+	a.neutron("ports", attrs{"network_id": a.net, "fixed_ips": []attrs{{"subnet_id": a.subnet, "ip_address": m["address"]}}})
+	return m
+}
+
 func (a *api) pool(name, protocol string, members []attrs) attrs {
 	return attrs{"name": name, "protocol": protocol, "lb_algorithm": a.target.Provider.Algorithm, "members": members}
 }
@@ -137,6 +144,7 @@ func fullCreate(a *api) {
 	if len(docs(lb["listeners"])) != 2 || len(docs(lb["pools"])) != 2 || len(docs(docs(lb["pools"])[0]["members"])) != 2 {
 		a.t.Errorf("the answer to a full create is %v", lb)
 	}
+	// (Members of a pool whose health monitor is never made need not be ports.)
 	want := map[string]int{"loadbalancer ACTIVE": 1, "listener ACTIVE": 2, "pool ACTIVE": 2, "member ACTIVE": 4}
 	if diff := cmp.Diff(want, a.whole(id)); diff != "" {
 		a.t.Errorf("after a full create (-want +got): %s", diff)
@@ -187,7 +195,7 @@ func stepByStep(a *api) {
 	if text(got, "default_pool_id") != pool || text(docs(got["loadbalancers"])[0], "id") != id {
 		a.t.Errorf("the listener is %v, want default pool %s", got, pool)
 	}
-	m := a.child("/pools/"+pool+"/members", "member", a.members(110, 1)[0])
+	m := a.child("/pools/"+pool+"/members", "member", a.monitored(110))
 	a.waitFor(id, "ACTIVE")
 	if text(m, "weight") != "1" || m["backup"] != false || text(m, "address") != "10.70.0.110" {
 		a.t.Errorf("a member is %v", m)
@@ -196,6 +204,15 @@ func stepByStep(a *api) {
 	a.waitFor(id, "ACTIVE")
 	if text(h, "max_retries_down") != "3" {
 		a.t.Errorf("a health monitor is %v", h)
+	}
+	if a.target.Provider.Unlocks {
+		if s := a.settled("/listeners/"+listener, "listener"); s != "ACTIVE" {
+			a.t.Errorf("after a health monitor came the listener became %s", s)
+		}
+	} else if s := a.states(id); s["listener PENDING_UPDATE"] != 1 {
+		a.t.Errorf("known difference is no more: %s unlocked the listener of a health monitor: %v", a.target.Provider.Name, s)
+	} else {
+		a.t.Logf("known: %s leaves the listener of a changed health monitor PENDING_UPDATE, until something else changes", a.target.Provider.Name)
 	}
 	update := func(path, key string, in attrs) {
 		a.t.Helper()

@@ -44,6 +44,10 @@ type Provider struct {
 	AdditionalVIPs bool
 	// FullMonitors: a health monitor of a full create becomes ACTIVE; else it stays PENDING_CREATE.
 	FullMonitors bool
+	// Probes: a health monitor becomes ACTIVE whatever the members are; else they must be ports, on subnets with DHCP.
+	Probes bool
+	// Unlocks: a change of a health monitor unlocks the pool's listeners in the end; else they stay PENDING_UPDATE until they are changed.
+	Unlocks bool
 	// Locks: a load balancer is PENDING_* until all work on it is done; else it may be ACTIVE early.
 	Locks bool
 }
@@ -57,7 +61,7 @@ func OVN() Provider {
 func Amphora() Provider {
 	return Provider{
 		Name: "amphora", Algorithm: "ROUND_ROBIN", Wrong: "SOURCE_IP_PORT", Web: true, ForeignVIP: true, AdditionalVIPs: true,
-		FullMonitors: true, Locks: true,
+		FullMonitors: true, Locks: true, Probes: true, Unlocks: true,
 	}
 }
 
@@ -96,7 +100,7 @@ func newAPI(t *testing.T, target Target) *api {
 		http: &http.Client{Timeout: target.Timeout, Transport: transport},
 	}
 	a.net = a.neutron("networks", attrs{"name": a.prefix})
-	a.subnet = a.neutron("subnets", attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.70.0.0/24", "enable_dhcp": false})
+	a.subnet = a.neutron("subnets", attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.70.0.0/24"}) // with DHCP: see monitored
 	t.Cleanup(func() { a.leftPorts() })
 	return a
 }
@@ -129,8 +133,11 @@ type reply struct {
 
 func (r reply) String() string { return fmt.Sprintf("%d %.400s", r.status, r.text) }
 
-// fault returns the text of an error.
+// fault returns the text of an error; that of a path that leads nowhere is in another place.
 func (r reply) fault() string {
+	if s, ok := r.body["description"].(string); ok {
+		return s
+	}
 	s, _ := r.body["faultstring"].(string)
 	return s
 }
@@ -150,6 +157,7 @@ func (a *api) request(client *gophercloud.ServiceClient, method, url string, bod
 		a.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
 	req.Header.Set("X-Auth-Token", client.Token())
 	resp, err := a.http.Do(req)
 	if err != nil {
@@ -201,6 +209,9 @@ func (a *api) refused(status int, want, method, path string, body any) reply {
 	code := "Client"
 	if status >= http.StatusInternalServerError {
 		code = "Server"
+	}
+	if _, path := r.body["description"]; path {
+		return r
 	}
 	if info, there := r.body["debuginfo"]; r.body["faultcode"] != code || !there || info != nil {
 		a.t.Errorf("%s %s: the error body is %s, want faultcode %s and debuginfo null", method, path, r, code)

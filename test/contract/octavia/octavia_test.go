@@ -24,7 +24,7 @@ func TestSimulation(t *testing.T) {
 	}
 	for _, p := range providers() {
 		t.Run(p.Name, func(t *testing.T) {
-			c := openstack.New(openstack.Options{Providers: []openstack.Provider{openstack.Amphora(work), openstack.OVN(work)}})
+			c := openstack.New(openstack.Options{MetadataPorts: true, Providers: []openstack.Provider{openstack.Amphora(work), openstack.OVN(work)}})
 			if _, err := c.Start(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}

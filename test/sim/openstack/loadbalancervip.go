@@ -128,9 +128,6 @@ func (t *tx) additionalSubnets(in map[string]any) error {
 
 // makeVIP makes the VIP port, or takes the given one.
 func (t *tx) makeVIP(p *Provider, lb *object) error {
-	if p.IgnoresAdditionalVIPs {
-		t.lbSet(lb, map[string]any{"additional_vips": []any{}, "updated_at": nil})
-	}
 	if str(lb.doc, "vip_port_id") != "" {
 		if p.ForeignVIP {
 			return nil
@@ -150,7 +147,10 @@ func (t *tx) makeVIP(p *Provider, lb *object) error {
 		extra = append(extra, f)
 	}
 	auto := str(lb.doc, "vip_address") == ""
-	t.lbSet(lb, map[string]any{"vip_port_id": port.id, "vip_address": first["ip_address"], "additional_vips": extra})
+	t.lbSet(lb, map[string]any{"vip_port_id": port.id, "vip_address": first["ip_address"]})
+	if !p.IgnoresAdditionalVIPs {
+		t.lbSet(lb, map[string]any{"additional_vips": extra})
+	}
 	lb.doc["updated_at"] = nil
 	if auto {
 		t.markAuto(lb, str(first, "ip_address"))
@@ -174,8 +174,9 @@ func (t *tx) vipPort(p *Provider, lb *object) (*object, error) {
 	}
 	ips := []any{vipAsked(map[string]any{"subnet_id": lb.doc["vip_subnet_id"], "ip_address": lb.doc["vip_address"]})}
 	for _, v := range list(lb.doc, "additional_vips") {
-		m, _ := v.(map[string]any)
-		ips = append(ips, vipAsked(m))
+		if m, _ := v.(map[string]any); !p.IgnoresAdditionalVIPs {
+			ips = append(ips, vipAsked(m))
+		}
 	}
 	in := map[string]any{"network_id": net.id, "project_id": lb.project, "fixed_ips": ips, "name": "ovn-lb-vip-" + lb.id}
 	if p.Amphorae {

@@ -72,7 +72,7 @@ func (w target) labelOf(method string) string {
 // octaviaVersions answers what needs no token.
 func (c *Cloud) octaviaVersions(r *http.Request, path string) (response, bool) {
 	if c.opts.NoOctavia {
-		return faultResponse(noSuchPath()), true
+		return pathResponse("Not Found", ""), true
 	}
 	if r.Method != http.MethodGet || path != "" {
 		return response{}, false
@@ -106,9 +106,12 @@ func (t *tx) balancing(r *http.Request, where target, in map[string]any) (respon
 	}
 	k := where.kind
 	if k == nil {
-		return response{}, noSuchPath()
+		return pathResponse("Not Found", ""), nil
 	}
 	if where.parent != "" {
+		if _, ok := t.any("pool", where.parent); !ok { // Octavia fails while it looks for the path, not for the resource
+			return pathResponse("Bad Request", balancerMissing("pool", where.parent).message), nil
+		}
 		if _, err := t.balancer("pool", where.parent); err != nil {
 			return response{}, err
 		}
@@ -145,7 +148,7 @@ func (t *tx) aspect(r *http.Request, where target) (response, error) {
 	case where.sub == "failover" && name == "loadbalancer" && r.Method == http.MethodPut:
 		return t.failover(o)
 	}
-	return response{}, noSuchPath()
+	return pathResponse("Not Found", ""), nil
 }
 
 // balancer finds a resource of Octavia. Somebody else's is refused, not hidden.
@@ -283,8 +286,11 @@ func policyForbidden() *apiError {
 	return octavia(http.StatusForbidden, "PolicyForbidden", "Policy does not allow this request to be performed.")
 }
 
-func noSuchPath() *apiError {
-	return octavia(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
+// pathResponse is how Octavia says that a path leads nowhere.
+func pathResponse(title, description string) response {
+	r := jsonResponse(http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "title": title, "description": description})
+	r.error = "HTTPNotFound"
+	return r
 }
 
 func invalidField(name string, value any, why string) *apiError {

@@ -23,6 +23,9 @@ func (c *Cloud) lbView(o *object, full bool) map[string]any {
 	case "listener":
 		delete(doc, "loadbalancer_id")
 		doc["l7policies"] = []any{}
+		if doc["insert_headers"] == nil {
+			doc["insert_headers"] = map[string]any{}
+		}
 		if !full {
 			doc["loadbalancers"] = idOnly(o.doc["loadbalancer_id"])
 		}
@@ -32,6 +35,9 @@ func (c *Cloud) lbView(o *object, full bool) map[string]any {
 		doc["members"] = c.lbViews("member", "pool_id", o.id, full)
 		if !full {
 			doc["loadbalancers"] = idOnly(o.doc["loadbalancer_id"])
+		}
+		if full {
+			doc["healthmonitor"] = nil
 		}
 		for _, m := range c.children("healthmonitor", "pool_id", o.id) {
 			doc["healthmonitor_id"] = m.id
@@ -147,7 +153,7 @@ func (t *tx) balancerList(r *http.Request, where target) (response, error) {
 	return out, nil
 }
 
-// balancerQuery reads a list's parameters. A filter that is given twice is refused, as one that is unknown.
+// balancerQuery reads a list's parameters. Octavia fails on a filter that is given twice, and on limit=0.
 func (t *tx) balancerQuery(k *kind, in url.Values) (query, error) {
 	q := query{filters: map[string][]string{}, limit: octaviaPage}
 	if t.c.opts.PageLimit > 0 {
@@ -163,9 +169,10 @@ func (t *tx) balancerQuery(k *kind, in url.Values) (query, error) {
 			if err != nil {
 				return q, octavia(http.StatusBadRequest, "InvalidLimit", "Supplied pagination limit '%s' is not valid.", v)
 			}
-			if n > 0 {
-				q.limit = min(q.limit, n)
+			if n < 1 {
+				return q, octavia(http.StatusInternalServerError, "TypeError", "'>=' not supported between instances of 'int' and 'NoneType'")
 			}
+			q.limit = min(q.limit, n)
 		case "marker":
 			q.marker = v
 		case "page_reverse":
@@ -180,7 +187,11 @@ func (t *tx) balancerQuery(k *kind, in url.Values) (query, error) {
 			q.filters["project_id"] = values
 		default:
 			f, known := k.fields[name]
-			if !known || f.flags&noFilter != 0 || len(values) > 1 {
+			if known && len(values) > 1 {
+				return q, octavia(http.StatusInternalServerError, "OperationalError",
+					"(pymysql.err.OperationalError) (4078, \"Illegal parameter data types varchar and row for operation '='\")")
+			}
+			if !known || f.flags&noFilter != 0 {
 				return q, octavia(http.StatusBadRequest, "InvalidFilterArgument", "One or more arguments are either duplicate or invalid")
 			}
 			q.filters[name] = values

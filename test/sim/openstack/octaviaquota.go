@@ -71,7 +71,7 @@ func (t *tx) providers(r *http.Request, where target) (response, error) {
 		return jsonResponse(http.StatusOK, map[string]any{"providers": all, "providers_links": []any{}}), nil
 	}
 	if where.sub != "flavor_capabilities" && where.sub != "availability_zone_capabilities" {
-		return response{}, noSuchPath()
+		return pathResponse("Not Found", ""), nil
 	}
 	if !t.who.admin {
 		return response{}, policyForbidden()

@@ -3,6 +3,7 @@ package openstack
 import (
 	"net/http"
 	"slices"
+	"strings"
 )
 
 func poolFields() []field {
@@ -112,7 +113,7 @@ func (t *tx) newPool(p *Provider, lb *object, in map[string]any) (*object, error
 }
 
 // checkPersistence: what a session persistence may say depends on the protocol.
-func checkPersistence(protocol string, in map[string]any) error {
+func checkPersistence(protocol string, in map[string]any) *apiError {
 	sp, ok := in["session_persistence"].(map[string]any)
 	if !ok {
 		return nil
@@ -156,6 +157,7 @@ func (t *tx) lockPool(pool *object, self bool) (lb *object, parents []*object, e
 
 func updateLBPool(t *tx, o *object, in map[string]any) error {
 	if err := checkPersistence(str(o.doc, "protocol"), in); err != nil {
+		err.message = strings.Replace(err.message, "UDP and SCTP protocol", "UDP protocol", 1) // as Octavia 11 has it in updates
 		return err
 	}
 	lb, parents, err := t.lockPool(o, false)

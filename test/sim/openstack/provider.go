@@ -35,7 +35,7 @@ type Provider struct {
 	Protocols, Algorithms, Monitors []string
 	// Lacks are options that it refuses with 501: see the constants.
 	Lacks []string
-	// IgnoresAdditionalVIPs: they are accepted, and nothing is made of them.
+	// IgnoresAdditionalVIPs: they are accepted and shown, and nothing is made of them.
 	IgnoresAdditionalVIPs bool
 	// ForeignVIP: the VIP may be a port that the client made, which then survives the load balancer.
 	ForeignVIP bool
@@ -56,6 +56,9 @@ const (
 	LackMixedIP      = "mixed IP versions"
 	LackOtherSubnets = "members of unnamed subnets" // a member without subnet_id must be in the VIP's subnet
 	LackFullMonitors = "monitors in a full create"  // they stay PENDING_CREATE
+	// A health monitor ends in ERROR unless every member is a Neutron port of its subnet, and that has a metadata port with an address.
+	LackForeignMonitors = "monitors of members that are no ports"
+	LackMonitoredUnlock = "listeners of a monitored pool" // a change of a health monitor leaves them PENDING_UPDATE until the next of another kind
 )
 
 // Amphora is the provider of that name as Octavia 11 has it, with no-op amphorae, which never report.
@@ -73,6 +76,7 @@ func OVN(w Work) Provider {
 		Protocols: []string{"TCP", "UDP", "SCTP"}, Algorithms: []string{"SOURCE_IP_PORT"}, Monitors: []string{"UDP-CONNECT", "TCP"},
 		Lacks: []string{
 			LackAllowedCIDRs, LackMemberChecks, LackFailover, LackFlavors, LackMixedIP, LackOtherSubnets, LackFullMonitors,
+			LackForeignMonitors, LackMonitoredUnlock,
 		},
 	}
 }
@@ -159,6 +163,30 @@ func (p *Provider) checkMonitor(doc map[string]any) error {
 		return p.unsupported(p.title() + " provider does not support " + kind + " health monitor type. Supported types: " + strings.Join(p.Monitors, ", "))
 	}
 	return nil
+}
+
+// monitorable says whether a provider that probes from within the network reaches every member of a pool.
+func (t *tx) monitorable(pool *object) bool {
+	for _, m := range t.c.children("member", "pool_id", pool.id) {
+		subnet := str(m.doc, "subnet_id")
+		if subnet == "" {
+			if lb := t.loadBalancerOf(pool); lb != nil {
+				subnet = str(lb.doc, "vip_subnet_id")
+			}
+		}
+		port, probe := false, false
+		for p := range t.c.by("port", "fixed_ips.subnet_id", subnet) {
+			if str(p.doc, "device_owner") == distributed {
+				probe = true
+			} else if hasAddress(p, str(m.doc, "address")) {
+				port = true
+			}
+		}
+		if !port || !probe {
+			return false
+		}
+	}
+	return true
 }
 
 // checkMember: lb is the load balancer that the member is for.

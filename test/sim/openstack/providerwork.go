@@ -79,6 +79,9 @@ func (c *Cloud) enqueue(w *work) {
 // carryOut submits the work on resources that are PENDING_*, below parents that are PENDING_UPDATE meanwhile.
 func (t *tx) carryOut(lb *object, begin time.Duration, changed []*object, parents ...*object) {
 	p := t.c.providerOf(lb)
+	if len(changed) > 0 && changed[0].kind.name == "healthmonitor" && p.lacks(LackMonitoredUnlock) {
+		parents = slices.DeleteFunc(slices.Clone(parents), func(o *object) bool { return o.kind.name == "listener" })
+	}
 	free := func(t *tx) {
 		for _, o := range append(parents, lb) {
 			if s := lbStatus(o); s == pendingCreate || s == pendingUpdate {
@@ -138,6 +141,11 @@ func (t *tx) finish(o *object, was string) {
 		t.eraseBalancer(o)
 	case pendingCreate, pendingUpdate:
 		attrs := map[string]any{"provisioning_status": statusActive}
+		if pool, ok := t.any("pool", str(o.doc, "pool_id")); ok && o.kind.name == "healthmonitor" &&
+			t.c.providerOf(t.loadBalancerOf(o)).lacks(LackForeignMonitors) && !t.monitorable(pool) {
+			t.lbSet(o, map[string]any{"provisioning_status": statusError, "operating_status": statusError})
+			return
+		}
 		if lb := t.loadBalancerOf(o); lb != nil && t.c.providerOf(lb).Reports {
 			attrs["operating_status"] = t.operating(o)
 		}
