@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/watch"
 )
@@ -70,6 +71,10 @@ func runValidate(ctx context.Context, flags *globalFlags, io streams) error {
 	problems = append(problems, err)
 	_, err = watch.RESTConfig(l.values, version)
 	problems = append(problems, err)
+	if leader.Enabled(l.values) {
+		_, err = leader.FromConfig(l.values, cloud.Timeout)
+		problems = append(problems, err)
+	}
 	for _, p := range l.programs {
 		plugin, err := host.Launch(ctx, p.launch(l.valuesFor(p)))
 		if err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/log"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/watch"
@@ -107,7 +108,7 @@ func laterOptions() []config.Option {
 // coreOptions are all options but those of drivers.
 func coreOptions() []config.Option {
 	return slices.Concat(
-		ravenOptions(), service.Options(), log.Options(), health.Options(), watch.Options(), writeback.Options(), openstack.Options(),
+		ravenOptions(), service.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(),
 		laterOptions(),
 	)
 }

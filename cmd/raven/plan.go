@@ -46,7 +46,7 @@ func runPlan(ctx context.Context, flags *globalFlags, io streams, format string)
 	}
 	log := slog.New(slog.DiscardHandler) // what matters stands in the plan
 	l.warn(io)
-	r, err := prepare(ctx, l, log)
+	r, err := prepare(ctx, l, log, false)
 	if err != nil {
 		return err
 	}
@@ -54,11 +54,11 @@ func runPlan(ctx context.Context, flags *globalFlags, io streams, format string)
 	if err := r.watchers(ctx); err != nil {
 		return err
 	}
-	planned, err := r.engine.DryRun(ctx)
+	planned, err := r.engine().DryRun(ctx)
 	if err != nil {
 		return err
 	}
-	report := planReport{Cluster: r.cluster, Project: r.cloud.ProjectID(), Objects: planned, Held: r.engine.Guards()}
+	report := planReport{Cluster: r.cluster, Project: r.cloud.ProjectID(), Objects: planned, Held: r.engine().Guards()}
 	report.count()
 	if format != "table" {
 		err = structured(io.out, format, report)

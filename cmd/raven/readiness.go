@@ -21,6 +21,9 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	for _, u := range r.units {
 		components[u.program.name] = registry.Component("driver " + u.program.name)
 	}
+	if r.candidate != nil {
+		components[leaderComponent] = registry.Component(leaderComponent)
+	}
 	loop := service.Loop{Clock: clock.RealClock{}, Interval: readinessInterval}
 	err := loop.Run(ctx, func(context.Context) error {
 		r.readiness(components)
@@ -37,11 +40,14 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 func (r *runtime) readiness(components map[string]*health.Component) {
 	replayed := map[string]bool{}
 	held := map[string]string{}
-	for _, d := range r.engine.Drivers() {
+	for _, d := range r.engine().Drivers() {
 		replayed[d.Name] = d.Replayed
 		if d.Guard != nil {
 			held[d.Name] = d.Guard.String()
 		}
+	}
+	if r.candidate != nil {
+		r.leadership(components[leaderComponent])
 	}
 	for _, u := range r.units {
 		name := u.program.name

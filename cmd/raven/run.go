@@ -154,7 +154,7 @@ func (d *daemon) Start(ctx context.Context) error {
 }
 
 func (d *daemon) begin(ctx context.Context, l *loaded) error {
-	r, err := prepare(ctx, l, d.log)
+	r, err := prepare(ctx, l, d.log, true)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (d *daemon) take(ctx context.Context, r *runtime) error {
 	}()
 	r.work.Go(func() { r.reportReadiness(running, d.registry) })
 	d.state.Ready()
-	d.log.Info("running", "cluster", r.cluster, "project", r.cloud.ProjectID())
+	d.log.Info(r.started(), "cluster", r.cluster, "project", r.cloud.ProjectID())
 	return nil
 }
 
@@ -235,7 +235,7 @@ func (d *daemon) Reset(ctx context.Context) error {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
 	d.logs.Redactor().Add(l.values.Secrets()...)
-	next, err := prepare(ctx, l, d.log)
+	next, err := prepare(ctx, l, d.log, true)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
@@ -291,10 +291,12 @@ func (d *daemon) status(q url.Values) (any, error) {
 	if r == nil {
 		return report, nil
 	}
-	report.Ready = r.engine.Replayed()
+	report.Ready = r.engine().Replayed()
 	report.Cluster, report.Project = r.cluster, r.cloud.ProjectID()
-	report.Counts, report.Requests = r.engine.Counts(), r.cloud.Stats()
-	report.Objects = r.engine.Objects(filterFrom(q))
+	report.Counts, report.Requests = r.engine().Counts(), r.cloud.Stats()
+	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
+		report.Objects = r.engine().Objects(filterFrom(q))
+	}
 	report.Drivers = r.driverReports()
 	return report, nil
 }
@@ -305,7 +307,7 @@ func (r *runtime) driverReports() []driverReport {
 		byName[u.program.name] = u
 	}
 	var list []driverReport
-	for _, st := range r.engine.Drivers() {
+	for _, st := range r.engine().Drivers() {
 		rep := driverReport{DriverStatus: st}
 		if u := byName[st.Name]; u != nil {
 			status := u.plugin.Status()
@@ -336,7 +338,8 @@ func (d *daemon) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	r.cloud.Collector().Collect(to)
-	for _, c := range r.engine.Metrics() {
+	r.collectLeader(to)
+	for _, c := range r.engine().Metrics() {
 		c.Collect(to)
 	}
 }

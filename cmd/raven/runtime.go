@@ -19,6 +19,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
@@ -34,8 +35,11 @@ type runtime struct {
 	clients watch.Clients
 	manager *watch.Manager
 	writer  *writeback.Writer
-	engine  *reconcile.Engine
 	units   []*unit
+	// engines holds the present engine: a leader that lost its Lease begins anew with another.
+	engines atomic.Pointer[reconcile.Engine]
+	// candidate contends for leadership; nil where there is no other to contend with.
+	candidate *leader.Candidate
 
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -60,8 +64,8 @@ type unit struct {
 const requestTimeout = 30 * time.Second
 
 // prepare reaches both sides and launches the drivers. Nothing is read of what is ours, and nothing is written, so that it may
-// be done beside a runtime that is still working.
-func prepare(ctx context.Context, l *loaded, log *slog.Logger) (*runtime, error) {
+// be done beside a runtime that is still working. elect says whether it is to work only while it leads, if so configured.
+func prepare(ctx context.Context, l *loaded, log *slog.Logger, elect bool) (*runtime, error) {
 	r := &runtime{loaded: l, log: log}
 	ok := false
 	defer func() {
@@ -77,8 +81,12 @@ func prepare(ctx context.Context, l *loaded, log *slog.Logger) (*runtime, error)
 		return nil, err
 	}
 	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.values), Logger: log}) //nolint:contextcheck // lasts until Close
-	r.engine, err = reconcile.New(r.engineConfig(), r.cloud, r.writer, clock.RealClock{}, log)
-	if err != nil {
+	if elect {
+		if err := r.nominate(); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.newEngine(); err != nil {
 		return nil, err
 	}
 	if err := r.launch(ctx); err != nil {
@@ -134,6 +142,7 @@ func (r *runtime) engineConfig() reconcile.Config {
 		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),
 		MaxReplayDeleteShare: v.Float(ravenGroup, "max_replay_delete_share"),
 		AmbiguousWait:        r.cloud.AmbiguousWait(),
+		Standby:              r.candidate != nil,
 		Grace:                engineGrace(v.Duration(config.DefaultGroup, "graceful_shutdown_timeout")),
 	}
 }
@@ -147,12 +156,35 @@ func engineGrace(timeout time.Duration) time.Duration {
 	return max(timeout-forDrivers, timeout/2)
 }
 
-// watchers reads what is ours, and joins the drivers to the engine once their caches are synced.
+// engine is the present one.
+func (r *runtime) engine() *reconcile.Engine { return r.engines.Load() }
+
+func (r *runtime) newEngine() error {
+	engine, err := reconcile.New(r.engineConfig(), r.cloud, r.writer, clock.RealClock{}, r.log)
+	if err == nil {
+		r.engines.Store(engine)
+	}
+	return err
+}
+
+// join makes the drivers, whose caches are synced, known to the engine.
+func (r *runtime) join() error {
+	for _, u := range r.units {
+		if err := r.engine().Add(u.program.name, u.plugin, u.source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watchers reads what is ours, unless that is left to the leader, and joins the drivers to the engine once their caches are synced.
 func (r *runtime) watchers(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.cancel = cancel
-	if err := r.engine.Observe(ctx); err != nil {
-		return err
+	if r.candidate == nil {
+		if err := r.engine().Observe(ctx); err != nil {
+			return err
+		}
 	}
 	if err := r.subscribe(); err != nil {
 		return err
@@ -172,12 +204,7 @@ func (r *runtime) watchers(ctx context.Context) error {
 			r.log.Warn("some needs cannot be answered; what depends on them waits", "driver", u.program.name, "error", err)
 		}
 	}
-	for _, u := range r.units {
-		if err := r.engine.Add(u.program.name, u.plugin, u.source); err != nil { //nolint:contextcheck // what it starts lasts until Stop
-			return err
-		}
-	}
-	return nil
+	return r.join() //nolint:contextcheck // what it starts lasts until Stop
 }
 
 // launch starts the drivers' processes, all at once.
@@ -218,7 +245,7 @@ func (r *runtime) driverIsBack(u *unit) {
 		u.replaced.Store(true)
 		r.log.Error(replacedText, "driver", u.program.name)
 	}
-	r.engine.Replay(u.program.name)
+	r.engine().Replay(u.program.name)
 }
 
 const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send SIGHUP to take them over"
@@ -228,7 +255,7 @@ func (r *runtime) subscribe() error {
 		name := u.program.name
 		keep := slices.Concat(u.program.info.Annotations, u.program.info.Labels)
 		source, err := r.manager.Subscribe(name, u.plugin.Watches(), keep, func(key watch.Key, _ watch.Reason) {
-			r.engine.Wake(name, key)
+			r.engine().Wake(name, key)
 		})
 		if err != nil {
 			return err
@@ -238,8 +265,13 @@ func (r *runtime) subscribe() error {
 	return nil
 }
 
-// run reconciles until ctx ends.
-func (r *runtime) run(ctx context.Context) error { return r.engine.Run(ctx) }
+// run reconciles until ctx ends, where several contend only while this one leads.
+func (r *runtime) run(ctx context.Context) error {
+	if r.candidate != nil {
+		return r.contend(ctx)
+	}
+	return r.engine().Run(ctx)
+}
 
 // stop ends everything, in the reverse order, inside the context's bound.
 func (r *runtime) stop(ctx context.Context) {

@@ -27,6 +27,7 @@ type statusReport struct {
 	Project   string                   `json:"project"`
 	Started   time.Time                `json:"started"`
 	Ready     bool                     `json:"ready"`
+	Leader    *leaderReport            `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
 	Drivers   []driverReport           `json:"drivers"`
 	Counts    map[reconcile.Phase]int  `json:"counts"`
 	Requests  openstack.Stats          `json:"requests"`
@@ -142,13 +143,16 @@ func runStatus(ctx context.Context, out streams, address string, query url.Value
 	if format != "table" {
 		return structured(out.out, format, report)
 	}
-	if len(report.Objects) == 0 && len(query) > 0 {
+	if len(report.Objects) == 0 && len(query) > 0 && (report.Leader == nil || report.Leader.Leading) {
 		fmt.Fprintln(out.err, "no object matches")
 	}
 	return printStatus(out, report)
 }
 
 func printStatus(out streams, r statusReport) error {
+	if r.Leader != nil {
+		fmt.Fprintf(out.out, "%s\n\n", r.Leader)
+	}
 	var rows [][]string
 	for _, d := range r.Drivers {
 		state := d.State

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/leader"
+	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/watch"
+)
+
+// nominate makes this runtime a candidate, if a leader is to be elected. Nothing is changed in the cloud then before it leads.
+func (r *runtime) nominate() error {
+	if !leader.Enabled(r.loaded.values) {
+		return nil
+	}
+	c, err := leader.FromConfig(r.loaded.values, r.cloud.RequestTimeout())
+	if err != nil {
+		return err
+	}
+	if c.REST, err = watch.RESTConfig(r.loaded.values, version); err != nil {
+		return err
+	}
+	c.Logger = r.log
+	if r.candidate, err = leader.New(c); err != nil {
+		return err
+	}
+	r.cloud.Fence()
+	return nil
+}
+
+// contend stands by and leads in turn, until ctx ends. Each term has an engine of its own, which stands by first: what one knew
+// that lost the Lease is out of date.
+func (r *runtime) contend(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failed error
+	t := r.beginTerm(ctx)
+	r.candidate.Run(ctx, func(asked, lease context.Context) {
+		failed = r.lead(asked, lease, t)
+		if failed == nil && ctx.Err() == nil {
+			if failed = r.renew(); failed == nil { //nolint:contextcheck // what it starts lasts until Stop
+				t = r.beginTerm(ctx)
+			}
+		}
+		if failed != nil {
+			cancel()
+		}
+	})
+	t.end()
+	if failed == nil {
+		failed = t.err
+	}
+	return failed
+}
+
+// renew makes a new engine, which stands by, of the same caches and drivers.
+func (r *runtime) renew() error {
+	if err := r.newEngine(); err != nil {
+		return err
+	}
+	return r.join()
+}
+
+// engineTerm is one engine at work, from standing by to the end of its leadership.
+type engineTerm struct {
+	engine *reconcile.Engine
+	cancel context.CancelFunc
+	ended  chan struct{} // closed after err is set
+	err    error
+}
+
+func (r *runtime) beginTerm(ctx context.Context) *engineTerm {
+	t := &engineTerm{engine: r.engine(), ended: make(chan struct{})}
+	ctx, t.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(t.ended)
+		t.err = service.Guard(func() error { return t.engine.Run(ctx) })
+	}()
+	return t
+}
+
+func (t *engineTerm) end() {
+	t.cancel()
+	<-t.ended
+}
+
+// lead works until it is asked to end or the Lease is lost. Changes that are under way end with the Lease at the latest.
+func (r *runtime) lead(ctx, lease context.Context, t *engineTerm) error {
+	r.cloud.Admit(lease, r.candidate.Valid)
+	defer r.cloud.Fence()
+	defer context.AfterFunc(lease, t.engine.Abort)()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	taken := make(chan struct{})
+	go func() {
+		defer close(taken)
+		r.takeOver(ctx, t.engine)
+	}()
+	select {
+	case <-ctx.Done():
+	case <-t.ended: // a fault
+	}
+	cancel()
+	<-taken
+	t.end()
+	return t.err
+}
+
+// takeOver lists the cloud, as often as it takes, and lets the engine work.
+func (r *runtime) takeOver(ctx context.Context, engine *reconcile.Engine) {
+	began := time.Now()
+	retry := service.BackOff{Clock: clock.RealClock{}, Initial: time.Second, Max: 30 * time.Second}
+	err := retry.Run(ctx, func(ctx context.Context) error {
+		if err := engine.Lead(ctx); err != nil {
+			if ctx.Err() == nil {
+				r.log.Error("the cloud cannot be listed; nothing is done before it is", "error", err)
+			}
+			return err
+		}
+		return service.ErrDone
+	})
+	if err == nil {
+		r.log.Info("taken over", "seconds", time.Since(began).Seconds())
+	}
+}
+
+// started says in the log how the daemon begins.
+func (r *runtime) started() string {
+	if r.candidate != nil {
+		return "standing by"
+	}
+	return "running"
+}
+
+const leaderComponent = "leader"
+
+// leadership reports who leads.
+func (r *runtime) leadership(c *health.Component) {
+	s := r.leaderReport()
+	switch {
+	case s.Problem != "":
+		c.Degraded(s.String())
+	case s.Leading && r.engine().StandingBy():
+		c.NotReady("taking over: the cloud is not listed yet")
+	default:
+		c.ReadyAs(s.String())
+	}
+}
+
+// leaderReport is how leadership stands; nil where none is contended for.
+type leaderReport struct{ leader.Status }
+
+func (r *runtime) leaderReport() *leaderReport {
+	if r.candidate == nil {
+		return nil
+	}
+	return &leaderReport{r.candidate.Status()}
+}
+
+// String says in one sentence who leads.
+func (l *leaderReport) String() string {
+	text := ""
+	switch {
+	case l.Leading:
+		text = fmt.Sprintf("this one leads since %s: %s holds Lease %s", since(l.Since), l.Identity, l.Lease)
+	case l.Holder == "":
+		text = fmt.Sprintf("standing by as %s: nobody holds Lease %s", l.Identity, l.Lease)
+	default:
+		text = fmt.Sprintf("standing by as %s: %s leads since %s or longer; ask it what became of each object", l.Identity, l.Holder, since(l.Since))
+	}
+	if l.Problem != "" {
+		text += "; the Lease cannot be reached: " + l.Problem
+	}
+	return text
+}
+
+// collectLeader measures leadership, where it is contended for.
+func (r *runtime) collectLeader(to chan<- prometheus.Metric) {
+	if r.candidate == nil {
+		return
+	}
+	s := r.candidate.Status()
+	leading := 0.0
+	if s.Leading {
+		leading = 1
+	}
+	to <- prometheus.MustNewConstMetric(prometheus.NewDesc("raven_leading",
+		"Whether this process leads: 1 or 0.", []string{"identity", "lease"}, nil), prometheus.GaugeValue, leading, s.Identity, s.Lease)
+	to <- prometheus.MustNewConstMetric(prometheus.NewDesc("raven_leader_terms_total",
+		"How often this process began to lead.", nil, nil), prometheus.CounterValue, float64(s.Terms))
+}
