@@ -87,10 +87,13 @@ func graph(identity plan.Identity, attrs map[string]any) map[string]any {
 	return doc
 }
 
-// given returns what is not empty: null and empty texts stand for what Octavia does by itself.
+// given returns what is not empty: null and empty texts stand for what Octavia does by itself, and so do no allowed_cidrs, which
+// some providers refuse to be told at all.
 func given(attrs map[string]any) map[string]any {
 	doc := maps.Clone(attrs)
-	maps.DeleteFunc(doc, func(_ string, value any) bool { return value == nil || value == "" })
+	maps.DeleteFunc(doc, func(name string, value any) bool {
+		return value == nil || value == "" || name == "allowed_cidrs" && len(listAt(attrs, name)) == 0
+	})
 	return doc
 }
 
