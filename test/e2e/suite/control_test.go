@@ -1,0 +1,53 @@
+//go:build e2e
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"testing"
+)
+
+// script is a program that stops and starts the servers of a stack.
+type script string
+
+func (s script) Kill(ctx context.Context, component string) error  { return s.call(ctx, "kill", component) }
+func (s script) Start(ctx context.Context, component string) error { return s.call(ctx, "start", component) }
+
+func (s script) call(ctx context.Context, verb, component string) error {
+	if out, err := exec.CommandContext(ctx, string(s), verb, component).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s %s: %w: %s", string(s), verb, component, err, out)
+	}
+	return nil
+}
+
+// needControls skips a scenario that stops servers where nobody can.
+func needControls(t *testing.T) {
+	t.Helper()
+	if world.controls == nil {
+		t.Skip("this stack's servers cannot be stopped and started from here: neither RAVEN_E2E_STACK nor RAVEN_E2E_CONTROL is set")
+	}
+}
+
+// killed ends a server as kill -9 does.
+func killed(t *testing.T, component string) {
+	t.Helper()
+	if err := world.controls.Kill(t.Context(), component); err != nil {
+		t.Fatalf("killing %s: %v", component, err)
+	}
+	// Nothing that fails may leave the others without this server.
+	t.Cleanup(func() {
+		if t.Failed() {
+			_ = world.controls.Start(context.Background(), component)
+		}
+	})
+}
+
+// started starts a server again, and returns when it answers.
+func started(t *testing.T, component string) {
+	t.Helper()
+	if err := world.controls.Start(t.Context(), component); err != nil {
+		t.Fatalf("starting %s: %v", component, err)
+	}
+}

@@ -1,0 +1,19 @@
+// Package suite is the scenarios that Raven is held to on real servers: the programs as they are shipped, a real Kubernetes
+// control plane, a real Keystone and Neutron, and where the harness has one a real Open vSwitch. It must never ask Raven how things stand:
+// outcomes are read from Neutron, OVN and Kubernetes by their own clients.
+//
+// All of it has the build tag e2e. It runs on the stack that `make e2e-up` keeps (RAVEN_E2E_STACK), or on any other:
+//
+//	RAVEN_E2E_KUBECONFIG   kubeconfig of a cluster's administrator
+//	RAVEN_E2E_CLOUDS       clouds.yaml with the clouds e2e (a plain member), e2e-admin and e2e-appcred
+//	RAVEN_E2E_OVN_NB       OVN's northbound database, as ovn-nbctl --db takes it
+//	RAVEN_E2E_OVS_DB       Open vSwitch's database, as ovs-vsctl --db takes it
+//	RAVEN_E2E_BRIDGE       the integration bridge, br-int
+//	RAVEN_E2E_ETCD         URL of the cluster's etcd
+//	RAVEN_E2E_CONTROL      a program that is called with kill or start, and the name of a server
+//	RAVEN_E2E_BIN          folder of the built programs, bin of the repository
+//	RAVEN_E2E_ARTIFACTS    folder for what the scenarios leave to read
+//	RAVEN_E2E_FULL         1: the sizes of a night, not of an hour
+//
+// Only the first two are needed; a scenario that needs more says so and is skipped.
+package suite

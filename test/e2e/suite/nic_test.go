@@ -1,0 +1,244 @@
+//go:build e2e
+
+package suite
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// nic is a network namespace of the machine that stands for a pod: what a CNI plugin makes of the pod's annotations, and of
+// nothing else.
+type nic struct {
+	pod, space, port string // the pod's name, the network namespace, the Neutron port
+	addresses        []string
+}
+
+// peerPort is where every nic answers with its pod's name.
+const peerPort = "8080"
+
+// peer is the part of this program that runs inside of a network namespace; it says whether it was that.
+func peer() (bool, int) {
+	verb, argument, _ := strings.Cut(os.Getenv("RAVEN_E2E_PEER"), " ")
+	switch verb {
+	case "serve":
+		listener, err := net.Listen("tcp", ":"+peerPort)
+		if err != nil {
+			fmt.Println(err)
+			return true, 1
+		}
+		fmt.Println("listening")
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return true, 1
+			}
+			_, _ = io.WriteString(c, argument+"\n")
+			_ = c.Close()
+		}
+	case "dial":
+		c, err := net.DialTimeout("tcp", argument, 1500*time.Millisecond)
+		if err != nil {
+			fmt.Println(err)
+			return true, 1
+		}
+		_ = c.SetDeadline(time.Now().Add(3 * time.Second))
+		text, err := io.ReadAll(c)
+		if err != nil {
+			fmt.Println(err)
+			return true, 1
+		}
+		fmt.Print(string(text))
+		return true, 0
+	}
+	return false, 0
+}
+
+// needPackets skips a scenario that sends packets where there is no Open vSwitch to send them through.
+func needPackets(t *testing.T) {
+	t.Helper()
+	if world.ovsDB == "" || world.bridge == "" {
+		t.Skip("no packets here: neither RAVEN_E2E_STACK nor RAVEN_E2E_OVS_DB and RAVEN_E2E_BRIDGE are set")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("no packets here: network namespaces need root")
+	}
+}
+
+// sh runs a tool of the machine.
+func sh(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func vsctl(ctx context.Context, args ...string) (string, error) {
+	return sh(ctx, append([]string{"ovs-vsctl", "--timeout=20", "--db=" + world.ovsDB}, args...)...)
+}
+
+// nbctl asks OVN.
+func nbctl(ctx context.Context, args ...string) (string, error) {
+	return sh(ctx, append([]string{"ovn-nbctl", "--timeout=20", "--db=" + world.ovnNB}, args...)...)
+}
+
+// plug makes the network namespace of a pod, binds it to the pod's port and lets it answer. All of it goes with the test.
+func plug(t *testing.T, namespace, name string) *nic {
+	t.Helper()
+	ctx := t.Context()
+	pod, port, err := getPod(ctx, namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &nic{pod: namespace + "/" + name, port: port.str("id"), addresses: port.addresses()}
+	short := strings.ReplaceAll(n.port, "-", "")[:10]
+	n.space = "re-" + short
+	outer := "re" + short
+	mtu := fmt.Sprint(document(ns, networkAnnotation)["mtu"])
+	in := func(args ...string) []string { return append([]string{"ip", "-n", n.space}, args...) }
+	steps := [][]string{
+		{"ip", "netns", "add", n.space},
+		{"ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", n.space},
+		{"ip", "link", "set", outer, "up"},
+		{"ip", "netns", "exec", n.space, "sysctl", "-qw", "net.ipv6.conf.all.accept_ra=0", "net.ipv6.conf.eth0.accept_ra=0"},
+		in("link", "set", "lo", "up"),
+		in("link", "set", "eth0", "address", port.str("mac_address"), "mtu", mtu, "up"),
+		// The userspace datapath sends what it gets: no checksum may be left to a network card.
+		{"ip", "netns", "exec", n.space, "ethtool", "-K", "eth0", "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off"},
+		{"ethtool", "-K", outer, "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off"},
+	}
+	subnets := []thing{document(pod, subnetAnnotation)}
+	if text := pod.GetAnnotations()[subnetsAnnotation]; text != "" {
+		subnets = documents(text)
+	}
+	for _, ip := range port.things("fixed_ips") {
+		for _, subnet := range subnets {
+			if subnet.str("id") != ip.str("subnet_id") {
+				continue
+			}
+			prefix, err := netip.ParsePrefix(subnet.str("cidr"))
+			if err != nil {
+				t.Fatalf("the annotated subnet of %s: %v", n.pod, err)
+			}
+			address := []string{"addr", "add", fmt.Sprintf("%s/%d", ip.str("ip_address"), prefix.Bits()), "dev", "eth0"}
+			if prefix.Addr().Is6() {
+				address = append(address, "nodad")
+			}
+			steps = append(steps, in(address...), in("route", "add", "default", "via", subnet.str("gateway_ip")))
+		}
+	}
+	t.Cleanup(func() {
+		_, _ = vsctl(context.Background(), "--if-exists", "del-port", outer)
+		_, _ = sh(context.Background(), "ip", "link", "del", outer)
+		_, _ = sh(context.Background(), "ip", "netns", "del", n.space)
+	})
+	for _, step := range steps {
+		if out, err := sh(ctx, step...); err != nil && step[0] != "ethtool" && (len(step) < 5 || step[4] != "ethtool") {
+			t.Fatalf("%v %s", err, out)
+		}
+	}
+	if _, err := vsctl(ctx, "add-port", world.bridge, outer, "--", "set", "Interface", outer,
+		"external_ids:iface-id="+n.port, "external_ids:attached-mac="+port.str("mac_address")); err != nil {
+		t.Fatal(err)
+	}
+	n.serve(t)
+	await(t, "port "+n.port+" to be active", func(ctx context.Context) string {
+		out, err := world.cloud.call(ctx, "GET", "ports/"+n.port, nil)
+		if err != nil {
+			return err.Error()
+		}
+		if port, _ := out["port"].(map[string]any); port["status"] != "ACTIVE" {
+			return fmt.Sprint("its status is ", port["status"])
+		}
+		return ""
+	})
+	return n
+}
+
+// run is this program inside of the namespace.
+func (n *nic) run(ctx context.Context, peer string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", n.space, self)
+	cmd.Env = append(os.Environ(), "RAVEN_E2E_PEER="+peer, "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+	return cmd
+}
+
+// serve answers with the pod's name until the test ends.
+func (n *nic) serve(t *testing.T) {
+	t.Helper()
+	cmd := n.run(context.Background(), "serve "+n.pod)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "listening\n" {
+		t.Fatalf("the server of %s: %q %v", n.pod, line, err)
+	}
+}
+
+// ask calls another nic at each of its addresses, and says what is amiss with the answers.
+func (n *nic) ask(ctx context.Context, other *nic) string {
+	for _, address := range other.addresses {
+		out, err := n.run(ctx, "dial "+net.JoinHostPort(address, peerPort)).CombinedOutput()
+		if text := strings.TrimSpace(string(out)); err != nil || text != other.pod {
+			return fmt.Sprintf("%s asked %s at %s: %s", n.pod, other.pod, address, text)
+		}
+	}
+	return ""
+}
+
+// reaches waits until packets come through.
+func (n *nic) reaches(t *testing.T, other *nic) {
+	t.Helper()
+	await(t, n.pod+" to reach "+other.pod, func(ctx context.Context) string { return n.ask(ctx, other) })
+}
+
+// cannotReach waits until no packets come through at any address, several times in a row.
+func (n *nic) cannotReach(t *testing.T, other *nic) {
+	t.Helper()
+	silent := 0
+	await(t, n.pod+" not to reach "+other.pod, func(ctx context.Context) string {
+		for _, address := range other.addresses {
+			alone := &nic{pod: other.pod, addresses: []string{address}}
+			if n.ask(ctx, alone) == "" {
+				silent = 0
+				return "it does, at " + address
+			}
+		}
+		if silent++; silent < 3 {
+			return "not sure yet"
+		}
+		return ""
+	})
+}

@@ -1,0 +1,230 @@
+//go:build e2e
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// site is one installation of Raven: a cluster id, a kuryr.conf and a folder of its own.
+type site struct {
+	name, dir, cluster string
+	conf               settings
+	families           []string // "4", "6"
+	dedicated          bool
+	raven              *raven // nil while it does not run
+}
+
+// newSite makes the files of an installation.
+func newSite(t *testing.T, name string, conf settings) *site {
+	t.Helper()
+	s := &site{name: name, dir: filepath.Join(world.artifacts, "site-"+name), cluster: fmt.Sprintf("e2e-%s-%d", name, time.Now().UnixNano()/1e6)}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	health, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.conf = settings{}.
+		set("DEFAULT", "graceful_shutdown_timeout", 30).
+		set("kubernetes", "kubeconfig", world.accountFile).
+		set("neutron", "cloud", "e2e").set("neutron", "clouds_file", world.clouds).
+		set("neutron", "ambiguous_create_wait", 20).
+		set("health_server", "port", health).set("prometheus_exporter", "port", 0).
+		set("raven", "cluster_id", s.cluster).set("raven", "cluster_name", s.name).
+		set("raven", "runtime_dir", filepath.Join(world.scratch, name)).
+		set("raven", "sweep_interval", 5).set("raven", "drift_check_interval", 20).
+		with(conf)
+	s.dedicated = s.conf["namespace_subnet"]["topology"] == "dedicated"
+	switch s.conf["namespace_subnet"]["ip_families"] {
+	case "ipv6":
+		s.families = []string{"6"}
+	case "dual":
+		s.families = []string{"4", "6"}
+	default:
+		s.families = []string{"4"}
+	}
+	return s
+}
+
+// standing is the site that most scenarios share, shared topology and IPv4, with its raven running and done. What a scenario made
+// is gone at its end, or the test fails.
+func standing(t *testing.T, more ...settings) *site {
+	t.Helper()
+	if world.standing == nil {
+		world.standing = newSite(t, "standing", settings{}.set("namespace_subnet", "subnet_prefix_length", 28))
+	}
+	s := world.standing
+	s.use(t, more...)
+	return s
+}
+
+// own is a site for one scenario. Nothing of it is left at its end, or the test fails.
+func own(t *testing.T, name string, conf settings) *site {
+	t.Helper()
+	s := newSite(t, name, conf)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		s.stop(t)
+		if err := world.cloud.purge(ctx, s.cluster); err != nil {
+			t.Errorf("removing what is left of site %s: %v", s.name, err)
+		}
+		if left, err := world.cloud.ours(ctx, s.cluster); err != nil || len(left) > 0 {
+			t.Errorf("left in the cloud (%v): %s", err, strings.Join(describe(left), ", "))
+		}
+	})
+	s.use(t)
+	return s
+}
+
+// use starts the site's raven for a scenario. At its end the site must be as it was: nothing but what every namespace of a
+// cluster has.
+func (s *site) use(t *testing.T, more ...settings) {
+	t.Helper()
+	folder := filepath.Join(world.artifacts, t.Name())
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, conf := range more {
+		s.stop(t)
+		s.start(t, conf)
+	}
+	s.start(t, nil)
+	s.settled(t)
+	s.record(t, folder, "before")
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if t.Failed() {
+			s.record(t, folder, "failed")
+			s.status(ctx, folder)
+		}
+		s.clear(ctx, t)
+		s.record(t, folder, "after")
+		if len(more) > 0 {
+			s.stop(t) // the next one starts it as usual
+		}
+	})
+}
+
+// start runs the site's raven, if it does not run yet, and ends another site's.
+func (s *site) start(t *testing.T, more settings) {
+	t.Helper()
+	if other := world.running; other != nil && other != s {
+		other.stop(t)
+	}
+	if s.raven != nil {
+		if why := s.raven.died(); why == "" {
+			return
+		}
+	}
+	path := filepath.Join(s.dir, "kuryr.conf")
+	if err := os.WriteFile(path, []byte(s.conf.with(more).String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := launch(path, filepath.Join(s.dir, "raven.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.raven, world.running = r, s
+}
+
+// restart is start after an end by whatever reason, with the files as they are.
+func (s *site) restart(t *testing.T) {
+	t.Helper()
+	r, err := launch(filepath.Join(s.dir, "kuryr.conf"), filepath.Join(s.dir, "raven.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.raven, world.running = r, s
+}
+
+// stop ends the site's raven in order, if it runs.
+func (s *site) stop(t *testing.T) {
+	t.Helper()
+	if s.raven == nil {
+		return
+	}
+	if status, err := s.raven.end(); err != nil || status != 0 {
+		t.Errorf("stopping raven: exit status %d, %v", status, err)
+	}
+	s.raven, world.running = nil, nil
+}
+
+// settled waits until cloud and cluster agree.
+func (s *site) settled(t *testing.T) {
+	t.Helper()
+	await(t, "cloud and cluster to agree", s.amiss)
+}
+
+// clear waits until nothing of the scenario is left in the cloud and in the cluster.
+func (s *site) clear(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if s.raven == nil {
+		s.start(t, nil)
+	}
+	if amiss := waitFor(ctx, patience, func(ctx context.Context) string {
+		list, err := namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, ns := range list.Items {
+			if !usual(ns.GetName()) {
+				return "namespace " + ns.GetName() + " is still there"
+			}
+		}
+		return s.amiss(ctx)
+	}); amiss != "" {
+		t.Errorf("waiting for the end of what the scenario made: %s", amiss)
+	}
+}
+
+// usual says whether every cluster has a namespace of this name.
+func usual(name string) bool {
+	return name == "default" || strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "local-path-")
+}
+
+// record writes how cloud and cluster stand to a file.
+func (s *site) record(t *testing.T, folder, when string) {
+	t.Helper()
+	text, err := s.dump(context.Background(), nil)
+	if err != nil {
+		text = "cannot be told: " + err.Error() + "\n"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# site %s, cluster %s, %s\n\n## Neutron\n%s\n## Kubernetes\n", s.name, s.cluster, time.Now().Format(time.RFC3339), text)
+	for _, kind := range []string{"namespaces", "pods"} {
+		list, err := world.kube.Resource(resource(kind)).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			fmt.Fprintf(&b, "%s cannot be told: %v\n", kind, err)
+			continue
+		}
+		for _, o := range list.Items {
+			phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+			fmt.Fprintf(&b, "%s %s/%s %s port=%s network=%s labels=%v deleted=%v\n", kind, o.GetNamespace(), o.GetName(), phase,
+				document(&o, portAnnotation).str("id"), document(&o, networkAnnotation).str("id"), o.GetLabels(), o.GetDeletionTimestamp())
+		}
+	}
+	if err := os.WriteFile(filepath.Join(folder, when+".txt"), []byte(b.String()), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// status keeps what Raven says of itself. It is for people; no scenario reads it.
+func (s *site) status(ctx context.Context, folder string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, _ := program(ctx, "status", "--config-file", filepath.Join(s.dir, "kuryr.conf")).CombinedOutput()
+	_ = os.WriteFile(filepath.Join(folder, "raven-status.txt"), out, 0o644)
+}
