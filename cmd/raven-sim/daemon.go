@@ -246,6 +246,7 @@ type resource struct {
 	Name   string         `json:"name"`
 	ID     string         `json:"id"`
 	Role   string         `json:"role"`
+	Status string         `json:"status"`
 	Shared bool           `json:"shared"`
 	Attrs  map[string]any `json:"attributes"`
 }

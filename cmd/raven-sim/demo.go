@@ -29,7 +29,7 @@ func newDemoCommand(hurry <-chan struct{}) *cobra.Command {
 		Use:   "demo",
 		Short: "Run the simulations, the real raven and a workload, and show live what becomes of it",
 		Long: `Run the simulated cluster and cloud, the real raven with its real drivers, and a small workload; show live what
-becomes of each namespace and pod. On a terminal the picture is redrawn; elsewhere there is a line for each change.
+becomes of each namespace, pod and service. On a terminal the picture is redrawn; elsewhere there is a line for each change.
 The workload keeps its replicas: delete its pods as you like. NO_COLOR is heeded.
 
 Ctrl-C stops everything in order and leaves nothing behind; a second one does not wait for raven.`,
@@ -48,26 +48,43 @@ Ctrl-C stops everything in order and leaves nothing behind; a second one does no
 	f := cmd.Flags()
 	f.StringVar(&o.raven, "raven", "", "the raven `program` (default: the one beside this program)")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: on Ctrl-C)")
-	f.DurationVar(&o.latency, "latency", 50*time.Millisecond, "`time` that every Neutron request takes")
+	f.DurationVar(&o.latency, "latency", 50*time.Millisecond, "`time` that every request to Neutron or Octavia takes")
 	f.DurationVar(&o.interval, "every", 2*time.Second, "`time` between two changes of the workload")
 	return cmd
+}
+
+// servicesConf makes raven serve Services, with floating IPs from the simulated cloud's external network.
+const servicesConf = `drivers = namespace, pod, lbaas
+
+[neutron_defaults]
+external_svc_net = public
+
+[octavia_defaults]
+provider = amphora
+
+`
+
+// providers are those of the simulated cloud, several times as fast as real ones were measured: one sees them work, and need not wait.
+func providers() []simcloud.Provider {
+	const times = 3
+	return []simcloud.Provider{simcloud.LabAmphora(times), simcloud.LabOVN(times)}
 }
 
 func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writer) error {
 	if o.interval <= 0 {
 		return fmt.Errorf("--every %s: it must be more than 0", o.interval)
 	}
-	ko := simkube.Options{PodGrace: time.Second, Kubelet: &simkube.Kubelet{
+	ko := simkube.Options{PodGrace: time.Second, Endpoints: &simkube.EndpointController{}, Kubelet: &simkube.Kubelet{
 		NeedPort: true, ScheduleDelay: 300 * time.Millisecond, RunDelay: 300 * time.Millisecond,
 		Nodes: []string{"worker-1", "worker-2", "worker-3"},
 	}}
-	s, err := newStage(ctx, "", ko, simcloud.Options{Profile: simcloud.Flat(o.latency)})
+	s, err := newStage(ctx, "", ko, simcloud.Options{Profile: simcloud.Flat(o.latency), Providers: providers()})
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	s.printAccess(out)
-	d, err := s.startRaven(o.raven, "cluster_name = demo\n")
+	d, err := s.startRaven(o.raven, "cluster_name = demo\n"+servicesConf)
 	if err != nil {
 		return err
 	}

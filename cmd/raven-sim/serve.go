@@ -25,15 +25,17 @@ func newServeCommand() *cobra.Command {
   raven-sim serve --latency 50ms      every Neutron request takes 50 ms`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ko := simkube.Options{}
+			ko := simkube.Options{Endpoints: &simkube.EndpointController{}}
 			if kubelet {
 				ko.Kubelet = &simkube.Kubelet{NeedPort: true, ScheduleDelay: 200 * time.Millisecond, RunDelay: 200 * time.Millisecond}
 			}
-			return serve(cmd.Context(), cmd.OutOrStdout(), dir, ko, simcloud.Options{Profile: simcloud.Flat(latency)})
+			return serve(cmd.Context(), cmd.OutOrStdout(), dir, ko, simcloud.Options{
+				Profile: simcloud.Flat(latency), Providers: providers(),
+			})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "`folder` for kubeconfig, clouds.yaml and kuryr.conf; it is kept (default: a temporary one)")
-	cmd.Flags().DurationVar(&latency, "latency", 0, "`time` that every Neutron request takes")
+	cmd.Flags().DurationVar(&latency, "latency", 0, "`time` that every request to Neutron or Octavia takes")
 	cmd.Flags().BoolVar(&kubelet, "kubelet", true, "schedule pods, and let them run once they have a port")
 	return cmd
 }
@@ -44,7 +46,7 @@ func serve(ctx context.Context, out io.Writer, dir string, ko simkube.Options, c
 		return err
 	}
 	defer s.close()
-	if _, err := s.configure(""); err != nil {
+	if _, err := s.configure(servicesConf); err != nil {
 		return err
 	}
 	s.printAccess(out)

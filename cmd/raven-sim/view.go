@@ -71,6 +71,8 @@ func (v *view) lines(r *report) {
 			text += "  " + networkText(o)
 		case "Pod":
 			text += "  " + strings.Join(portCells(o), " ")
+		case "Service":
+			text += "  " + strings.Join(serviceCells(o), " ")
 		default:
 			continue
 		}
@@ -133,13 +135,16 @@ func (v *view) draw(r *report) {
 func (v *view) picture(r *report) []string {
 	lines := []string{
 		fmt.Sprintf("%s  %s   %s", v.paint("1", "raven"), time.Since(v.began).Truncate(time.Second), v.countsText(r)),
-		v.paint("2", "kubectl --kubeconfig "+v.stage.kubeconfig()+" get pods -A"),
+		v.paint("2", "kubectl --kubeconfig "+v.stage.kubeconfig()+" get pods,services -A"),
 		v.paint("2", "more ways in: cat "+v.stage.help()+"   Ctrl-C stops"),
 	}
-	pods := map[string][]object{}
+	pods, services := map[string][]object{}, map[string][]object{}
 	for _, o := range r.Objects {
-		if o.Kind == "Pod" {
+		switch o.Kind {
+		case "Pod":
 			pods[o.Namespace] = append(pods[o.Namespace], o)
+		case "Service":
+			services[o.Namespace] = append(services[o.Namespace], o)
 		}
 	}
 	phases := v.podPhases()
@@ -149,7 +154,7 @@ func (v *view) picture(r *report) []string {
 			continue
 		}
 		head := fmt.Sprintf("%s  %s  %s", v.paint("1", "namespace "+o.Name), v.state(o), networkText(o))
-		if len(pods[o.Name]) == 0 {
+		if len(pods[o.Name])+len(services[o.Name]) == 0 {
 			empty = append(empty, head)
 			continue
 		}
@@ -158,6 +163,11 @@ func (v *view) picture(r *report) []string {
 			rows = append(rows, append([]string{"  " + p.Name, phases[p.Namespace+"/"+p.Name]}, append(portCells(p), v.state(p))...))
 		}
 		lines = append(lines, "", head)
+		lines = append(lines, columns(rows)...)
+		rows = nil
+		for _, svc := range services[o.Name] {
+			rows = append(rows, append(append([]string{"  service " + svc.Name}, serviceCells(svc)...), v.state(svc)))
+		}
 		lines = append(lines, columns(rows)...)
 	}
 	if len(empty) > 0 {
@@ -197,9 +207,10 @@ func (v *view) countsText(r *report) string {
 	if len(parts) == 0 {
 		parts = []string{"none yet"}
 	}
-	return fmt.Sprintf("objects: %s; Neutron: %d requests, %d writes (%d ports made by %d); Kubernetes: %d patches",
+	return fmt.Sprintf("objects: %s; cloud: %d requests, %d writes (%d ports by %d, %d load balancers, %d changes of members); Kubernetes: %d patches",
 		strings.Join(parts, ", "), cloud.Requests, cloud.Writes, cloud.Items["POST port"], cloud.Counts["POST port"],
-		kube.Counts["patch pods"]+kube.Counts["patch namespaces"])
+		cloud.Counts["POST loadbalancer"], cloud.Counts["PUT member_batch"],
+		kube.Counts["patch pods"]+kube.Counts["patch namespaces"]+kube.Counts["patch services"])
 }
 
 func (v *view) state(o object) string {
@@ -247,6 +258,49 @@ func networkText(o object) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// serviceCells says what a service has: the address of its load balancer, that one's status, its members, and its floating IPs.
+func serviceCells(o object) []string {
+	var vips, outside []string
+	status, members := "", 0
+	for _, r := range o.Resources {
+		switch r.Kind {
+		case "loadbalancer":
+			if vip, ok := r.Attrs["vip_address"].(string); ok {
+				vips = append(vips, vip)
+			}
+			status = r.Status
+			members += len(membersOf(r))
+		case "floatingip":
+			if address, ok := r.Attrs["floating_ip_address"].(string); ok {
+				outside = append(outside, address)
+			}
+		}
+	}
+	if len(vips) == 0 {
+		return []string{"no load balancer", "", "", ""}
+	}
+	cells := []string{"VIP " + strings.Join(vips, " "), status, fmt.Sprintf("%d members", members), ""}
+	if members == 1 {
+		cells[2] = "1 member"
+	}
+	if len(outside) > 0 {
+		cells[3] = "outside " + strings.Join(outside, " ")
+	}
+	return cells
+}
+
+// membersOf are the members of all pools of a load balancer.
+func membersOf(r resource) []any {
+	var all []any
+	pools, _ := r.Attrs["pools"].([]any)
+	for _, p := range pools {
+		pool, _ := p.(map[string]any)
+		members, _ := pool["members"].([]any)
+		all = append(all, members...)
+	}
+	return all
 }
 
 // portCells says what a pod has: its port, and the addresses and the MAC address of that.

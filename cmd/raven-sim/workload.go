@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -23,20 +24,28 @@ func podsGVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 }
 
-// app is a part of the workload: so many pods of one name, in one namespace.
+func servicesGVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "services"}
+}
+
+// app is a part of the workload: so many pods of one name, in one namespace, and perhaps a Service for them.
 type app struct {
 	namespace, name, image string
 	replicas               int
 	job                    bool // its pods complete, and others take their place
 	host                   bool // on the hosts' network: they have no port
+	port                   int64
+	protocol               string // of the port; "": TCP
+	outside                bool   // of type LoadBalancer
 }
 
 func startingApps() []*app {
 	return []*app{
-		{namespace: "shop", name: "web", image: "nginx:1.29", replicas: 3},
-		{namespace: "shop", name: "cart", image: "redis:8", replicas: 2},
-		{namespace: "blog", name: "wordpress", image: "wordpress:6", replicas: 2},
-		{namespace: "blog", name: "mariadb", image: "mariadb:11", replicas: 1},
+		{namespace: "shop", name: "web", image: "nginx:1.29", replicas: 3, port: 80, outside: true},
+		{namespace: "shop", name: "cart", image: "redis:8", replicas: 2, port: 6379},
+		{namespace: "blog", name: "wordpress", image: "wordpress:6", replicas: 2, port: 80},
+		{namespace: "blog", name: "mariadb", image: "mariadb:11", replicas: 1, port: 3306},
+		{namespace: "monitoring", name: "statsd", image: "prom/statsd-exporter:v0", replicas: 1, port: 8125, protocol: "UDP"},
 		{namespace: "ci", name: "build", image: "golang:1.26", replicas: 2, job: true},
 		{namespace: "monitoring", name: "node-exporter", image: "prom/node-exporter:v1", replicas: 1, host: true},
 	}
@@ -65,6 +74,11 @@ func (w *workload) run(ctx context.Context, interval time.Duration) error {
 			return err
 		}
 	}
+	for _, a := range w.apps {
+		if err := w.service(a); err != nil {
+			return err
+		}
+	}
 	if err := w.replicas(); err != nil {
 		return err
 	}
@@ -88,17 +102,18 @@ func (w *workload) run(ctx context.Context, interval time.Duration) error {
 
 // changes are what happens, in turn.
 func (w *workload) changes() []func() error {
-	web, cart, wordpress, build := w.apps[0], w.apps[1], w.apps[2], w.apps[4]
-	preview := &app{namespace: "preview", name: "try", image: "nginx:1.29", replicas: 1}
+	web, cart, wordpress, build := w.apps[0], w.apps[1], w.apps[2], w.apps[5]
+	preview := &app{namespace: "preview", name: "try", image: "nginx:1.29", replicas: 1, port: 80}
 	return []func() error{
 		func() error { return w.complete(build) },
 		func() error { web.replicas++; return nil },
 		func() error { return w.relabel(wordpress) },
 		func() error { return w.namespace(preview.namespace) },
-		func() error { return w.create(preview) },
+		func() error { return errors.Join(w.create(preview), w.service(preview)) },
 		func() error { return w.replaceOldest(cart) },
 		func() error { return w.complete(build) },
 		func() error { web.replicas--; return nil },
+		func() error { return w.turn(wordpress) },
 		func() error { return w.sweepCompleted(build) },
 		func() error { return excused(w.kube.Delete(namespacesGVR(), "", preview.namespace)) },
 		func() error { return w.replaceOldest(wordpress) },
@@ -200,6 +215,43 @@ func (w *workload) create(a *app) error {
 	})
 	if excused(err) != nil {
 		return fmt.Errorf("creating pod %s/%s: %w", a.namespace, name, err)
+	}
+	return nil
+}
+
+// service makes an app's Service, if it has a port.
+func (w *workload) service(a *app) error {
+	if a.port == 0 {
+		return nil
+	}
+	port := map[string]any{"port": a.port}
+	if a.protocol != "" {
+		port["protocol"] = a.protocol
+	}
+	_, err := w.kube.Create(servicesGVR(), map[string]any{
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": a.name, "namespace": a.namespace},
+		"spec": map[string]any{"type": a.kind(), "selector": map[string]any{"app": a.name}, "ports": []any{port}},
+	})
+	if excused(err) != nil {
+		return fmt.Errorf("creating service %s/%s: %w", a.namespace, a.name, err)
+	}
+	return nil
+}
+
+// kind is the type of an app's Service.
+func (a *app) kind() string {
+	if a.outside {
+		return "LoadBalancer"
+	}
+	return "ClusterIP"
+}
+
+// turn opens an app's Service to the outside, or closes it.
+func (w *workload) turn(a *app) error {
+	a.outside = !a.outside
+	patch := fmt.Sprintf(`{"spec":{"type":%q}}`, a.kind())
+	if _, err := w.kube.Patch(servicesGVR(), a.namespace, a.name, types.MergePatchType, []byte(patch)); excused(err) != nil {
+		return fmt.Errorf("changing service %s/%s: %w", a.namespace, a.name, err)
 	}
 	return nil
 }

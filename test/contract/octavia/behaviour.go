@@ -139,15 +139,28 @@ func fullCreate(a *api) {
 	lb := a.balancer(attrs{"vip_address": "10.70.0.51", "listeners": []attrs{
 		{"name": "l0", "protocol": "TCP", "protocol_port": 80, "default_pool": monitored, "timeout_client_data": 1000, "connection_limit": 7},
 		{"name": "l1", "protocol": "UDP", "protocol_port": 80, "default_pool": sticky, "tags": []string{a.prefix}},
-	}})
+	}, "pools": []attrs{a.pool("loose", "TCP", a.members(100, 1))}})
 	id := text(lb, "id")
-	if len(docs(lb["listeners"])) != 2 || len(docs(lb["pools"])) != 2 || len(docs(docs(lb["pools"])[0]["members"])) != 2 {
-		a.t.Errorf("the answer to a full create is %v", lb)
+	shown := map[string]int{}
+	for _, p := range docs(lb["pools"]) {
+		shown[text(p, "name")] = len(docs(p["members"]))
+	}
+	if diff := cmp.Diff(map[string]int{"p0": 2, "p1": 2, "loose": 1}, shown); diff != "" || len(docs(lb["listeners"])) != 2 {
+		a.t.Errorf("the answer to a full create is %v; pools and their members: %s", lb, diff)
 	}
 	// (Members of a pool whose health monitor is never made need not be ports.)
 	want := map[string]int{"loadbalancer ACTIVE": 1, "listener ACTIVE": 2, "pool ACTIVE": 2, "member ACTIVE": 4}
 	if diff := cmp.Diff(want, a.whole(id)); diff != "" {
 		a.t.Errorf("after a full create (-want +got): %s", diff)
+	}
+	loose := a.list("/pools?name=loose&loadbalancer_id=" + id)[0]
+	if a.target.Provider.LoosePools {
+		loose["provisioning_status"] = a.settled("/pools/"+text(loose, "id"), "pool")
+	}
+	if s := text(loose, "provisioning_status"); (s == "ACTIVE") != a.target.Provider.LoosePools {
+		a.t.Errorf("a pool that no listener has became %s", s)
+	} else if s != "ACTIVE" {
+		a.t.Logf("known: %s leaves a pool of a full create that no listener has %s", a.target.Provider.Name, s)
 	}
 	for _, l := range a.list("/listeners?loadbalancer_id=" + id) {
 		pool, _ := a.must(http.StatusOK, http.MethodGet, "/pools/"+text(l, "default_pool_id"), nil).body["pool"].(attrs)

@@ -44,6 +44,8 @@ type Provider struct {
 	AdditionalVIPs bool
 	// FullMonitors: a health monitor of a full create becomes ACTIVE; else it stays PENDING_CREATE.
 	FullMonitors bool
+	// LoosePools: a pool of a full create that no listener has becomes ACTIVE; else it stays PENDING_CREATE.
+	LoosePools bool
 	// Probes: a health monitor becomes ACTIVE whatever the members are; else they must be ports, on subnets with DHCP.
 	Probes bool
 	// Unlocks: a change of a health monitor unlocks the pool's listeners in the end; else they stay PENDING_UPDATE until they are changed.
@@ -54,7 +56,7 @@ type Provider struct {
 
 // OVN is what may be relied on of the provider ovn.
 func OVN() Provider {
-	return Provider{Name: "ovn", Algorithm: "SOURCE_IP_PORT", Wrong: "ROUND_ROBIN"}
+	return Provider{Name: "ovn", Algorithm: "SOURCE_IP_PORT", Wrong: "ROUND_ROBIN", LoosePools: true}
 }
 
 // Amphora is what may be relied on of the provider amphora.

@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -93,20 +94,29 @@ func (t *tx) workOnCreate(p *Provider, lb *object, children []*object) {
 		t.submit(p, lb, pieces...)
 		return
 	}
+	children = slices.DeleteFunc(children, func(o *object) bool { return p.StuckChildren || p.lacks(LackLoosePools) && t.loose(o) })
 	total := p.Work.Create
-	if !p.StuckChildren {
-		for _, o := range children {
-			total += p.cost(o)
-		}
+	for _, o := range children {
+		total += p.cost(o)
 	}
 	t.submit(p, lb, piece{total, func(t *tx) {
 		for _, o := range children {
-			if !p.StuckChildren {
-				t.finish(o, pendingCreate)
-			}
+			t.finish(o, pendingCreate)
 		}
 		ready(t)
 	}})
+}
+
+// loose says whether something is, or belongs to, a pool without a listener.
+func (t *tx) loose(o *object) bool {
+	pool := o.id
+	switch o.kind.name {
+	case "listener":
+		return false
+	case "member", "healthmonitor":
+		pool = str(o.doc, "pool_id")
+	}
+	return len(t.c.by("listener", "default_pool_id", pool)) == 0
 }
 
 // pickProvider chooses by name, by flavor or by default.

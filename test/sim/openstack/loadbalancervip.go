@@ -239,14 +239,6 @@ func (t *tx) plug(p *Provider, lb *object) error {
 	if !ok || !found {
 		return portMissing(str(lb.doc, "vip_port_id"))
 	}
-	own, err := t.servicePort(net, map[string]any{
-		"network_id": net.id, "name": "octavia-lb-vrrp-" + lb.id, "device_owner": "compute:nova", "device_id": "amphora-" + lb.id,
-		"fixed_ips": []any{map[string]any{"subnet_id": lb.doc["vip_subnet_id"]}}, "security_groups": []any{},
-	})
-	if err != nil {
-		return err
-	}
-	lb.own.extra = append(lb.own.extra, own.id)
 	doc, err := t.c.kinds["security-groups"].forCreate(t.who, map[string]any{"name": "lb-" + lb.id}, false)
 	if err != nil {
 		return err
@@ -256,6 +248,14 @@ func (t *tx) plug(p *Provider, lb *object) error {
 		return err
 	}
 	lb.own.group = group.id
+	own, err := t.servicePort(net, map[string]any{
+		"network_id": net.id, "name": "octavia-lb-vrrp-" + lb.id, "device_owner": "Octavia", "device_id": "amphora-" + lb.id,
+		"fixed_ips": []any{map[string]any{"subnet_id": lb.doc["vip_subnet_id"]}}, "security_groups": []any{group.id},
+	})
+	if err != nil {
+		return err
+	}
+	lb.own.extra = append(lb.own.extra, own.id)
 	groups := []any{group.id}
 	if lb.own.port == "" {
 		groups = append(list(vip.doc, "security_groups"), groups...)

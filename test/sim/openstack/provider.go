@@ -58,6 +58,7 @@ const (
 	LackFullMonitors = "monitors in a full create"  // they stay PENDING_CREATE
 	// A health monitor ends in ERROR unless every member is a Neutron port of its subnet, and that has a metadata port with an address.
 	LackForeignMonitors = "monitors of members that are no ports"
+	LackLoosePools      = "pools without a listener"      // of a full create they stay PENDING_CREATE, with what belongs to them
 	LackMonitoredUnlock = "listeners of a monitored pool" // a change of a health monitor leaves them PENDING_UPDATE until the next of another kind
 )
 
@@ -65,6 +66,7 @@ const (
 func Amphora(w Work) Provider {
 	return Provider{
 		Name: "amphora", Description: "The Octavia Amphora driver.", Work: w, Lanes: 4, ForeignVIP: true, Amphorae: true,
+		Lacks:      []string{LackLoosePools},
 		Algorithms: []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"}, // SOURCE_IP_PORT: no
 	}
 }
