@@ -86,7 +86,8 @@ func ConditionOf(o *Observed) (Condition, string) {
 	}
 	broken := ""
 	for _, p := range statuses(o) {
-		if strings.HasPrefix(p.status, pendingPrefix) {
+		if strings.HasPrefix(p.status, pendingPrefix) && p.status != "PENDING_UPDATE" {
+			// Some providers leave parts PENDING_UPDATE though they, and the load balancer, are done.
 			return Busy, fmt.Sprintf("its %s is %s", p.part, p.status)
 		}
 		if p.status == statusError && broken == "" {
@@ -181,6 +182,9 @@ func (c *computer) balance(m *match) {
 		c.plan.Steps = append(c.plan.Steps, list...)
 	}
 	condition, why := ConditionOf(m.observed)
+	if condition == Partial && !b.mend {
+		c.plan.Notices = append(c.plan.Notices, fmt.Sprintf("load balancer %q is not as it should be: %s; it is made anew later", name(m), why))
+	}
 	c.hold(m, condition, why, first)
 	if condition == Broken && m.desired.Mend == MendFailover {
 		c.plan.Steps = append(c.plan.Steps, Step{

@@ -203,6 +203,12 @@ func (c *computer) departures() {
 		gone := c.going[key]
 		o := gone.observed
 		kind := kindOf(o)
+		if kind == drivers.KindFloatingIP && o.Identity.Policy == drivers.Retain && c.Prune && canonical("port_id", o.Attrs["port_id"], false) != "" {
+			c.plan.Steps = append(c.plan.Steps, Step{
+				Op: Update, Kind: kind, Identity: o.Identity, ID: o.ID, Revision: o.Revision, Attrs: map[string]any{"port_id": nil},
+				Old: map[string]any{"port_id": o.Attrs["port_id"]}, Reason: gone.reason + ", and it is retained: it leads nowhere from now on",
+			})
+		}
 		if o.Identity.Policy == drivers.Retain || kind == drivers.KindSecurityGroupRule && c.leaves(groupOf(o)) {
 			continue // a rule goes with its group
 		}

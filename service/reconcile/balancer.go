@@ -48,13 +48,14 @@ type balancerState struct {
 	// away is why the load balancing service could not be read; nothing is done to a load balancer meanwhile.
 	away       error
 	activation time.Duration
+	stillAfter time.Duration
 	clock      clock.PassiveClock
 }
 
 func newBalancerState() balancerState {
 	return balancerState{
 		providers: map[string]*trust{}, mendings: map[doubtKey]*mending{}, busy: map[string]*busyState{}, clock: clock.RealClock{},
-		activation: 5 * time.Minute,
+		activation: 5 * time.Minute, stillAfter: stillAfter,
 	}
 }
 
@@ -80,6 +81,7 @@ type busyState struct {
 	since   time.Time // it takes no changes
 	moved   time.Time // its status, or that of a part, was another one before
 	full    bool      // made by this process with all its parts, of which nobody knows yet whether they become ready
+	check   bool      // its parts have to be inspected before it counts as ready
 	overdue bool      // told to be stuck
 }
 
@@ -150,9 +152,9 @@ func (s *store) stuck(lb plan.Observed, now time.Time) bool {
 	}
 	t := s.trustOf(provider(lb))
 	if t.bare || t.noMonitors && pending == monitors {
-		return busy == nil || now.Sub(busy.moved) >= stillAfter/10
+		return busy == nil || now.Sub(busy.moved) >= s.stillAfter/10
 	}
-	if busy == nil || now.Sub(busy.moved) < stillAfter {
+	if busy == nil || now.Sub(busy.moved) < s.stillAfter {
 		return false
 	}
 	switch {
@@ -345,6 +347,11 @@ func (e *Engine) changeBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 		}
 	})
 	e.takeBalancers([]plan.Observed{changed})
+	e.store.do(func() {
+		if b := e.store.busy[changed.ID]; b != nil && step.Part != nil && step.Op == plan.Create {
+			b.check = true
+		}
+	})
 	return changed, nil
 }
 
@@ -357,6 +364,7 @@ func (e *Engine) afterBalancer(ctx context.Context, fail stepError) error {
 	case openstack.ClassBusy:
 		return e.afterBusy(ctx, fail)
 	case openstack.ClassForbidden, openstack.ClassUnsupported, openstack.ClassTerminal:
+		// Which of the three it is depends on the release.
 		if step.Op == plan.Failover {
 			e.store.do(func() {
 				if found := e.store.cloud.entries[resourceKey{step.Kind, step.ID}]; found != nil {
@@ -398,11 +406,62 @@ func (e *Engine) afterBusy(ctx context.Context, fail stepError) error {
 	}
 	e.takeBalancers(list)
 	for _, lb := range list {
-		if condition, _ := plan.ConditionOf(&lb); condition == plan.Ready || condition == plan.Partial {
-			return fail // it was busy for a moment: again, a little later
+		if condition, _ := plan.ConditionOf(&lb); condition != plan.Ready && condition != plan.Partial {
+			continue
 		}
+		if part, locked := lockedPool(lb); locked && fail.step.Part != nil && fail.step.Part.Kind == plan.Listener {
+			return e.unlock(ctx, fail, lb, part)
+		}
+		return fail // it was busy for a moment: again, a little later
 	}
 	return mendedError{fail}
+}
+
+// lockedPool returns a pool of a listener that is left PENDING_UPDATE though the load balancer is done.
+func lockedPool(lb plan.Observed) (plan.Part, bool) {
+	for _, element := range listOf(lb.Attrs["listeners"]) {
+		listener, _ := element.(map[string]any)
+		if id := textOf(listener["default_pool_id"]); id != "" && textOf(listener["provisioning_status"]) == statusUpdating {
+			return plan.Part{Kind: plan.Pool, Name: textOf(listener["default_pool"]), ID: id}, true
+		}
+	}
+	return plan.Part{}, false
+}
+
+// unlock has a provider finish with the listeners of a pool, by a change of the pool that changes nothing: OVN's leaves them
+// PENDING_UPDATE after a change of the pool's health monitor.
+func (e *Engine) unlock(ctx context.Context, fail stepError, lb plan.Observed, pool plan.Part) error {
+	changed, err := e.cloud.ChangePart(ctx, lb, plan.Step{
+		Op: plan.Update, Kind: lb.Kind, Identity: lb.Identity, ID: lb.ID, Part: &pool, Attrs: map[string]any{"name": pool.Name},
+	})
+	if err != nil {
+		return stepError{step: fail.step, err: err}
+	}
+	e.takeBalancers([]plan.Observed{changed})
+	return mendedError{fail}
+}
+
+// mendAgain is how long it is until something may be done about a load balancer of an owner that is in ERROR; 0: nothing is.
+func (e *Engine) mendAgain(o *owner) time.Duration {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	now := e.clock.Now()
+	var wait time.Duration
+	for key := range e.store.cloud.byOwner[o.id] {
+		found := e.store.cloud.entries[key]
+		if key.kind != drivers.KindLoadBalancer {
+			continue
+		}
+		condition, _ := plan.ConditionOf(&found.Observed)
+		m := e.store.mendings[identityKey(key.kind, found.Identity)]
+		if m == nil || condition != plan.Broken && condition != plan.Partial || !now.Before(m.next) {
+			continue
+		}
+		if left := m.next.Sub(now); wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	return wait
 }
 
 // takeBalancers takes load balancers over as they are now, and wakes who waits for them and whose they are.

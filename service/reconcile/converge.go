@@ -68,6 +68,9 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 		if e.stopping(ctx) {
 			return result{}
 		}
+		if err := e.lookup(ctx, o.set); err != nil { // one may have turned out to be gone
+			return e.settleErrors(ctx, o, []error{err})
+		}
 		p, out := e.plan(o, frozen)
 		if e.resolveDoubts(ctx, p, try) {
 			continue

@@ -59,8 +59,13 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 		if n, ok := s.full[identityKey(d.Kind, d.Identity)]; ok {
 			d.Full = n >= s.expansions(d.Identity)
 		}
-		if d.Kind == drivers.KindLoadBalancer {
+		switch d.Kind { //nolint:exhaustive // of the others there is nothing to add
+		case drivers.KindLoadBalancer:
 			s.balance(w, &d)
+		case drivers.KindFloatingIP:
+			if there, ok := s.cloud.find(d.Identity, d.Kind); ok && wasFound(there) {
+				d.Identity.Policy = drivers.Retain
+			}
 		}
 		s.contribute(w, r, &d)
 		w.desired = append(w.desired, d)

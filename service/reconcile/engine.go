@@ -112,6 +112,8 @@ type Config struct {
 	ActivationTimeout time.Duration
 	// PollInterval is the shortest time between two looks at busy load balancers.
 	PollInterval time.Duration
+	// StillAfter is how long the parts of a ready load balancer may all stand still before they are given up.
+	StillAfter time.Duration
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
 	// BackoffBase and BackoffMax bound the time between two tries of a failing key.
@@ -132,6 +134,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.AmbiguousWait, 2*time.Minute)
 	setDefault(&c.ActivationTimeout, 5*time.Minute)
 	setDefault(&c.PollInterval, pollFirst)
+	setDefault(&c.StillAfter, stillAfter)
 	setDefault(&c.ConfirmAfter, 5*time.Second)
 	setDefault(&c.BackoffBase, 200*time.Millisecond)
 	setDefault(&c.BackoffMax, time.Minute)
@@ -204,7 +207,7 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 		sweepNow: make(chan struct{}, 1),
 		pollNow:  make(chan struct{}, 1),
 	}
-	e.store.clock, e.store.activation = clk, config.ActivationTimeout
+	e.store.clock, e.store.activation, e.store.stillAfter = clk, config.ActivationTimeout, config.StillAfter
 	e.metrics.store = e.store
 	if e.store.standby = config.Standby; !config.Standby {
 		close(e.leads)

@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
@@ -61,25 +63,38 @@ func (e *Engine) taken(found plan.Observed, step plan.Step) string {
 	return ""
 }
 
-// take writes our identity on a floating IP that somebody else made. It is never deleted then: it was there before.
+// foundMark is the tag, and the word of the description, of a floating IP that was there before Raven took it: it is never deleted.
+const foundMark = "raven:found"
+
+func wasFound(o plan.Observed) bool {
+	return slices.Contains(o.Tags, foundMark) || slices.Contains(strings.Fields(o.Description), foundMark)
+}
+
+// take writes our identity on a floating IP that somebody else made.
 func (e *Engine) take(ctx context.Context, fail stepError, found plan.Observed) error {
 	identity := fail.step.Identity
 	identity.Policy = drivers.Retain
 	var stale []string
 	if found.Managed {
+		// Raven made it for an object that is gone, or took it for one.
 		stale = found.Identity.Tags()
 	}
 	if err := e.cloud.RemoveTags(ctx, found.Kind, found.ID, stale); err != nil {
 		return stepError{step: fail.step, err: err}
 	}
-	taken, err := e.cloud.Update(ctx, found.Kind, found.ID, 0, map[string]any{"description": identity.Describe(found.Description)})
+	description := found.Description
+	if !wasFound(found) {
+		description = foundMark + " " + description
+	}
+	tags := append(identity.Tags(), foundMark)
+	taken, err := e.cloud.Update(ctx, found.Kind, found.ID, 0, map[string]any{"description": identity.Describe(description)})
 	if err == nil {
-		err = e.cloud.AddTags(ctx, found.Kind, found.ID, identity.Tags())
+		err = e.cloud.AddTags(ctx, found.Kind, found.ID, tags)
 	}
 	if err != nil {
 		return stepError{step: fail.step, err: err}
 	}
-	taken.Tags = append(taken.Tags, identity.Tags()...)
+	taken.Tags = append(taken.Tags, tags...)
 	taken.Identity, taken.Managed = identity, true
 	e.log.InfoContext(ctx, "took a floating IP that was there", "address", fail.step.Attrs["floating_ip_address"], "id", found.ID)
 	e.arrive(taken)

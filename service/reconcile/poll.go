@@ -153,7 +153,7 @@ func (s *store) polled(listed []plan.Observed, begun uint64) (news, inspect []pl
 		lb := old.Observed
 		lb.Status = now.Status
 		switch pending, _, _ := pendingParts(lb); {
-		case lb.Status == "ACTIVE" && pending > 0 && !s.trustOf(provider(lb)).proven:
+		case lb.Status == "ACTIVE" && (pending > 0 && !s.trustOf(provider(lb)).proven || s.busy[now.ID].check):
 			inspect = append(inspect, lb)
 		case lb.Status == "ACTIVE":
 			news = append(news, openstack.Settled(lb))

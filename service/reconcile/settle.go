@@ -35,7 +35,7 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 		return result{}
 	}
 	if messages := sorted(slices.Concat(out.messages, out.outputs.missing)); len(messages) > 0 {
-		again := result{}
+		again := result{again: e.mendAgain(o)}
 		if o.held > 0 {
 			again.again = e.config.SlowRetry
 		}
@@ -43,7 +43,7 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 		return again
 	}
 	e.setPhase(o, Done, nil, 0)
-	return result{}
+	return result{again: e.mendAgain(o)}
 }
 
 // writeWhatIs writes the outputs if all that they speak of is there, whatever else failed.

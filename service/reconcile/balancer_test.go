@@ -1,0 +1,513 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/reconcile"
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// served is what a test wants of a load balancer.
+type served struct {
+	provider string
+	ports    []int64
+	members  int
+	first    int // the last digit of the first member's address
+	monitor  bool
+	udp      bool
+	address  string
+	floating string
+	extra    func(*drivers.LoadBalancer)
+}
+
+func (s served) set() drivers.Set {
+	lb := drivers.LoadBalancer{
+		Name: new("shop"), VIPSubnetID: drivers.From("subnet"), Listeners: []drivers.Listener{}, Pools: []drivers.Pool{},
+	}
+	if s.provider != "" {
+		lb.Provider = &s.provider
+	}
+	if s.address != "" {
+		lb.VIPAddress = &s.address
+	}
+	algorithm := "ROUND_ROBIN"
+	if s.provider == "ovn" {
+		algorithm = "SOURCE_IP_PORT"
+	}
+	for _, port := range s.ports {
+		protocol := "TCP"
+		if s.udp && port != s.ports[0] {
+			protocol = "SCTP"
+		}
+		name := fmt.Sprintf("shop:%s:%d", protocol, port)
+		lb.Listeners = append(lb.Listeners, drivers.Listener{Name: name, Protocol: new(protocol), ProtocolPort: new(port), DefaultPool: name})
+		pool := drivers.Pool{
+			Name: name, Protocol: new(protocol), LBAlgorithm: new(algorithm), Members: []drivers.Member{},
+			SessionPersistence: &drivers.SessionPersistence{}, HealthMonitor: &drivers.HealthMonitor{},
+		}
+		if s.monitor {
+			pool.HealthMonitor = &drivers.HealthMonitor{Type: "TCP", Delay: new(int64(5)), Timeout: new(int64(3)), MaxRetries: new(int64(2))}
+		}
+		for i := range s.members {
+			pool.Members = append(pool.Members, drivers.Member{
+				Name: fmt.Sprintf("pod-%d", s.first+i), Address: fmt.Sprintf("10.7.%d.%d", (s.first+i)/250, (s.first+i)%250+2),
+				ProtocolPort: new(port), SubnetID: drivers.From("subnet"), Weight: new(int64(1)),
+			})
+		}
+		lb.Pools = append(lb.Pools, pool)
+	}
+	if s.extra != nil {
+		s.extra(&lb)
+	}
+	set := setOf(network("home"), subnet("home", "10.7.0.0/16"), drivers.Resource{Name: "lb", Spec: lb})
+	set.Outputs = []drivers.Output{{Kind: drivers.Annotation, Key: "a/a", Text: drivers.From("lb", "vip_address")}}
+	if s.floating != "" {
+		way := router("way")
+		way.Spec = drivers.Router{Name: new("way"), ExternalGateway: &drivers.ExternalGateway{NetworkID: drivers.From("public")}}
+		floating := drivers.FloatingIPName("4")
+		set.Resources = append(set.Resources, way, attachment(),
+			drivers.Resource{Name: "public", Spec: drivers.Lookup{Of: drivers.KindNetwork, ID: "public"}},
+			drivers.Resource{Name: floating, After: []drivers.Ref{{Name: "attachment"}}, Spec: drivers.FloatingIP{
+				FloatingNetworkID: drivers.From("public"), PortID: drivers.From("lb", "vip_port_id"), FloatingIPAddress: floatingAddress(s.floating),
+			}})
+	}
+	return set
+}
+
+func floatingAddress(text string) *string {
+	if text == "any" {
+		return nil
+	}
+	return &text
+}
+
+func shopOf(members int) served { return served{ports: []int64{80, 443}, members: members} }
+
+// lbWrites lists the changes that were asked of the load balancing service.
+func (w *world) lbWrites() []string {
+	var list []string
+	for _, r := range w.cloud.Log(0) {
+		if strings.HasPrefix(r.Path, "/v2.0/lbaas") && r.Method != http.MethodGet {
+			list = append(list, fmt.Sprintf("%s %s %d", r.Method, r.Kind, r.Status))
+		}
+	}
+	return list
+}
+
+func (w *world) wantWrites(want ...string) {
+	w.t.Helper()
+	if got := w.lbWrites(); !slices.Equal(got, want) {
+		w.t.Errorf("the changes asked for are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func quick(c *reconcile.Config) { c.PollInterval = 5 * time.Millisecond }
+
+// amphora is a provider that takes a while.
+func amphora() simcloud.Provider {
+	return simcloud.Amphora(simcloud.Work{Create: 20 * time.Millisecond, Update: 20 * time.Millisecond, Delete: 20 * time.Millisecond})
+}
+
+func ovn() simcloud.Provider {
+	return simcloud.OVN(simcloud.Work{
+		Create: 10 * time.Millisecond, Update: 10 * time.Millisecond, Delete: 10 * time.Millisecond, Listener: 5 * time.Millisecond,
+		Pool: 5 * time.Millisecond, Member: 5 * time.Millisecond, Monitor: 5 * time.Millisecond,
+	})
+}
+
+func balancers(t *testing.T, providers ...simcloud.Provider) *world {
+	t.Helper()
+	return newWorld(t, simkube.Options{}, simcloud.Options{Providers: providers})
+}
+
+func (w *world) members(pool string) (addresses []string) {
+	for _, p := range w.named("pool", pool) {
+		for _, m := range w.cloud.Objects("member") {
+			if m["pool_id"] == p["id"] {
+				addresses = append(addresses, text(m, "address"))
+			}
+		}
+	}
+	slices.Sort(addresses)
+	return addresses
+}
+
+// TestBalancerIsMadeAtOnce: one request makes all of it, a second look asks for nothing, and its end leaves nothing.
+func TestBalancerIsMadeAtOnce(t *testing.T) {
+	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovn()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := balancers(t, provider)
+			want := shopOf(3)
+			want.provider = name
+			a := script("a", always(want.set()))
+			r := w.start(with(a).configured(quick))
+			w.createMap("a", "x")
+			r.settled(1)
+			w.wantWrites("POST loadbalancer 201")
+			lb := w.one("loadbalancer", "shop")
+			if lb["provisioning_status"] != "ACTIVE" || len(w.members("shop:TCP:80")) != 3 || len(w.cloud.Objects("listener")) != 2 {
+				t.Errorf("it is not whole:\n%s", w.dump())
+			}
+			r.stop()
+			w.cloud.ResetLog()
+			r = w.start(with(a).configured(quick))
+			r.settled(1)
+			w.wantWrites()
+			w.deleteMap("x")
+			w.none("loadbalancer", "shop")
+			w.none("network", "home")
+			if left := w.cloud.Count("port"); left != 0 {
+				t.Errorf("%d ports are left:\n%s", left, w.dump())
+			}
+		})
+	}
+}
+
+// TestMembersGoTogether: however many members change while the load balancer is busy, one request brings them when it is free.
+func TestMembersGoTogether(t *testing.T) {
+	slow := amphora()
+	slow.Work.Update = 150 * time.Millisecond
+	w := balancers(t, slow)
+	a := script("a", always(shopOf(3).set()))
+	r := w.start(with(a).configured(quick))
+	w.createMap("a", "x")
+	r.settled(1)
+	w.cloud.ResetLog()
+	for n := 4; n <= 40; n++ {
+		s := shopOf(n)
+		s.ports = s.ports[:1]
+		s.extra = func(lb *drivers.LoadBalancer) { // the other port stays as it is
+			rest := shopOf(3).set().Resources[2].Spec.(drivers.LoadBalancer)
+			lb.Listeners, lb.Pools = append(lb.Listeners, rest.Listeners[1]), append(lb.Pools, rest.Pools[1])
+		}
+		a.now(always(s.set()))
+		w.touchMap("x", n)
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.eventually("40 members", func() (bool, string) {
+		return len(w.members("shop:TCP:80")) == 40, fmt.Sprint(w.members("shop:TCP:80"))
+	})
+	r.settled(1)
+	writes := w.lbWrites()
+	if len(writes) > 6 {
+		t.Errorf("%d requests for 37 changes in about 400 ms, each of which takes 150 ms: %v", len(writes), writes)
+	}
+	if slices.ContainsFunc(writes, func(s string) bool { return s != "PUT member_batch 202" }) {
+		t.Errorf("something else was asked for, or refused: %v", writes)
+	}
+	w.cloud.ResetLog()
+	a.now(always(shopOf(0).set()))
+	w.touchMap("x", 100)
+	w.eventually("no members", func() (bool, string) { return len(w.cloud.Objects("member")) == 0, w.dump() })
+	r.settled(1)
+	w.wantWrites("PUT member_batch 202", "PUT member_batch 202")
+}
+
+// touchMap wakes the owner of a ConfigMap.
+func (w *world) touchMap(name string, n int) {
+	w.t.Helper()
+	patch := fmt.Appendf(nil, `{"data":{"k":"%d"}}`, n)
+	if _, err := w.kube.Patch(configMaps(), "default", name, types.MergePatchType, patch); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestPartsChange: ports come and go, what cannot be changed in place is made anew, and what an operator added stays.
+func TestPartsChange(t *testing.T) {
+	w := balancers(t, amphora())
+	a := script("a", always(shopOf(2).set()))
+	r := w.start(with(a).configured(quick))
+	w.createMap("a", "x")
+	r.settled(1)
+	lb := w.one("loadbalancer", "shop")
+	w.by(http.MethodPost, "/lbaas/listeners", map[string]any{"listener": map[string]any{
+		"name": "mine", "protocol": "TCP", "protocol_port": 9999, "loadbalancer_id": lb["id"],
+	}}, http.StatusCreated)
+	next := served{ports: []int64{80, 8080}, members: 2, monitor: true}
+	next.extra = func(lb *drivers.LoadBalancer) {
+		lb.Listeners[0].ConnectionLimit = new(int64(10))
+		lb.Pools[0].SessionPersistence = &drivers.SessionPersistence{Type: "SOURCE_IP"}
+		lb.Pools[0].LBAlgorithm = new("LEAST_CONNECTIONS")
+	}
+	a.now(always(next.set()))
+	w.touchMap("x", 1)
+	w.one("listener", "shop:TCP:8080")
+	w.none("pool", "shop:TCP:443")
+	r.settled(1)
+	listener, pool := w.one("listener", "shop:TCP:80"), w.one("pool", "shop:TCP:80")
+	if fmt.Sprint(listener["connection_limit"]) != "10" || pool["lb_algorithm"] != "LEAST_CONNECTIONS" || pool["session_persistence"] == nil {
+		t.Errorf("it was not changed:\n%s", w.dump())
+	}
+	if len(w.cloud.Objects("healthmonitor")) != 2 || len(w.named("listener", "mine")) != 1 || len(w.named("listener", "shop:TCP:443")) != 0 {
+		t.Errorf("want 2 monitors, the operator's listener and not the old one:\n%s", w.dump())
+	}
+	if w.one("loadbalancer", "shop")["id"] != lb["id"] {
+		t.Error("it was replaced")
+	}
+	w.cloud.ResetLog()
+	next.monitor = false
+	a.now(always(next.set()))
+	w.touchMap("x", 2)
+	w.eventually("no monitors", func() (bool, string) { return len(w.cloud.Objects("healthmonitor")) == 0, w.dump() })
+	r.settled(1)
+	w.wantWrites("DELETE healthmonitor 204", "DELETE healthmonitor 204")
+}
+
+// TestStuckParts: a release that makes a load balancer ready and never its parts is noticed, cleaned up after, and remembered.
+func TestStuckParts(t *testing.T) {
+	provider := amphora()
+	provider.StuckChildren = true
+	w := balancers(t, provider)
+	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		s := shopOf(2)
+		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
+		return s.set(), nil
+	})
+	r := w.start(with(a).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.StillAfter = 300 * time.Millisecond
+	}))
+	w.createMap("a", "x")
+	r.settled(1)
+	if len(w.members("shop:TCP:443")) != 2 || len(w.cloud.Objects("listener")) != 2 {
+		t.Errorf("it is not whole:\n%s", w.dump())
+	}
+	w.cloud.ResetLog()
+	w.createMap("a", "y")
+	r.settled(2)
+	if writes := w.lbWrites(); slices.ContainsFunc(writes, func(s string) bool { return strings.HasPrefix(s, "DELETE") }) || len(writes) != 7 {
+		t.Errorf("the second one should be made part by part at once: %v", writes)
+	}
+}
+
+// TestStuckMonitors: OVN's provider never makes the health monitors of a full create.
+func TestStuckMonitors(t *testing.T) {
+	provider := ovn()
+	provider.Lacks = slices.DeleteFunc(provider.Lacks, func(what string) bool { return what == simcloud.LackForeignMonitors })
+	w := balancers(t, provider)
+	want := served{provider: "ovn", ports: []int64{80}, members: 2, monitor: true}
+	r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.StillAfter = 300 * time.Millisecond
+	}))
+	w.createMap("a", "x")
+	r.settled(1)
+	if monitors := w.cloud.Objects("healthmonitor"); len(monitors) != 1 || monitors[0]["provisioning_status"] != "ACTIVE" {
+		t.Errorf("want one monitor, ACTIVE:\n%s", w.dump())
+	}
+}
+
+// TestWhatAProviderCannotDo is said, and the rest works.
+func TestWhatAProviderCannotDo(t *testing.T) {
+	w := balancers(t, ovn())
+	want := served{provider: "ovn", ports: []int64{80, 443}, members: 1}
+	want.extra = func(lb *drivers.LoadBalancer) {
+		lb.Listeners[1].Protocol, lb.Pools[1].Protocol = new("HTTP"), new("HTTP")
+	}
+	r := w.start(with(script("a", always(want.set()))).configured(quick))
+	w.createMap("a", "x")
+	r.stands("a", "x", reconcile.Terminal, "does not support HTTP")
+	w.one("listener", "shop:TCP:80")
+	w.eventually("the port that works has its member", func() (bool, string) { return len(w.members("shop:TCP:80")) == 1, w.dump() })
+	w.eventually("what there is is written", func() (bool, string) {
+		object, err := w.kube.Get(configMaps(), "default", "x")
+		if err != nil {
+			return false, err.Error()
+		}
+		return strings.Contains(fmt.Sprint(object["metadata"]), "a/a:10.7."), fmt.Sprint(object["metadata"])
+	})
+	w.eventually("an Event", func() (bool, string) {
+		list, err := w.kube.List(events(), "default")
+		return err == nil && strings.Contains(fmt.Sprint(list), "does not support HTTP"), fmt.Sprint(list)
+	})
+}
+
+// TestNoLoadBalancingService is an error of the object, and of nothing else.
+func TestNoLoadBalancingService(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{NoOctavia: true})
+	b := script("b", always(shop()))
+	r := w.start(with(script("a", always(shopOf(1).set())), b).configured(quick))
+	w.createMap("a", "x")
+	w.createMap("b", "y")
+	r.stands("a", "x", reconcile.Terminal, "no load balancing service")
+	r.stands("b", "y", reconcile.Done, "")
+}
+
+// TestBalancerInError is failed over, or made anew, once; then less and less often.
+func TestBalancerInError(t *testing.T) {
+	w := balancers(t, amphora())
+	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.DriftInterval = 100 * time.Millisecond
+	}))
+	w.createMap("a", "x")
+	r.settled(1)
+	w.cloud.ResetLog()
+	first := w.one("loadbalancer", "shop")
+	if err := w.cloud.SetError(text(first, "id")); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("another load balancer", func() (bool, string) {
+		found := w.named("loadbalancer", "shop")
+		return len(found) == 1 && found[0]["id"] != first["id"] && found[0]["provisioning_status"] == "ACTIVE", w.dump()
+	})
+	r.settled(1)
+	w.wantWrites("PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 201")
+	w.cloud.ResetLog()
+	if err := w.cloud.SetError(text(w.one("loadbalancer", "shop"), "id")); err != nil {
+		t.Fatal(err)
+	}
+	r.stands("a", "x", reconcile.Done, "")
+}
+
+// TestBalancerThatNeverBecomesReady is told of, and holds up nobody.
+func TestBalancerThatNeverBecomesReady(t *testing.T) {
+	w := balancers(t, amphora())
+	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Times: 1, Action: simcloud.ActionProviderStall})
+	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		s := shopOf(1)
+		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
+		return s.set(), nil
+	})
+	r := w.start(with(a).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.ActivationTimeout, c.SlowRetry = 300*time.Millisecond, 200*time.Millisecond
+	}))
+	w.createMap("a", "x")
+	r.stands("a", "x", reconcile.Waiting, "PENDING_CREATE")
+	w.createMap("a", "y")
+	r.stands("a", "y", reconcile.Done, "")
+	w.eventually("an Event", func() (bool, string) {
+		list, err := w.kube.List(events(), "default")
+		return err == nil && strings.Contains(fmt.Sprint(list), "has not become ready"), fmt.Sprint(list)
+	})
+	if err := w.cloud.SetProvisioningStatus(text(w.one("loadbalancer", "x"), "id"), "ACTIVE"); err != nil {
+		t.Fatal(err)
+	}
+	r.stands("a", "x", reconcile.Done, "")
+}
+
+// TestAnotherProvider replaces the load balancer: the old one goes first, for it has the address, and the floating IP stays.
+func TestAnotherProvider(t *testing.T) {
+	w := balancers(t, amphora(), ovn())
+	want := served{provider: "amphora", ports: []int64{80}, members: 2, address: "10.7.0.200", floating: "any"}
+	a := script("a", always(want.set()))
+	r := w.start(with(a).configured(quick))
+	w.createMap("a", "x")
+	r.settled(1)
+	address := w.cloud.FloatingIPs()[0]["floating_ip_address"]
+	want.provider = "ovn"
+	a.now(always(want.set()))
+	w.touchMap("x", 1)
+	w.eventually("one of the other provider", func() (bool, string) {
+		found := w.named("loadbalancer", "shop")
+		return len(found) == 1 && found[0]["provider"] == "ovn", w.dump()
+	})
+	r.settled(1)
+	ips := w.cloud.FloatingIPs()
+	if len(ips) != 1 || ips[0]["floating_ip_address"] != address || ips[0]["port_id"] != w.one("loadbalancer", "shop")["vip_port_id"] {
+		t.Errorf("the floating IP is %v", ips)
+	}
+}
+
+// TestCutCreates: whatever is cut off, there is one load balancer in the end, and it is whole.
+func TestCutCreates(t *testing.T) {
+	for _, action := range []simcloud.Action{simcloud.ActionApplyCut, simcloud.ActionCut, simcloud.ActionApplyStatus} {
+		t.Run(string(action), func(t *testing.T) {
+			t.Parallel()
+			w := balancers(t, amphora())
+			w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Times: 1, Action: action, Status: 504})
+			r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *reconcile.Config) {
+				quick(c)
+				c.AmbiguousWait = 300 * time.Millisecond
+			}))
+			w.createMap("a", "x")
+			r.settled(1)
+			if len(w.cloud.LoadBalancers()) != 1 || len(w.members("shop:TCP:443")) != 1 {
+				t.Errorf("it is not one, or not whole:\n%s", w.dump())
+			}
+		})
+	}
+}
+
+// TestOctaviaAway: while the load balancing service is away nothing is concluded, and everything else works.
+func TestOctaviaAway(t *testing.T) {
+	w := balancers(t, amphora())
+	a, b := script("a", always(shopOf(1).set())), script("b", always(shop()))
+	config := func(c *reconcile.Config) {
+		quick(c)
+		c.SlowRetry, c.AmbiguousWait = 50*time.Millisecond, 100*time.Millisecond
+	}
+	r := w.start(with(a, b).configured(config))
+	w.createMap("a", "x")
+	r.settled(1)
+	r.stop()
+	w.fault(simcloud.Rule{Path: "^/v2.0/lbaas/", Action: simcloud.ActionStatus, Status: 503})
+	w.cloud.ResetLog()
+	r = w.start(with(a, b).configured(config))
+	w.createMap("b", "y")
+	r.stands("b", "y", reconcile.Done, "")
+	r.stands("a", "x", reconcile.Waiting, "load balancing service")
+	w.wantWrites()
+	w.cloud.ClearFaults()
+	r.settled(2)
+	w.wantWrites()
+}
+
+// TestQuotaOfBalancers waits for room.
+func TestQuotaOfBalancers(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{amphora()}, Quotas: map[string]int{"load_balancer": 1}})
+	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		s := shopOf(1)
+		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
+		return s.set(), nil
+	})
+	r := w.start(with(a).configured(quick))
+	w.createMap("a", "x")
+	r.settled(1)
+	w.createMap("a", "y")
+	r.stands("a", "y", reconcile.Waiting, "Quota")
+	w.deleteMap("x")
+	r.stands("a", "y", reconcile.Done, "")
+}
+
+// TestFloatingIPIsTaken: an address that is there and free is taken, one that is used is not.
+func TestFloatingIPIsTaken(t *testing.T) {
+	w := balancers(t, amphora())
+	public := w.named("network", "public")[0]
+	made := w.by(http.MethodPost, "/floatingips", map[string]any{"floatingip": map[string]any{"floating_network_id": public["id"]}}, http.StatusCreated)
+	ip, _ := made["floatingip"].(map[string]any)
+	want := served{ports: []int64{80}, members: 1, floating: text(ip, "floating_ip_address")}
+	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		s := want
+		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
+		return s.set(), nil
+	})
+	r := w.start(with(a).configured(quick))
+	w.createMap("a", "x")
+	r.stands("a", "x", reconcile.Done, "")
+	ips := w.cloud.FloatingIPs()
+	if len(ips) != 1 || ips[0]["port_id"] != w.one("loadbalancer", "x")["vip_port_id"] {
+		t.Errorf("it was not taken: %v", ips)
+	}
+	w.createMap("a", "y")
+	r.stands("a", "y", reconcile.Failing, "is not free: it belongs to ConfigMap default/x")
+	w.one("loadbalancer", "y")
+	w.deleteMap("x")
+	r.stands("a", "y", reconcile.Done, "")
+	w.deleteMap("y")
+	w.none("loadbalancer", "y")
+	if ips := w.cloud.FloatingIPs(); len(ips) != 1 || ips[0]["port_id"] != nil {
+		t.Errorf("what was there before must stay, and lead nowhere: %v", ips)
+	}
+}
