@@ -30,7 +30,13 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 		Short:   "Print a sample kuryr.conf with every option of Raven and of the drivers that are installed",
 		Example: "  raven config sample > kuryr.conf.sample",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runSample(cmd.Context(), io) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := installedOptions(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return config.Sample(io.out, options, optionGroups()...)
+		},
 	}, &cobra.Command{
 		Use:     "validate",
 		Short:   "Check the configuration and print everything that is wrong with it",
@@ -50,6 +56,30 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 				return err
 			}
 			return l.values.Show(io.out)
+		},
+	}, &cobra.Command{
+		Use:     "diff-default",
+		Short:   "Print the options whose value is not the default, with the default",
+		Example: "  raven config diff-default --config-file kuryr.conf",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := flags.load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return l.values.ShowChanged(io.out)
+		},
+	}, &cobra.Command{
+		Use:     "docs",
+		Short:   "Print a reference of every option of Raven and of the drivers that are installed, in Markdown",
+		Example: "  raven config docs > options.md",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options, err := installedOptions(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return config.Docs(io.out, options, optionGroups()...)
 		},
 	})
 	return cmd
@@ -96,27 +126,27 @@ func (l *loaded) warn(io streams) {
 	}
 }
 
-// runSample prints the options of the core and of every driver beside the raven program.
-func runSample(ctx context.Context, io streams) error {
+// installedOptions are the options of the core and of every driver beside the raven program.
+func installedOptions(ctx context.Context) ([]config.Option, error) {
 	names, err := installed()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	options := append(coreOptions(), authorityOptions(names)...)
 	defaults, _, err := config.Load(config.Sources{}, options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	programs, err := inspect(ctx, names, defaults)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, p := range programs {
 		for _, o := range p.info.Options {
 			options = append(options, driverOption(p.name, o))
 		}
 	}
-	return config.Sample(io.out, options, optionGroups()...)
+	return options, nil
 }
 
 // programPrefix is what the name of a driver's program begins with.

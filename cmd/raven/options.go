@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/backdoor"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
@@ -108,7 +109,7 @@ func laterOptions() []config.Option {
 // coreOptions are all options but those of drivers.
 func coreOptions() []config.Option {
 	return slices.Concat(
-		ravenOptions(), service.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(),
+		ravenOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(),
 		laterOptions(),
 	)
 }
@@ -190,17 +191,38 @@ func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
 
 // enabled finds the drivers that the configuration enables, by the first two rounds.
 func enabled(ctx context.Context, sources config.Sources) ([]driverProgram, error) {
-	core, err := loadCore(sources)
+	programs, err := enabledBy(ctx, sources, coreOptions())
+	if err == nil {
+		return programs, nil
+	}
+	// An option elsewhere is wrong, or a driver is. In the former case the drivers can be asked nevertheless, and the last round
+	// finds everything that is wrong at once.
+	if programs, again := enabledBy(ctx, sources, placeOptions()); again == nil {
+		return programs, nil
+	}
+	return nil, err
+}
+
+// placeOptions are those that finding and asking the drivers takes.
+func placeOptions() []config.Option {
+	return slices.DeleteFunc(ravenOptions(), func(o config.Option) bool {
+		return !slices.Contains([]string{"drivers", "plugin_dir", "runtime_dir"}, o.Name)
+	})
+}
+
+func enabledBy(ctx context.Context, sources config.Sources, options []config.Option) ([]driverProgram, error) {
+	sources.Strict = false
+	first, _, err := config.Load(known(sources, options), options)
 	if err != nil {
 		return nil, err
 	}
-	names := core.List(ravenGroup, "drivers")
-	options := append(coreOptions(), authorityOptions(names)...)
-	sources.Strict = false
-	if core, _, err = config.Load(known(sources, options), options); err != nil {
+	names := first.List(ravenGroup, "drivers")
+	options = append(options, authorityOptions(names)...)
+	second, _, err := config.Load(known(sources, options), options)
+	if err != nil {
 		return nil, err
 	}
-	return inspect(ctx, names, core)
+	return inspect(ctx, names, second)
 }
 
 // loadCore reads what needs no driver.

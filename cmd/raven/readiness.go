@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -9,14 +11,23 @@ import (
 	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/reconcile"
 )
 
-// readinessInterval is the time between two looks at how the watchers stand.
-const readinessInterval = time.Second
+const (
+	// readinessInterval is the time between two looks at how the watchers stand.
+	readinessInterval = time.Second
+	// stalledAfter is how long a look may take before systemd's watchdog is not answered any more. A look waits for every lock of
+	// the core and for nothing outside, so that one that does not end is a core that hangs.
+	stalledAfter = 20 * time.Second
+)
 
 // reportReadiness keeps a component per driver: not ready until every object was answered once, degraded while its process is
-// down, its watches fail or its replay is held. It ends with ctx, and its components with it.
-func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry) {
+// down, its watches fail or its replay is held. It tells systemd the same in a sentence, and that the core turns. It ends with ctx,
+// and its components with it.
+func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry, notify *service.Notifier, progress *service.Progress) {
+	beat := progress.Watch("core", stalledAfter)
+	defer beat.End()
 	components := map[string]*health.Component{}
 	for _, u := range r.units {
 		components[u.program.name] = registry.Component("driver " + u.program.name)
@@ -24,9 +35,11 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	if r.candidate != nil {
 		components[leaderComponent] = registry.Component(leaderComponent)
 	}
-	loop := service.Loop{Clock: clock.RealClock{}, Interval: readinessInterval}
+	loop := service.Loop{Clock: clock.RealClock{}, Name: "readiness", Logger: r.log, Interval: readinessInterval}
 	err := loop.Run(ctx, func(context.Context) error {
 		r.readiness(components)
+		notify.Status("%s", r.sentence(registry.Reports()))
+		beat.Turn()
 		return nil
 	})
 	if err != nil {
@@ -68,6 +81,29 @@ func (r *runtime) readiness(components map[string]*health.Component) {
 			c.Ready()
 		}
 	}
+}
+
+// sentence says how all stand, for systemctl status.
+func (r *runtime) sentence(reports []health.Report) string {
+	counts := r.engine().Counts()
+	total := 0
+	var parts []string
+	for _, phase := range []reconcile.Phase{reconcile.Done, reconcile.Pending, reconcile.Waiting, reconcile.Failing, reconcile.Terminal} {
+		if n := counts[phase]; n > 0 {
+			total += n
+			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
+		}
+	}
+	text := fmt.Sprintf("%d drivers, %d objects", len(r.units), total)
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	for _, report := range reports {
+		if report.State != health.Ready {
+			text += fmt.Sprintf("; %s is %s: %s", report.Name, report.State, report.Reason)
+		}
+	}
+	return text
 }
 
 // failing says which of the unit's watches does not work now, and why.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -18,13 +19,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/backdoor"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/log"
 )
 
-func newRunCommand(flags *globalFlags, io streams) *cobra.Command {
+func newRunCommand(flags *globalFlags, out streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon",
@@ -33,21 +35,22 @@ func newRunCommand(flags *globalFlags, io streams) *cobra.Command {
 Signals:
   SIGTERM, SIGINT  cancel every watch task, close connections, drain and stop the drivers, inside
                    graceful_shutdown_timeout; a second one ends at once
-  SIGHUP           read the configuration again and go on with it; a bad one is logged and the old one stays
+  SIGHUP           read the configuration again; restart_method says whether to stop and go on with it, or to take
+                   over the mutable options in place; a bad one is logged and the old one stays
 
 Exit statuses: 0 stopped as asked, 1 an error, 130 and 143 ended at once by a second SIGINT or SIGTERM.`,
 		Example: `  raven run
   raven run --config-file /etc/kuryr/kuryr.conf
   raven run --set DEFAULT.debug=true --set raven.drivers=namespace,pod`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), flags, io) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), flags, out) },
 	}
 }
 
 // gcPercent keeps the heap of a daemon with 10,000 pods under 200 MiB (`make bench`), for a few percent of processor time.
 const gcPercent = 50
 
-func runDaemon(ctx context.Context, flags *globalFlags, io streams) error {
+func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -55,7 +58,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, io streams) error {
 	if err != nil {
 		return err
 	}
-	logs, err := openLog(l, io)
+	logs, err := openLog(l, out)
 	if err != nil {
 		return err
 	}
@@ -63,7 +66,10 @@ func runDaemon(ctx context.Context, flags *globalFlags, io streams) error {
 	logger := logs.Logger()
 	l.report(logger)
 
-	core := &daemon{flags: flags, logs: logs, log: logger, loaded: l, started: time.Now(), registry: health.NewRegistry(clock.RealClock{})}
+	core := &daemon{
+		flags: flags, logs: logs, log: logger, loaded: l, started: time.Now(), registry: health.NewRegistry(clock.RealClock{}),
+		notify: service.NewNotifier(os.Getenv), progress: service.NewProgress(clock.RealClock{}),
+	}
 	core.state = core.registry.Component("raven")
 	core.state.NotReady("starting")
 	metrics := prometheus.NewRegistry()
@@ -71,10 +77,16 @@ func runDaemon(ctx context.Context, flags *globalFlags, io streams) error {
 	serving := health.FromConfig(l.values)
 	serving.Gatherer, serving.Status, serving.Logger = metrics, core.status, logger
 	launcher := service.NewLauncher(service.Config{
-		Logger: logger, Notify: service.NewNotifier(os.Getenv),
+		Logger: logger, Notify: core.notify, Progress: core.progress,
 		Grace: func() time.Duration { return core.values().Duration(config.DefaultGroup, "graceful_shutdown_timeout") },
+		Mutate: func() bool {
+			return core.values().String(config.DefaultGroup, "restart_method") == service.RestartMutate
+		},
 	})
 	launcher.Add("health", health.New(serving, core.registry))
+	looking := backdoor.FromConfig(l.values)
+	looking.Logger, looking.Show = logger, func(w io.Writer) error { return core.values().Show(w) }
+	launcher.Add("backdoor", backdoor.New(looking))
 	launcher.Add("raven", core)
 	logger.Info("starting", "version", version, "drivers", l.values.List(ravenGroup, "drivers"), "pid", os.Getpid())
 	err = launcher.Run(context.WithoutCancel(ctx)) // it hears the signals itself
@@ -90,9 +102,9 @@ func runDaemon(ctx context.Context, flags *globalFlags, io streams) error {
 }
 
 // openLog opens the log that the configuration asks for. Secrets never get into it.
-func openLog(l *loaded, io streams) (*log.Log, error) {
+func openLog(l *loaded, out streams) (*log.Log, error) {
 	c := log.FromConfig(l.values, "raven")
-	c.Stderr = io.err
+	c.Stderr = out.err
 	c.Color = log.Terminal(os.Stderr, os.Getenv)
 	redactor := log.NewRedactor()
 	redactor.Add(l.values.Secrets()...)
@@ -101,9 +113,7 @@ func openLog(l *loaded, io streams) (*log.Log, error) {
 
 // report says at start what the configuration is.
 func (l *loaded) report(logger *slog.Logger) {
-	for _, w := range l.warnings {
-		logger.Warn("configuration: " + w.String()) //nolint:sloglint // each is a message of its own, as oslo.config logs them
-	}
+	l.logWarnings(logger)
 	if !l.values.Bool(config.DefaultGroup, "log_options") {
 		return
 	}
@@ -116,6 +126,12 @@ func (l *loaded) report(logger *slog.Logger) {
 	}
 }
 
+func (l *loaded) logWarnings(logger *slog.Logger) {
+	for _, w := range l.warnings {
+		logger.Warn("configuration: " + w.String()) //nolint:sloglint // each is a message of its own, as oslo.config logs them
+	}
+}
+
 // daemon is the service that holds the runtime of the present configuration.
 type daemon struct {
 	flags    *globalFlags
@@ -124,6 +140,8 @@ type daemon struct {
 	registry *health.Registry
 	state    *health.Component
 	started  time.Time
+	notify   *service.Notifier
+	progress *service.Progress
 
 	mu      sync.Mutex
 	loaded  *loaded
@@ -154,6 +172,7 @@ func (d *daemon) Start(ctx context.Context) error {
 }
 
 func (d *daemon) begin(ctx context.Context, l *loaded) error {
+	d.notify.Status("starting: reaching the cluster and the cloud, launching the drivers")
 	r, err := prepare(ctx, l, d.log, true)
 	if err != nil {
 		return err
@@ -163,6 +182,7 @@ func (d *daemon) begin(ctx context.Context, l *loaded) error {
 
 // take begins to work with a prepared runtime, or ends it.
 func (d *daemon) take(ctx context.Context, r *runtime) error {
+	d.notify.Status("starting: listing what is ours in the cloud, filling the caches")
 	if err := r.watchers(ctx); err != nil {
 		r.stop(context.WithoutCancel(ctx))
 		return err
@@ -178,7 +198,7 @@ func (d *daemon) take(ctx context.Context, r *runtime) error {
 			d.fail(err)
 		}
 	}()
-	r.work.Go(func() { r.reportReadiness(running, d.registry) })
+	r.work.Go(func() { r.reportReadiness(running, d.registry, d.notify, d.progress) })
 	d.state.Ready()
 	d.log.Info(r.started(), "cluster", r.cluster, "project", r.cloud.ProjectID())
 	return nil
@@ -235,18 +255,18 @@ func (d *daemon) Reset(ctx context.Context) error {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
 	d.logs.Redactor().Add(l.values.Secrets()...)
+	l.logWarnings(d.log)
+	var taken, refused []config.Change
+	l.values, taken, refused = config.Reload(d.values(), l.values)
 	next, err := prepare(ctx, l, d.log, true)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
-	old := d.values()
 	if err := d.logs.Reset(ctx); err != nil {
 		next.stop(context.WithoutCancel(ctx))
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
-	for _, change := range config.Diff(old, l.values) {
-		d.log.Info("configuration changed", "change", change.String())
-	}
+	d.logChanges(taken, refused)
 	d.state.NotReady("reloading")
 	if err := d.end(ctx); err != nil {
 		d.log.Warn("reloading", "error", err)
@@ -257,6 +277,43 @@ func (d *daemon) Reset(ctx context.Context) error {
 		return nil
 	}
 	return d.recover(ctx, l, err)
+}
+
+// Mutate reads the configuration again and takes over the mutable options in place; connections, drivers and work go on. A bad one
+// changes nothing.
+func (d *daemon) Mutate(ctx context.Context) error {
+	l, err := d.flags.load(ctx)
+	if err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	d.logs.Redactor().Add(l.values.Secrets()...)
+	l.logWarnings(d.log)
+	now, taken, refused := config.Mutate(d.values(), l.values)
+	if err := d.logs.Reset(ctx); err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	d.mu.Lock()
+	mutated := *d.loaded
+	mutated.values = now
+	d.loaded = &mutated
+	d.mu.Unlock()
+	d.logs.SetLevel(log.FromConfig(now, "raven").Level)
+	d.logChanges(taken, refused)
+	return nil
+}
+
+// logChanges says what a SIGHUP changed, from where, and what it did not.
+func (d *daemon) logChanges(taken, refused []config.Change) {
+	for _, change := range taken {
+		d.log.Info("configuration changed", "change", change.String())
+	}
+	for _, change := range refused {
+		how := "restart_method = reload, or a new start, takes it over"
+		if change.StartOnly {
+			how = "a new start takes it over"
+		}
+		d.log.Warn("configuration changed, but the old value stays in force", "change", change.String(), "needs", how)
+	}
 }
 
 // recover tries the configuration that was in force and the new one in turn until one works or ctx ends.

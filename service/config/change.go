@@ -60,27 +60,37 @@ func Diff(before, after *Values) []Change {
 // Reload returns what is in force after a reload: the new values, but the old ones of options that are read at start only. It also
 // returns the changes that were taken over, and those that were not because they need a new start.
 func Reload(before, after *Values) (now *Values, taken, refused []Change) {
-	return merge(before, after, func(c Change) bool { return !c.StartOnly })
-}
-
-// Mutate returns what is in force after the mutable options have been taken over in place: the new values of those, and the old
-// ones of all others. It also returns the changes that were taken over, and those that were not because they need a new start or,
-// unless StartOnly, a reload.
-func Mutate(before, after *Values) (now *Values, taken, refused []Change) {
-	return merge(before, after, func(c Change) bool { return c.Mutable })
-}
-
-func merge(before, after *Values, take func(Change) bool) (now *Values, taken, refused []Change) {
 	now = &Values{byName: maps.Clone(after.byName), order: after.order}
 	for _, change := range Diff(before, after) {
 		n := Name{change.Group, change.Name}
 		old, declared := before.byName[n]
-		if _, still := after.byName[n]; take(change) || !declared || !still {
-			taken = append(taken, change)
+		if change.StartOnly && declared {
+			now.byName[n] = old
+			refused = append(refused, change)
 			continue
 		}
-		now.byName[n] = old
-		refused = append(refused, change)
+		taken = append(taken, change)
+	}
+	return now, taken, refused
+}
+
+// Mutate returns what is in force after the mutable options have been taken over in place: the new values of those, and the old
+// ones of all others. It also returns the changes that were taken over, and those that were not because they need a new start or,
+// unless StartOnly, a reload. What only after declares belongs to what is not running, and is left out.
+func Mutate(before, after *Values) (now *Values, taken, refused []Change) {
+	now = &Values{byName: maps.Clone(before.byName), order: before.order}
+	for _, change := range Diff(before, after) {
+		n := Name{change.Group, change.Name}
+		is, declared := after.byName[n]
+		_, running := before.byName[n]
+		switch {
+		case !running:
+		case change.Mutable && declared:
+			now.byName[n] = is
+			taken = append(taken, change)
+		default:
+			refused = append(refused, change)
+		}
 	}
 	return now, taken, refused
 }

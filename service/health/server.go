@@ -35,13 +35,16 @@ func Options() []config.Option {
 	const declarer = "kuryr.raven"
 	return []config.Option{
 		{
-			Group: healthGroup, Name: "host", Default: "127.0.0.1", Declarer: declarer,
+			Group: healthGroup, Name: "host", Type: config.HostAddress, Default: "127.0.0.1", Declarer: declarer, StartOnly: true,
 			Help: "The address that /livez, /readyz, /status and /metrics are served on. They need no login: keep it a private one.",
 		},
-		{Group: healthGroup, Name: "port", Type: config.Port, Default: "8082", Declarer: declarer, Help: "Their port; 0 takes any free one."},
-		{Group: metricsGroup, Name: "host", Default: "127.0.0.1", Declarer: declarer, Help: "The address that /metrics is served on as well."},
+		{Group: healthGroup, Name: "port", Type: config.Port, Default: "8082", Declarer: declarer, StartOnly: true, Help: "Their port; 0 takes any free one."},
 		{
-			Group: metricsGroup, Name: "port", Type: config.Port, Default: "9654", Declarer: declarer,
+			Group: metricsGroup, Name: "host", Type: config.HostAddress, Default: "127.0.0.1", Declarer: declarer, StartOnly: true,
+			Help: "The address that /metrics is served on as well.",
+		},
+		{
+			Group: metricsGroup, Name: "port", Type: config.Port, Default: "9654", Declarer: declarer, StartOnly: true,
 			Help: "Its port; 0 serves /metrics with the health endpoints only.",
 		},
 	}

@@ -32,10 +32,10 @@ func Options() []config.Option {
 			},
 			Env: []string{"LOG_LEVEL"}, Mutable: true, Declarer: declarer, Help: "The least severe level that is logged.",
 		},
-		{Name: "log_file", Declarer: declarer, Help: "A file to log to instead of standard error. A relative path is one below log_dir. It is opened anew at SIGHUP."},
-		{Name: "log_dir", Declarer: declarer, Help: "The folder of log_file; without a log_file the log is named after the program."},
-		{Name: "use_json", Type: config.Boolean, Default: "false", Declarer: declarer, Help: "Log JSON, one object per line."},
-		{Name: "use_syslog", Type: config.Boolean, Default: "false", Declarer: declarer, Help: "Log to the local syslog, and to log_file too if that is set."},
+		{Name: "log_file", Declarer: declarer, StartOnly: true, Help: "A file to log to instead of standard error. A relative path is one below log_dir. It is opened anew at SIGHUP."},
+		{Name: "log_dir", Declarer: declarer, StartOnly: true, Help: "The folder of log_file; without a log_file the log is named after the program."},
+		{Name: "use_json", Type: config.Boolean, Default: "false", Declarer: declarer, StartOnly: true, Help: "Log JSON, one object per line."},
+		{Name: "use_syslog", Type: config.Boolean, Default: "false", Declarer: declarer, StartOnly: true, Help: "Log to the local syslog, and to log_file too if that is set."},
 	}
 }
 

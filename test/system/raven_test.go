@@ -73,7 +73,7 @@ func (r *rig) start(args ...string) *raven {
 // command is a raven in an environment that sets nothing of its configuration.
 func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, r.path("bin/raven"), args...)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir}
+	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir}, r.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 5 * time.Second
 	return cmd

@@ -30,6 +30,7 @@ type rig struct {
 	kube  *simkube.API
 	cloud *simcloud.Cloud
 	conf  settings
+	env   []string // beside what every raven has
 
 	mu    sync.Mutex
 	names map[string]string // of namespaces and pods, by UID
