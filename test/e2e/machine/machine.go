@@ -46,7 +46,9 @@ func Able() error {
 	if err != nil {
 		return fmt.Errorf("the userspace datapath of Open vSwitch needs TUN devices: %w", err)
 	}
-	defer tun.Close()
+	if err := tun.Close(); err != nil {
+		return err
+	}
 	if out, err := exec.CommandContext(context.Background(), "unshare", "--mount", "--net", "true").CombinedOutput(); err != nil {
 		return fmt.Errorf("network and mount namespaces cannot be made: %w: %s", err, bytes.TrimSpace(out))
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -126,7 +127,7 @@ func (b *builder) uwsgi(c Component, conf, port string, threads int, wrap []stri
 		b.err = os.WriteFile(ini, []byte(content), 0o644)
 	}
 	c.Dir = ""
-	c.Argv = append(wrap, "uwsgi_python3", "--ini", ini)
+	c.Argv = slices.Concat(wrap, []string{"uwsgi_python3", "--ini", ini})
 	b.component(c, also...)
 }
 

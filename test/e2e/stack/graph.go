@@ -35,7 +35,7 @@ func runSteps(ctx context.Context, steps []step, progress io.Writer) error {
 	}
 	var (
 		all   sync.WaitGroup
-		print sync.Mutex
+		write sync.Mutex
 		began = time.Now()
 	)
 	for _, s := range steps {
@@ -52,8 +52,8 @@ func runSteps(ctx context.Context, steps []step, progress io.Writer) error {
 				cancel(fmt.Errorf("%s: %w", s.name, err))
 				return
 			}
-			print.Lock()
-			defer print.Unlock()
+			write.Lock()
+			defer write.Unlock()
 			fmt.Fprintf(progress, "[%6.1fs] %s (%.1fs)\n", time.Since(began).Seconds(), s.name, time.Since(start).Seconds())
 			close(done[s.name])
 		})

@@ -53,7 +53,7 @@ func (s *Stack) spawn(c Component) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the process has its own
 	from, err := log.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *Stack) spawn(c Component) error {
 		return err
 	}
 	p := process{pid: command.Process.Pid, from: from}
-	stat, err := readStat(p.pid) // of a zombie too, as long as nobody takes it away
+	stat, err := readStat(p.pid)             // of a zombie too, as long as nobody takes it away
 	s.wait.Go(func() { _ = command.Wait() }) // takes the zombie away; the exit status is for nobody
 	if err != nil {
 		return fmt.Errorf("recording process %d: %w", p.pid, err)

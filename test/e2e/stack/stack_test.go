@@ -184,7 +184,7 @@ func TestProbes(t *testing.T) {
 	}
 	for _, name := range []string{"url", "address", "path", "program", "exit code"} {
 		t.Run(name, func(t *testing.T) {
-			defer os.Remove(file)
+			defer func() { _ = os.Remove(file) }()
 			c := cases[name]
 			if c.become != nil {
 				if s.look(t.Context(), Component{Ready: c.probe}) == nil {
@@ -352,11 +352,7 @@ func TestTheServersOfAStack(t *testing.T) {
 // built is a stack whose files are written, and none of whose servers run.
 func built(t *testing.T) *builder {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	b, err := newBuilder(Options{Dir: dir, ControlPlane: "/bin/true", Cache: dir, Progress: &bytes.Buffer{}, shared: filepath.Join(dir, "shared")})
 	if err != nil {
 		t.Fatal(err)

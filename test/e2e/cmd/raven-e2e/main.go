@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -44,16 +45,17 @@ type options struct {
 	dir, repository string
 	full            bool
 	upBound         time.Duration
+	out             io.Writer
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	os.Exit(command(ctx))
+	os.Exit(command())
 }
 
-func command(ctx context.Context) int {
-	var o options
+func command() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	o := options{out: os.Stdout}
 	flag.StringVar(&o.dir, "dir", stack.DefaultDir, "the `folder` of the stack")
 	flag.StringVar(&o.repository, "repository", ".", "the root of the repository")
 	flag.BoolVar(&o.full, "full", false, "the sizes of a night, not of an hour")
@@ -82,7 +84,7 @@ func command(ctx context.Context) int {
 		return o.control(ctx, flag.Arg(0), arg)
 	case "able":
 		if err := machine.Able(); err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(o.out, err)
 			return statusUnable
 		}
 		return 0
@@ -125,10 +127,10 @@ func (o options) prepare(ctx context.Context) (program string, err error) {
 		return "", err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return machine.Install(ctx, os.Stdout) })
+	group.Go(func() error { return machine.Install(ctx, o.out) })
 	group.Go(func() error {
 		var err error
-		program, err = machine.ControlPlane(ctx, filepath.Join(o.repository, "test", "e2e", "kubernetes"), cache, os.Stdout)
+		program, err = machine.ControlPlane(ctx, filepath.Join(o.repository, "test", "e2e", "kubernetes"), cache, o.out)
 		return err
 	})
 	return program, group.Wait()
@@ -146,10 +148,10 @@ func (o options) up(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, o.upBound)
 	defer cancel()
 	began := time.Now()
-	if _, err := stack.Up(ctx, stack.Options{Dir: o.dir, ControlPlane: program, Cache: cache, Progress: os.Stdout}); err != nil {
+	if _, err := stack.Up(ctx, stack.Options{Dir: o.dir, ControlPlane: program, Cache: cache, Progress: o.out}); err != nil {
 		return err
 	}
-	fmt.Printf("the stack stands after %.1f s\n", time.Since(began).Seconds())
+	fmt.Fprintf(o.out, "the stack stands after %.1f s\n", time.Since(began).Seconds())
 	return nil
 }
 
@@ -195,7 +197,7 @@ func (o options) status(ctx context.Context) int {
 			state, status = err.Error(), statusHarness
 		}
 		used, _ := s.CPU(c.Name) // one that does not run says so in its state
-		fmt.Printf("%-24s %7d %7.1f s  %s\n", c.Name, s.PID(c.Name), used.Seconds(), state)
+		fmt.Fprintf(o.out, "%-24s %7d %7.1f s  %s\n", c.Name, s.PID(c.Name), used.Seconds(), state)
 	}
 	return status
 }
@@ -207,7 +209,7 @@ func (o options) tell() int {
 		return harness(err)
 	}
 	net := s.Network()
-	fmt.Printf(`
+	fmt.Fprintf(o.out, `
   export KUBECONFIG=%s
   export OS_CLIENT_CONFIG_FILE=%s OS_CLOUD=%s     # or %s, %s
 

@@ -47,15 +47,15 @@ func (o options) test(ctx context.Context, pattern string) int {
 	if dumped := s.Dump(context.WithoutCancel(ctx), "after"); dumped != nil {
 		err = errors.Join(err, dumped)
 	}
-	failed := table(os.Stdout, scenarios)
-	fmt.Printf("\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios), time.Since(began).Seconds(), s.Artifacts())
+	failed := table(o.out, scenarios)
+	fmt.Fprintf(o.out, "\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios), time.Since(began).Seconds(), s.Artifacts())
 	faults, faultErr := s.EnvironmentFaults()
 	for _, fault := range faults {
-		fmt.Println("environment fault:", fault)
+		fmt.Fprintln(o.out, "environment fault:", fault)
 	}
 	switch {
 	case (failed || err != nil) && len(faults) > 0:
-		fmt.Println("ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")
+		fmt.Fprintln(o.out, "ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")
 		return statusEnvironment
 	case failed:
 		return statusFailed
@@ -97,11 +97,11 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) 
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // what could not be written is missing there, and nowhere else
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	scenarios, rest, err := follow(out, log)
+	scenarios, rest, err := follow(out, log, o.out)
 	waited := command.Wait()
 	for _, one := range scenarios {
 		if one.result == "FAIL" {
@@ -116,9 +116,9 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) 
 
 // follow reads what go test prints until its end: one line for each scenario that ends, and all of it to the log. rest is what
 // belongs to no scenario.
-func follow(out io.Reader, log io.Writer) (scenarios []*scenario, rest []string, err error) {
+func follow(in io.Reader, log, out io.Writer) (scenarios []*scenario, rest []string, err error) {
 	running := map[string]*scenario{}
-	lines := bufio.NewReader(out)
+	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
@@ -132,7 +132,7 @@ func follow(out io.Reader, log io.Writer) (scenarios []*scenario, rest []string,
 			if e.Test == "" {
 				rest = append(rest, e.Output)
 			} else if ended := track(running, e, &scenarios); ended != nil {
-				fmt.Printf("  %-4s %7.1fs  %s\n", ended.result, ended.seconds, ended.name)
+				fmt.Fprintf(out, "  %-4s %7.1fs  %s\n", ended.result, ended.seconds, ended.name)
 			}
 		}
 		if errors.Is(err, io.EOF) {

@@ -27,7 +27,7 @@ const events = `{"Action":"start","Package":"p"}
 
 func TestTheTableOfScenarios(t *testing.T) {
 	var log bytes.Buffer
-	scenarios, rest, err := follow(strings.NewReader(events), &log)
+	scenarios, rest, err := follow(strings.NewReader(events), &log, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestTheTableOfScenarios(t *testing.T) {
 }
 
 func TestCompilersAreHeard(t *testing.T) {
-	scenarios, rest, err := follow(strings.NewReader("# suite\n./x_test.go:1:1: undefined: y\n"), &bytes.Buffer{})
+	scenarios, rest, err := follow(strings.NewReader("# suite\n./x_test.go:1:1: undefined: y\n"), &bytes.Buffer{}, &bytes.Buffer{})
 	if err != nil || len(scenarios) != 0 || !strings.Contains(strings.Join(rest, ""), "undefined: y") {
 		t.Errorf("%v %q %v", scenarios, rest, err)
 	}
