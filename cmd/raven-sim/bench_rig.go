@@ -32,20 +32,32 @@ type rig struct {
 	unpods func()
 	names  []string // of the namespaces
 	made   int      // pods that are there
+	conf   string   // further lines of kuryr.conf, from [raven] on
+}
+
+// setup is what a rig may be given beside a profile.
+type setup struct {
+	kube      simkube.Options
+	providers []simcloud.Provider
+	conf      string
 }
 
 // newRig starts simulations and raven, makes namespaces and waits until they have their networks; then a first pod is made and
 // removed, so that what Raven learns once (a token, what the credentials do not allow) is not counted.
 func (b *bench) newRig(ctx context.Context, profile *simcloud.Profile, namespaces int) (*rig, error) {
-	s, err := newStage(ctx, "", simkube.Options{}, simcloud.Options{Profile: profile})
+	return b.newRigWith(ctx, profile, namespaces, setup{})
+}
+
+func (b *bench) newRigWith(ctx context.Context, profile *simcloud.Profile, namespaces int, with setup) (*rig, error) {
+	s, err := newStage(ctx, "", with.kube, simcloud.Options{Profile: profile, Providers: with.providers})
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{bench: b, stage: s, pods: &tracker{}}
+	r := &rig{bench: b, stage: s, pods: &tracker{}, conf: with.conf}
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: posters, MaxConnsPerHost: posters}}
 	r.unpods, err = s.kube.Follow(podsGVR(), r.pods.see) //nolint:contextcheck // close ends it
 	if err == nil {
-		r.daemon, err = s.startRaven(b.options.raven, "")
+		r.daemon, err = s.startRaven(b.options.raven, r.conf)
 	}
 	if err == nil {
 		err = r.prepare(ctx, namespaces)

@@ -61,6 +61,16 @@ func scenarios() []scenario {
 				return b.large(ctx, r, simcloud.Flat(flat), burst50)
 			},
 		},
+		{
+			"services", fmt.Sprintf("%d Services at once, each for %d pods that run; the provider takes %s for a load balancer.",
+				benchServices, benchEndpoints, benchWork().Create),
+			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.services(ctx, r) },
+		},
+		{
+			"churn", fmt.Sprintf("One Service of %d endpoints, of which one after the other turns ready or not; the provider takes %s for a change.",
+				churnEndpoints, benchWork().Update),
+			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.churn(ctx, r) },
+		},
 	}
 }
 
@@ -308,7 +318,7 @@ func (b *bench) restart(ctx context.Context, r *rig, out *scenarioReport) error 
 	r.stage.cloud.ResetLog()
 	r.stage.kube.ResetLog()
 	began = time.Now()
-	d, err := r.stage.startRaven(b.options.raven, "")
+	d, err := r.stage.startRaven(b.options.raven, r.conf)
 	if err != nil {
 		return err
 	}

@@ -168,14 +168,14 @@ const (
 )
 
 func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
-	r := startDemo(t, "--for", "6s")
+	r := startDemo(t, "--for", "9s")
 	if err := <-r.ended; err != nil {
 		t.Fatalf("%v\n%s", err, r.output)
 	}
 	text := r.output.String()
 	for _, want := range []string{
 		podDone, namespaceDone, `pod blog/mariadb-\S+: done`, `pod ci/build-\S+: done  no port`, `pod monitoring/node-exporter-\S+: done  no port`,
-		`(?m)pod \S+: gone$`, `kubectl get pods -A`, `ports made by`, `stopped; nothing is left behind\n$`,
+		`(?m)pod \S+: gone$`, `kubectl get pods -A`, `ports by \d+, \d+ load balancers`, `service shop/web: done  VIP 10\.96\.0\.2 ACTIVE \d members outside 172\.24\.4\.\d+`, `stopped; nothing is left behind\n$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("no line matches %s", want)
@@ -231,8 +231,8 @@ func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
 	}
 	r := startDemo(t)
 	r.waitFor(t, podDone)
-	if there := r.processes(t); len(there) != 4 {
-		t.Fatalf("there are %v, want this program, raven and two drivers", there)
+	if there := r.processes(t); len(there) != 5 {
+		t.Fatalf("there are %v, want this program, raven and three drivers", there)
 	}
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -41,6 +41,7 @@ type requestLog struct {
 	counts  map[string]int
 	items   map[string]int
 	errors  map[string]int
+	freed   int
 }
 
 func newRequestLog(limit int) requestLog {
@@ -72,6 +73,8 @@ type Stats struct {
 	Counts   map[string]int `json:"counts"`   // by method and kind: "POST port"
 	Items    map[string]int `json:"items"`    // resources in those that went well
 	Errors   map[string]int `json:"errors"`   // by the exception's name
+	// Freed is how often a load balancer that was PENDING_* became ACTIVE.
+	Freed int `json:"freed"`
 	// Objects is how many resources of each kind there are.
 	Objects map[string]int `json:"objects"`
 	// Best is, by kind, how many resources per second the workers could create at best; empty without bound.
@@ -85,7 +88,7 @@ func (c *Cloud) Stats() Stats {
 	c.settle()
 	s := Stats{
 		Requests: c.log.total, Writes: c.log.writes, Counts: map[string]int{}, Items: map[string]int{}, Errors: map[string]int{},
-		Objects: map[string]int{}, Best: map[string]float64{},
+		Objects: map[string]int{}, Best: map[string]float64{}, Freed: c.log.freed,
 	}
 	for k, v := range c.log.counts {
 		s.Counts[k] = v

@@ -150,6 +150,9 @@ func (t *tx) finish(o *object, was string) {
 			attrs["operating_status"] = t.operating(o)
 		}
 		t.lbSet(o, attrs)
+		if o.kind.name == "loadbalancer" {
+			t.c.log.freed++
+		}
 	}
 }
 
