@@ -49,12 +49,19 @@ func checkDeclared(name string, info drivers.Info) error {
 	return nil
 }
 
+// sharedGroup is the group of options on what is made, of the core and of drivers.
+const sharedGroup = "neutron_defaults"
+
 // coreNames lists the groups of the core's options, and the former names of these options.
 func coreNames() (groups map[string]bool, former map[config.Name]bool) {
 	groups, former = map[string]bool{}, map[config.Name]bool{}
 	for _, o := range coreOptions() {
 		key := o.Key()
-		groups[key.Group] = true
+		if key.Group == sharedGroup {
+			former[key] = true // the rest of the group is open to drivers
+		} else {
+			groups[key.Group] = true
+		}
 		for _, d := range o.Deprecated {
 			if d.Group == "" {
 				d.Group = o.Group

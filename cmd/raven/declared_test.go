@@ -15,6 +15,7 @@ func TestCheckDeclared(t *testing.T) {
 	}{
 		{"an option of its own is fine", "", drivers.Option{Group: "mine", Name: "x", Default: "1", Env: []string{"RAVEN_SPY_X"}}},
 		{"a group that drivers share is fine", "", drivers.Option{Group: "neutron_defaults", Name: "external_svc_net"}},
+		{"the core's own in that group", "Raven's own", drivers.Option{Group: "neutron_defaults", Name: "lbaas_activation_timeout"}},
 		{"what operators of the first Raven know", "", drivers.Option{
 			Group: "octavia_defaults", Name: "lb_algorithm", Deprecated: [][2]string{{"raven", "lb_method"}},
 		}},

@@ -142,6 +142,7 @@ func (r *runtime) engineConfig() reconcile.Config {
 		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),
 		MaxReplayDeleteShare: v.Float(ravenGroup, "max_replay_delete_share"),
 		AmbiguousWait:        r.cloud.AmbiguousWait(),
+		ActivationTimeout:    openstack.ActivationTimeout(v),
 		Standby:              r.candidate != nil,
 		Grace:                engineGrace(v.Duration(config.DefaultGroup, "graceful_shutdown_timeout")),
 	}
@@ -254,6 +255,9 @@ func (r *runtime) subscribe() error {
 	for _, u := range r.units {
 		name := u.program.name
 		keep := slices.Concat(u.program.info.Annotations, u.program.info.Labels)
+		if len(u.program.info.Status) > 0 {
+			keep = append(keep, watch.KeepIngress)
+		}
 		source, err := r.manager.Subscribe(name, u.plugin.Watches(), keep, func(key watch.Key, _ watch.Reason) {
 			r.engine().Wake(name, key)
 		})
