@@ -307,3 +307,25 @@ func osloPython(t *testing.T) string {
 		osloGolden, strings.Join(tried, "; "))
 	return ""
 }
+
+// TestOsloDifferencesAreListed keeps docs/oslo.md at what cases.yaml says; -update writes it.
+func TestOsloDifferencesAreListed(t *testing.T) {
+	const page, begin, end = "../../docs/oslo.md", "<!-- differences -->\n", "<!-- end of differences -->"
+	suite, _ := readOslo(t)
+	var list strings.Builder
+	for _, c := range suite.Cases {
+		if c.Differs != "" {
+			list.WriteString("- *" + c.Name + "*: " + strings.ReplaceAll(c.Differs, "_", `\_`) + ".\n")
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s has no place for the differences", page)
+	}
+	golden(t, page, before+begin+list.String()+end+after)
+}
