@@ -30,7 +30,7 @@ func Down(ctx context.Context, dir string) error {
 		_ = syscall.Kill(p.pid, syscall.SIGKILL) // looked for again below
 	}
 	if len(left) > 0 {
-		errs = append(errs, fmt.Errorf("these outlived the servers that started them, and were killed: %s", names(left)))
+		errs = append(errs, fmt.Errorf("these outlived who started them, and were killed: %s", names(left)))
 	}
 	if err := poll(ctx, func() bool { return len(s.leftProcesses()) == 0 }); err != nil {
 		errs = append(errs, fmt.Errorf("still running: %s", names(s.leftProcesses())))
@@ -80,7 +80,7 @@ func (s *Stack) leftProcesses() []stat {
 		if err != nil || p.pid == os.Getpid() || p.state == "Z" || p.state == "X" {
 			continue
 		}
-		if slices.Contains(strings.Split(string(environment), "\x00"), s.mark()) {
+		if slices.Contains(strings.Split(string(environment), "\x00"), s.Mark()) {
 			left = append(left, p)
 		}
 	}

@@ -82,7 +82,7 @@ func (s *Stack) spawn(c Component) error {
 func (s *Stack) environment() []string {
 	return []string{
 		"PATH=" + strings.Join(programFolders(), ":"), "LC_ALL=C.UTF-8", "PYTHONUNBUFFERED=1",
-		"HOME=" + s.path("tmp"), "TMPDIR=" + s.path("tmp"), s.mark(),
+		"HOME=" + s.path("tmp"), "TMPDIR=" + s.path("tmp"), s.Mark(),
 	}
 }
 
@@ -105,7 +105,8 @@ func executable(path string) bool {
 	return err == nil && info.Mode()&0o111 != 0
 }
 
-func (s *Stack) mark() string { return "RAVEN_E2E_STACK=" + s.dir }
+// Mark is a variable of the environment that Down knows processes by. Nothing else is to have it.
+func (s *Stack) Mark() string { return "RAVEN_E2E_BELONGS_TO=" + s.dir }
 
 func (p process) alive() bool {
 	if p.pid == 0 {

@@ -81,12 +81,13 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) 
 	if err != nil {
 		return nil, err
 	}
-	command.Env = append(os.Environ(), "RAVEN_E2E_STACK="+s.Dir(), "RAVEN_E2E_BIN="+filepath.Join(repository, "bin"), "RAVEN_E2E_ARTIFACTS="+s.Artifacts())
+	command.Env = append(os.Environ(), "RAVEN_E2E_STACK="+s.Dir(), "RAVEN_E2E_BIN="+filepath.Join(repository, "bin"), "RAVEN_E2E_ARTIFACTS="+s.Artifacts(), s.Mark())
 	if o.full {
 		command.Env = append(command.Env, "RAVEN_E2E_FULL=1")
 	}
-	// An interrupt reaches the tests as such, so that they end the ravens that they started.
-	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
+	// An interrupt reaches the tests and all that they started, and not only go.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGINT) }
 	command.WaitDelay = time.Minute
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
