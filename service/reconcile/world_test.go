@@ -190,9 +190,11 @@ func (w *world) tryStart(s setup) (*raven, error) {
 		cloud.Close()
 	})
 	t.Cleanup(r.stop)
-	if err := engine.Observe(ctx); err != nil {
-		r.stop()
-		return nil, err
+	if !config.Standby {
+		if err := engine.Observe(ctx); err != nil {
+			r.stop()
+			return nil, err
+		}
 	}
 	manager := watch.New(watch.Config{Clients: clients, Logger: log})
 	names := slices.Sorted(maps.Keys(s.all()))
@@ -200,6 +202,9 @@ func (w *world) tryStart(s setup) (*raven, error) {
 		d := s.all()[name]
 		w.configure(ctx, d, s)
 		keep := append(append([]string{}, d.Info().Annotations...), d.Info().Labels...)
+		if len(d.Info().Status) > 0 {
+			keep = append(keep, watch.KeepIngress)
+		}
 		sub, err := manager.Subscribe(name, d.Watches(), keep, func(key watch.Key, _ watch.Reason) { engine.Wake(name, key) })
 		if err != nil {
 			t.Fatal(err)
