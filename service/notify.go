@@ -78,6 +78,20 @@ func (n *Notifier) reloading() {
 	n.Send(assignments...)
 }
 
+// stopping says that a stop begins, and asks systemd to wait as long as it may take: grace, force, and a little; without a grace until the
+// second tick of the watchdog from now, so that it has to be said again. Where the unit's TimeoutStopSec is longer, that holds.
+func (n *Notifier) stopping(grace, force time.Duration) {
+	if n == nil {
+		return
+	}
+	const little = 5 * time.Second
+	wait := grace + force + little
+	if grace <= 0 {
+		wait = n.watchdog + little
+	}
+	n.Send("STOPPING=1", "EXTEND_TIMEOUT_USEC="+strconv.FormatInt(wait.Microseconds(), 10))
+}
+
 // watchdog ticks twice per watchdog period. It is served by the launcher's loop, so that one that hangs is noticed.
 func (r *run) watchdog() (<-chan time.Time, func()) {
 	if r.Notify == nil || r.Notify.watchdog <= 0 {

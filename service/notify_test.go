@@ -45,6 +45,7 @@ func newManager(t *testing.T, watchdog time.Duration) *manager {
 			if when, stamped := strings.CutPrefix(text, "RELOADING=1\nMONOTONIC_USEC="); stamped && when != "" {
 				text = "RELOADING=1 stamped"
 			}
+			text = strings.Replace(text, "\nEXTEND_TIMEOUT_USEC=", " within µs ", 1)
 			m.add("%s", text)
 		}
 	})
@@ -77,7 +78,7 @@ func TestSystemd(t *testing.T) {
 	said.close()
 	want := []string{
 		"STATUS=starting a", "STATUS=starting b", "READY=1", "STATUS=running", "STATUS=2 drivers ready", "WATCHDOG=1",
-		"RELOADING=1 stamped", "READY=1", "STOPPING=1", "STATUS=stopping b", "STATUS=stopping a",
+		"RELOADING=1 stamped", "READY=1", "STOPPING=1 within µs 70000000", "STATUS=stopping b", "STATUS=stopping a",
 	}
 	if diff := cmp.Diff(want, said.all()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -112,10 +113,35 @@ func TestReadyWaitsForTheStart(t *testing.T) {
 	}
 	eventually(t, "stopping", func() bool { return said.has("STATUS=stopping a") })
 	said.close()
-	want := []string{"STATUS=starting a", "STATUS=waiting for caches", "STATUS=caches are filled", "READY=1", "STOPPING=1", "STATUS=stopping a"}
+	want := []string{"STATUS=starting a", "STATUS=waiting for caches", "STATUS=caches are filled", "READY=1",
+		"STOPPING=1 within µs 70000000", "STATUS=stopping a"}
 	if diff := cmp.Diff(want, said.all()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	r.cancel()
+}
+
+// TestSystemdWaitsForAnUnboundedStop: as long as work in flight may take for ever, systemd is asked for more time, again and again.
+func TestSystemdWaitsForAnUnboundedStop(t *testing.T) {
+	said := newManager(t, 2*time.Second)
+	r := newRig(t, 0, said.notify)
+	a, ended := newFake(r.journal, "a"), make(chan struct{})
+	a.stop = func(context.Context) error {
+		<-ended
+		return nil
+	}
+	r.run(a)
+	eventually(t, "ready", func() bool { return said.has("STATUS=running") })
+	r.signals <- syscall.SIGTERM
+	const asks = "STOPPING=1 within µs 7000000"
+	eventually(t, "a first time", func() bool { return said.count(asks) == 1 })
+	r.clock.Step(time.Second)
+	eventually(t, "a second time", func() bool { return said.count(asks) == 2 })
+	close(ended)
+	if err := r.wait(t); err != nil {
+		t.Error(err)
+	}
+	said.close()
 	r.cancel()
 }
 

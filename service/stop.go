@@ -16,9 +16,10 @@ func (r *run) stop(base context.Context, reason error) error {
 	if reason != nil {
 		r.Logger.Error("stopping because a service failed", errAttr(reason), stackAttr(reason))
 	}
-	r.Notify.Send("STOPPING=1")
 	var over <-chan time.Time
-	if grace := r.Grace(); grace > 0 {
+	grace := r.Grace()
+	r.Notify.stopping(grace, r.Force)
+	if grace > 0 {
 		timer := r.Clock.NewTimer(grace)
 		defer timer.Stop()
 		over = timer.C()
@@ -38,6 +39,9 @@ func (r *run) stop(base context.Context, reason error) error {
 			}
 		case <-r.tick:
 			r.alive()
+			if grace <= 0 {
+				r.Notify.stopping(grace, r.Force)
+			}
 		case <-over:
 			r.Logger.Warn("services did not stop in time, ending them", "services", r.unended())
 			r.Notify.Status("ending what did not stop in time: %s", strings.Join(r.unended(), ", "))

@@ -158,7 +158,11 @@ func (g *globalFlags) sources() (config.Sources, error) {
 		s.Args[key] = append(s.Args[key], value)
 	}
 	home, _ := os.UserHomeDir()
-	return s.WithDefaults(home, "/etc"), nil
+	s = s.WithDefaults(home, "/etc")
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+		s.Dirs = append(s.Dirs, dir) // what systemd hands over: *.conf there win over all other files
+	}
+	return s, nil
 }
 
 // load reads the configuration in rounds: the first says which drivers there are, the second which programs they are, and they

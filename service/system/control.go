@@ -99,7 +99,7 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		return m.statusElsewhere()
 	}
 	text, err := m.run(ctx, "systemctl", "show", m.c.Name, "--property="+strings.Join([]string{
-		"ActiveState", "SubState", "StatusText", "Result", "ExecMainStatus", "MainPID", "ActiveEnterTimestamp", "NRestarts",
+		"ActiveState", "SubState", "StatusText", "Result", "ExecMainStatus", "MainPID", "ExecMainStartTimestamp", "NRestarts",
 		"UnitFileState", "FragmentPath",
 	}, ","))
 	if err != nil {
@@ -116,7 +116,7 @@ func parseStatus(text string) Status {
 		p[key] = value
 	}
 	s := Status{
-		Platform: systemd, Detail: p["StatusText"], Since: p["ActiveEnterTimestamp"], Unit: p["FragmentPath"],
+		Platform: systemd, Detail: p["StatusText"], Since: p["ExecMainStartTimestamp"], Unit: p["FragmentPath"],
 		Enabled: strings.HasPrefix(p["UnitFileState"], "enabled"),
 	}
 	s.PID, _ = strconv.Atoi(p["MainPID"])
@@ -137,9 +137,6 @@ func parseStatus(text string) Status {
 		s.State, s.Detail = "failed", ended(p)
 	default:
 		s.State = active
-	}
-	if s.State != "running" && s.Since == "" {
-		s.Since = "just now"
 	}
 	return s
 }

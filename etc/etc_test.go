@@ -1,0 +1,97 @@
+package etc_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr/raven/etc"
+	"github.com/kuryr/raven/service"
+)
+
+// exposure is the most that `systemd-analyze security` may give the unit: 0 is nothing, 10 everything. What is left of it is that Raven
+// talks to the network and that drivers listen on local sockets.
+const exposure = 1.5
+
+func analyze(t *testing.T, args ...string) string {
+	t.Helper()
+	program, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("there is no systemd-analyze on this machine")
+	}
+	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("systemd-analyze %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// unitFile writes the unit with a program that there is on every machine.
+func unitFile(t *testing.T) string {
+	t.Helper()
+	text := strings.Replace(etc.Unit, "ExecStart=/usr/bin/raven ", "ExecStart=/bin/true ", 1)
+	if text == etc.Unit {
+		t.Fatal("the unit does not start /usr/bin/raven")
+	}
+	path := filepath.Join(t.TempDir(), "raven.service")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestUnitIsValid(t *testing.T) {
+	out := analyze(t, "verify", "--man=no", unitFile(t))
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "raven") { // it also speaks of other units of the machine
+			t.Error(line)
+		}
+	}
+}
+
+func TestUnitIsConfined(t *testing.T) {
+	out := analyze(t, "security", "--offline=true", "--no-pager", unitFile(t))
+	found := regexp.MustCompile(`Overall exposure level for raven.service: ([0-9.]+)`).FindStringSubmatch(out)
+	if found == nil {
+		t.Fatalf("no exposure in:\n%s", out)
+	}
+	if level, err := strconv.ParseFloat(found[1], 64); err != nil || level > exposure {
+		t.Errorf("the exposure is %s, more than %.1f:\n%s", found[1], exposure, out)
+	}
+}
+
+// systemd must not kill what still stops by its own rules.
+func TestUnitWaitsLongerThanRaven(t *testing.T) {
+	found := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)$`).FindStringSubmatch(etc.Unit)
+	if found == nil {
+		t.Fatal("no TimeoutStopSec in seconds")
+	}
+	seconds, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ending = 10 * time.Second // of drivers, when the time for work in flight is over
+	for _, o := range service.Options() {
+		if o.Name != "graceful_shutdown_timeout" {
+			continue
+		}
+		grace, err := strconv.Atoi(o.Default)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least := time.Duration(grace)*time.Second + ending; time.Duration(seconds)*time.Second < least {
+			t.Errorf("TimeoutStopSec=%d is less than %s", seconds, least)
+		}
+	}
+}
+
+func TestUserOfTheUnit(t *testing.T) {
+	if !strings.Contains(etc.Unit, "\nUser=raven\n") || !regexp.MustCompile(`(?m)^u raven `).MatchString(etc.Sysusers) {
+		t.Error("the unit's user is not the one that sysusers.d declares")
+	}
+}
