@@ -30,7 +30,7 @@ func (s *stage) log() string        { return filepath.Join(s.dir, "raven.log") }
 
 // newStage starts the simulations and writes the files. An empty dir is a new temporary one, which close removes.
 func newStage(ctx context.Context, dir string, ko simkube.Options, co simcloud.Options) (*stage, error) {
-	s := &stage{kube: simkube.New(ko), cloud: simcloud.New(co), dir: dir}
+	s := &stage{kube: simkube.New(ko), cloud: simcloud.New(co), dir: dir} //nolint:contextcheck // close ends them
 	if err := s.open(ctx); err != nil {
 		s.close()
 		return nil, err

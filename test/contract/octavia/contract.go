@@ -322,8 +322,15 @@ func (a *api) poll(path, key string, done func(string) bool) string {
 		case done(status) || time.Now().After(deadline):
 			return status
 		}
-		time.Sleep(a.target.Poll)
+		a.pause()
 	}
+}
+
+// pause is the time between two looks.
+func (a *api) pause() {
+	timer := time.NewTimer(a.target.Poll)
+	defer timer.Stop()
+	<-timer.C
 }
 
 // whole waits until nothing of a load balancer is PENDING_*, and returns what is there by kind and status.
@@ -339,7 +346,7 @@ func (a *api) whole(id string) map[string]int {
 		if !pending || time.Now().After(deadline) {
 			return out
 		}
-		time.Sleep(a.target.Poll)
+		a.pause()
 	}
 }
 

@@ -44,11 +44,12 @@ func (a *API) defaultService(object map[string]any) {
 		port := section(map[string]any{"port": old}, "port")
 		setDefault(port, "protocol", "TCP")
 		setDefault(port, "targetPort", port["port"])
-		if spec["type"] == "NodePort" || spec["type"] == "LoadBalancer" {
+		switch spec["type"] {
+		case "NodePort", "LoadBalancer":
 			if port["nodePort"] == nil || port["nodePort"] == int64(0) {
 				port["nodePort"] = a.nextNodePort()
 			}
-		} else if spec["type"] == "ClusterIP" {
+		case "ClusterIP":
 			delete(port, "nodePort")
 		}
 		ports[i] = port

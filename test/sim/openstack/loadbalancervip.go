@@ -142,10 +142,7 @@ func (t *tx) makeVIP(p *Provider, lb *object) error {
 	lb.own.port = port.id
 	ips := list(port.doc, "fixed_ips")
 	first, _ := ips[0].(map[string]any)
-	extra := []any{}
-	for _, f := range ips[1:] {
-		extra = append(extra, f)
-	}
+	extra := append([]any{}, ips[1:]...)
 	auto := str(lb.doc, "vip_address") == ""
 	t.lbSet(lb, map[string]any{"vip_port_id": port.id, "vip_address": first["ip_address"]})
 	if !p.IgnoresAdditionalVIPs {

@@ -130,10 +130,10 @@ func lbString(limit int) convert {
 	return func(v any) (any, error) {
 		s, ok := v.(string)
 		if !ok {
-			return nil, errors.New("Value should be string") //nolint:revive,staticcheck // Octavia's words
+			return nil, errors.New("Value should be string") //nolint:staticcheck // Octavia's words
 		}
 		if len([]rune(s)) > limit {
-			return nil, fmt.Errorf("Value should have a maximum character requirement of %d", limit) //nolint:revive,staticcheck // Octavia's words
+			return nil, fmt.Errorf("Value should have a maximum character requirement of %d", limit) //nolint:staticcheck // Octavia's words
 		}
 		return s, nil
 	}
@@ -149,7 +149,7 @@ func lbBool(v any) (any, error) {
 	case "false", "0", "no", "off", "f", "n":
 		return false, nil
 	}
-	return nil, fmt.Errorf("Unable to convert '%v' to bool", v) //nolint:revive,staticcheck // Octavia's words
+	return nil, fmt.Errorf("Unable to convert '%v' to bool", v) //nolint:staticcheck // Octavia's words
 }
 
 func lbInt(low, high int64) convert {
@@ -159,9 +159,9 @@ func lbInt(low, high int64) convert {
 		case err != nil:
 			return nil, fmt.Errorf("invalid literal for int() with base 10: '%v'", v)
 		case n < low:
-			return nil, fmt.Errorf("Value should be greater or equal to %d", low) //nolint:revive,staticcheck // Octavia's words
+			return nil, fmt.Errorf("Value should be greater or equal to %d", low) //nolint:staticcheck // Octavia's words
 		case n > high:
-			return nil, fmt.Errorf("Value should be lower or equal to %d", high) //nolint:revive,staticcheck // Octavia's words
+			return nil, fmt.Errorf("Value should be lower or equal to %d", high) //nolint:staticcheck // Octavia's words
 		}
 		return n, nil
 	}
@@ -181,7 +181,7 @@ func lbEnum(values ...string) convert {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(values, s) {
 			sorted := slices.Sorted(slices.Values(values))
-			return nil, fmt.Errorf("Value should be one of: %s", strings.Join(sorted, ", ")) //nolint:revive,staticcheck // Octavia's words
+			return nil, fmt.Errorf("Value should be one of: %s", strings.Join(sorted, ", ")) //nolint:staticcheck // Octavia's words
 		}
 		return s, nil
 	}
@@ -191,7 +191,7 @@ func lbIP(v any) (any, error) {
 	s, _ := v.(string)
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
-		return nil, errors.New("Value should be IPv4 or IPv6 format") //nolint:revive,staticcheck // Octavia's words
+		return nil, errors.New("Value should be IPv4 or IPv6 format") //nolint:staticcheck // Octavia's words
 	}
 	return s, nil
 }
@@ -203,7 +203,7 @@ func lbCIDR(v any) (any, error) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return nil, errors.New("Value should be IPv4 or IPv6 CIDR format") //nolint:revive,staticcheck // Octavia's words
+		return nil, errors.New("Value should be IPv4 or IPv6 CIDR format") //nolint:staticcheck // Octavia's words
 	}
 	return p.Masked().String(), nil
 }
@@ -211,7 +211,7 @@ func lbCIDR(v any) (any, error) {
 func lbUUID(v any) (any, error) {
 	s, ok := v.(string)
 	if !ok || !isUUID(s) {
-		return nil, errors.New("Value should be UUID format") //nolint:revive,staticcheck // Octavia's words
+		return nil, errors.New("Value should be UUID format") //nolint:staticcheck // Octavia's words
 	}
 	return s, nil
 }
@@ -230,7 +230,7 @@ func lbList(c convert) convert {
 	return func(v any) (any, error) {
 		in, ok := v.([]any)
 		if !ok {
-			return nil, fmt.Errorf("Wrong type. Expected '[]', got '%T'", v) //nolint:revive,staticcheck // Octavia's words
+			return nil, fmt.Errorf("Wrong type. Expected '[]', got '%T'", v) //nolint:staticcheck // Octavia's words
 		}
 		out := make([]any, 0, len(in))
 		for _, item := range in {
@@ -254,7 +254,7 @@ func lbNested(name string, fields ...field) convert {
 	return func(v any) (any, error) {
 		in, ok := v.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("Wrong type. Expected '%s'", name) //nolint:revive,staticcheck // Octavia's words
+			return nil, fmt.Errorf("Wrong type. Expected '%s'", name) //nolint:staticcheck // Octavia's words
 		}
 		return lbForCreate(k, in)
 	}
@@ -266,7 +266,7 @@ func lbRaw(v any) (any, error) { return v, nil }
 func lbDict(v any) (any, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("Wrong type. Expected a dictionary") //nolint:revive,staticcheck // Octavia's words
+		return nil, errors.New("Wrong type. Expected a dictionary") //nolint:staticcheck // Octavia's words
 	}
 	return plain(m), nil
 }

@@ -37,10 +37,10 @@ type piece struct {
 // not undone.
 func (t *tx) submit(p *Provider, lb *object, pieces ...piece) {
 	c := t.c
-	switch t.outcome {
-	case ActionProviderStall:
+	if t.outcome == ActionProviderStall {
 		return
-	case ActionProviderError:
+	}
+	if t.outcome == ActionProviderError {
 		pieces = []piece{{pieces[0].cost, func(t *tx) { t.fail(lb) }}}
 	}
 	start, lane := t.now, -1
