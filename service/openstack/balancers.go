@@ -350,6 +350,29 @@ func (b *balancers) part(ctx context.Context, name drivers.Kind, id string) (map
 	return inner, nil
 }
 
+// LoadBalancerProviders lists the names of the cloud's providers of load balancers.
+func (c *Cloud) LoadBalancerProviders(ctx context.Context) ([]string, error) {
+	b := c.balancers
+	if b == nil {
+		return nil, c.without("listing the providers", "")
+	}
+	k := kind{name: drivers.KindLoadBalancer, path: "lbaas/providers", one: "provider", many: "providers"}
+	r := call{op: opList, method: http.MethodGet, kind: k, path: k.path}
+	doc, err := b.do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	list, err := k.list(doc)
+	if err != nil {
+		return nil, newError(r, err, true)
+	}
+	names := make([]string, 0, len(list))
+	for _, provider := range list {
+		names = append(names, textOf(provider, "name"))
+	}
+	return names, nil
+}
+
 // PollLoadBalancers returns the load balancers of a cluster with their statuses and addresses, without their parts: one list.
 func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string) ([]plan.Observed, error) {
 	b := c.balancers

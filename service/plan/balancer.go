@@ -182,9 +182,6 @@ func (c *computer) balance(m *match) {
 		c.plan.Steps = append(c.plan.Steps, list...)
 	}
 	condition, why := ConditionOf(m.observed)
-	if condition == Partial && !b.mend {
-		c.plan.Notices = append(c.plan.Notices, fmt.Sprintf("load balancer %q is not as it should be: %s; it is made anew later", name(m), why))
-	}
 	c.hold(m, condition, why, first)
 	if condition == Broken && m.desired.Mend == MendFailover {
 		c.plan.Steps = append(c.plan.Steps, Step{

@@ -14,6 +14,11 @@ import (
 
 // apply applies one step and brings the mirror up to date.
 func (e *Engine) apply(ctx context.Context, o *owner, step plan.Step) error {
+	if step.Kind == drivers.KindLoadBalancer && step.Op == plan.Delete && step.Part == nil {
+		if err := e.vet(ctx, o, step); err != nil {
+			return err
+		}
+	}
 	before := e.tick(step)
 	made, err := e.write(ctx, &step)
 	e.metrics.step(step, err)

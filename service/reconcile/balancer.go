@@ -24,6 +24,8 @@ type Balancer interface {
 	FailOver(ctx context.Context, id string) error
 	// PollLoadBalancers lists them with their statuses and addresses, without parts.
 	PollLoadBalancers(ctx context.Context, cluster string) ([]plan.Observed, error)
+	// LoadBalancerProviders lists the names of the providers that can be chosen.
+	LoadBalancerProviders(ctx context.Context) ([]string, error)
 	// InspectLoadBalancers returns them with the statuses of their parts.
 	InspectLoadBalancers(ctx context.Context, list []plan.Observed) ([]plan.Observed, error)
 }
@@ -36,6 +38,10 @@ type trust struct {
 	bare bool
 	// noMonitors: likewise, of health monitors only.
 	noMonitors bool
+	// monitored: likewise proven with health monitors.
+	monitored bool
+	// early: a load balancer is ready before its parts are.
+	early bool
 	// noFailover: it cannot, or these credentials must not.
 	noFailover bool
 }
@@ -81,12 +87,13 @@ type busyState struct {
 	since   time.Time // it takes no changes
 	moved   time.Time // its status, or that of a part, was another one before
 	full    bool      // made by this process with all its parts, of which nobody knows yet whether they become ready
+	early   bool      // it was ready before its parts
 	check   bool      // its parts have to be inspected before it counts as ready
 	overdue bool      // told to be stuck
 }
 
 const (
-	// mendPause is how long a load balancer rests after it was made anew and failed again; it doubles up to mendPauseMax.
+	// mendPause is how long a load balancer rests after it was failed over or made anew; it doubles up to mendPauseMax.
 	mendPause    = time.Minute
 	mendPauseMax = 30 * time.Minute
 	// mendMemory is how long a load balancer must be well for its failures to be forgotten.
@@ -128,9 +135,7 @@ func (s *store) mended(step plan.Step, now time.Time) {
 		s.mendings[key] = m
 	}
 	m.tries++
-	if m.tries > 1 {
-		m.next = now.Add(min(mendPause<<min(m.tries-2, 10), mendPauseMax))
-	}
+	m.next = now.Add(min(mendPause<<min(m.tries-1, 10), mendPauseMax))
 	m.until = now.Add(max(mendMemory, 2*m.next.Sub(now)))
 }
 
@@ -143,7 +148,7 @@ func provider(lb plan.Observed) string {
 // balancer ready and never its parts; the provider is then not trusted with parts any more.
 func (s *store) stuck(lb plan.Observed, now time.Time) bool {
 	busy := s.busy[lb.ID]
-	if lb.Status != "ACTIVE" {
+	if lb.Status != statusActive {
 		return false
 	}
 	pending, monitors, others := pendingParts(lb)
@@ -355,7 +360,10 @@ func (e *Engine) changeBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 	return changed, nil
 }
 
-const statusUpdating = "PENDING_UPDATE"
+const (
+	statusActive   = "ACTIVE"
+	statusUpdating = "PENDING_UPDATE"
+)
 
 // afterBalancer brings what is known up to date with a refused step on a load balancer. It says whether another plan may do.
 func (e *Engine) afterBalancer(ctx context.Context, fail stepError) error {
@@ -441,6 +449,59 @@ func (e *Engine) unlock(ctx context.Context, fail stepError, lb plan.Observed, p
 	return mendedError{fail}
 }
 
+// troubles says, for people, which load balancers of an owner are in ERROR, ignore something, or have been busy for too long. The
+// store is locked.
+func (s *store) troubles(id plan.Owner, p plan.Plan) []string {
+	texts := slices.Clone(p.Notices)
+	for key := range s.cloud.byOwner[id] {
+		if key.kind != drivers.KindLoadBalancer {
+			continue
+		}
+		lb := s.cloud.entries[key].Observed
+		condition, why := plan.ConditionOf(&lb)
+		switch b := s.busy[key.id]; {
+		case condition == plan.Broken || condition == plan.Partial:
+			text := fmt.Sprintf("load balancer %s is not as it should be: %s", lb.ID, why)
+			if m := s.mendings[identityKey(key.kind, lb.Identity)]; m != nil && m.tries > 0 {
+				text += fmt.Sprintf("; it was made anew or failed over %d times, next at %s", m.tries, m.next.Format(time.TimeOnly))
+			}
+			texts = append(texts, text)
+		case b != nil && b.overdue:
+			texts = append(texts, fmt.Sprintf("load balancer %s has not become ready since %s: %s; it is looked at every now and then, and "+
+				"nothing else can be done but by an administrator of the cloud", lb.ID, b.since.Format(time.TimeOnly), why))
+		}
+	}
+	return sorted(texts)
+}
+
+// vet refuses to end a load balancer for the sake of another provider that the cloud does not have.
+func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
+	var wanted, present string
+	e.store.do(func() {
+		for _, r := range o.set.Resources {
+			spec, ok := r.Spec.(drivers.LoadBalancer)
+			if ok && spec.Provider != nil && plan.LogicalName(step.Kind, r.Name) == step.Identity.Name {
+				wanted = *spec.Provider
+			}
+		}
+		if found := e.store.cloud.entries[resourceKey{step.Kind, step.ID}]; found != nil {
+			present = provider(found.Observed)
+		}
+	})
+	if wanted == "" || present == "" || wanted == present {
+		return nil
+	}
+	names, err := e.cloud.LoadBalancerProviders(ctx)
+	if err != nil {
+		return fmt.Errorf("looking whether the cloud has provider %s: %w", wanted, err)
+	}
+	if !slices.Contains(names, wanted) {
+		return terminalError{fmt.Errorf("the load balancer of provider %s stays: the cloud has no provider %q, but %s",
+			present, wanted, strings.Join(names, ", "))}
+	}
+	return nil
+}
+
 // mendAgain is how long it is until something may be done about a load balancer of an owner that is in ERROR; 0: nothing is.
 func (e *Engine) mendAgain(o *owner) time.Duration {
 	e.store.mu.Lock()
@@ -494,8 +555,8 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 	condition, _ := plan.ConditionOf(&lb)
 	b := s.busy[lb.ID]
 	if condition != plan.Busy && condition != plan.Leaving {
-		if b != nil && b.full && condition == plan.Ready {
-			s.trustOf(provider(lb)).proven = true
+		if b != nil && condition == plan.Ready {
+			s.learn(b, lb)
 		}
 		delete(s.busy, lb.ID)
 		if b == nil && before.Status == lb.Status {
@@ -506,6 +567,7 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 			b = &busyState{since: now, moved: now}
 			s.busy[lb.ID] = b
 		}
+		b.early = b.early || condition == plan.Busy && lb.Status == statusActive
 		if progress(before) != progress(lb) {
 			b.moved = now
 		}
@@ -514,6 +576,27 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 		}
 	}
 	return append(s.wake(waitBusy(lb.ID)), s.ownerItem(lb.Identity.Owner)...)
+}
+
+// learn takes down what a load balancer that has become ready says of its provider.
+func (s *store) learn(b *busyState, lb plan.Observed) {
+	t := s.trustOf(provider(lb))
+	t.early = t.early || b.early
+	if !b.full {
+		return
+	}
+	t.proven = true
+	for _, element := range listOf(lb.Attrs["pools"]) {
+		pool, _ := element.(map[string]any)
+		t.monitored = t.monitored || pool["healthmonitor"] != nil
+	}
+}
+
+// doubted says whether a load balancer that is ready may have parts that are not.
+func (s *store) doubted(lb plan.Observed) bool {
+	pending, monitors, _ := pendingParts(lb)
+	t := s.trustOf(provider(lb))
+	return pending > 0 && (!t.proven || t.early || monitors > 0 && !t.monitored) || s.busy[lb.ID].check
 }
 
 // progress is a text that changes when a status does.

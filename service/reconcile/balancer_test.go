@@ -363,11 +363,17 @@ func TestBalancerInError(t *testing.T) {
 	})
 	r.settled(1)
 	w.wantWrites("PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 201")
+	w.eventually("an Event", func() (bool, string) {
+		list, err := w.kube.List(events(), "default")
+		return err == nil && strings.Contains(fmt.Sprint(list), "it is in ERROR"), fmt.Sprint(list)
+	})
 	w.cloud.ResetLog()
 	if err := w.cloud.SetError(text(w.one("loadbalancer", "shop"), "id")); err != nil {
 		t.Fatal(err)
 	}
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("a", "x", reconcile.Waiting, "it is in ERROR")
+	time.Sleep(300 * time.Millisecond)
+	w.wantWrites()
 }
 
 // TestBalancerThatNeverBecomesReady is told of, and holds up nobody.
@@ -406,6 +412,13 @@ func TestAnotherProvider(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	address := w.cloud.FloatingIPs()[0]["floating_ip_address"]
+	want.provider = "none"
+	a.now(always(want.set()))
+	w.touchMap("x", 0)
+	r.stands("a", "x", reconcile.Terminal, `no provider "none"`)
+	if got := w.one("loadbalancer", "shop")["provider"]; got != "amphora" {
+		t.Errorf("it was given up for a provider that is not there: %v", got)
+	}
 	want.provider = "ovn"
 	a.now(always(want.set()))
 	w.touchMap("x", 1)

@@ -72,6 +72,7 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 			return e.settleErrors(ctx, o, []error{err})
 		}
 		p, out := e.plan(o, frozen)
+		e.notice(o, out.notices)
 		if e.resolveDoubts(ctx, p, try) {
 			continue
 		}
@@ -134,7 +135,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	p.Steps = append(p.Steps, w.marks...)
 	s.withhold(o, &p)
 	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...)}
-	out.notices = append(p.Notices, s.overdue(o.id)...)
+	out.notices = s.troubles(o.id, p)
 	out.conflicts = append(out.conflicts, s.conflictsOf(o)...)
 	out.messages, out.blocked = s.waitsOf(w, p)
 	out.messages = append(out.messages, s.unheard(w)...)

@@ -14,8 +14,8 @@ import (
 // changes; and never so often that looking takes more than a quarter of the time.
 const (
 	pollFirst  = 200 * time.Millisecond
-	pollMost   = 10 * time.Second
-	pollGrowth = 1.4
+	pollMost   = 5 * time.Second
+	pollGrowth = 1.15 // what is ready is known at most that much later, in parts of the time that it took
 	pollShare  = 3
 )
 
@@ -29,7 +29,7 @@ func (e *Engine) requestPoll() {
 
 // pollLoop looks at all busy load balancers by one list, and asks nothing while there are none.
 func (e *Engine) pollLoop(ctx context.Context) {
-	wait := e.config.PollInterval
+	wait, least := e.config.PollInterval, time.Duration(0)
 	for {
 		if !e.anyBusy() {
 			select {
@@ -47,7 +47,7 @@ func (e *Engine) pollLoop(ctx context.Context) {
 			return
 		case <-e.pollNow:
 			timer.Stop()
-			wait = min(wait, e.config.PollInterval)
+			wait = max(min(wait, e.config.PollInterval), least)
 			select { // what is asked for just now is not ready yet
 			case <-ctx.Done():
 				return
@@ -65,7 +65,8 @@ func (e *Engine) pollLoop(ctx context.Context) {
 		case moved:
 			wait = e.config.PollInterval
 		}
-		wait = max(min(wait, e.pollCeiling()), pollShare*took)
+		least = pollShare * took
+		wait = max(min(wait, e.pollCeiling()), least)
 	}
 }
 
@@ -152,10 +153,10 @@ func (s *store) polled(listed []plan.Observed, begun uint64) (news, inspect []pl
 		}
 		lb := old.Observed
 		lb.Status = now.Status
-		switch pending, _, _ := pendingParts(lb); {
-		case lb.Status == "ACTIVE" && (pending > 0 && !s.trustOf(provider(lb)).proven || s.busy[now.ID].check):
+		switch {
+		case lb.Status == statusActive && s.doubted(lb):
 			inspect = append(inspect, lb)
-		case lb.Status == "ACTIVE":
+		case lb.Status == statusActive:
 			news = append(news, openstack.Settled(lb))
 		default:
 			news = append(news, lb)
@@ -190,19 +191,4 @@ func (s *store) remind(now time.Time, limit time.Duration) []item {
 		}
 	}
 	return woken
-}
-
-// overdue says, for people, which load balancers of an owner have been busy for too long. The store is locked.
-func (s *store) overdue(id plan.Owner) []string {
-	var texts []string
-	for key := range s.cloud.byOwner[id] {
-		if b := s.busy[key.id]; b != nil && b.overdue {
-			lb := s.cloud.entries[key].Observed
-			_, why := plan.ConditionOf(&lb)
-			texts = append(texts, fmt.Sprintf("load balancer %s has not become ready since %s: %s; it is looked at every now and then, "+
-				"and nothing else can be done but by an administrator of the cloud",
-				lb.ID, b.since.Format(time.TimeOnly), why))
-		}
-	}
-	return sorted(texts)
 }

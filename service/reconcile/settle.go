@@ -17,7 +17,6 @@ import (
 // settle ends a pass in which nothing failed: outputs are written, and the owner is done or waits.
 func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outcome) result {
 	e.watchDoubts(o)
-	e.notice(o, out.notices)
 	if o.gone {
 		return e.settleGone(o, out)
 	}
