@@ -178,7 +178,13 @@ func (p *raven) address() string {
 
 // status is what is needed here of /status.
 type status struct {
-	Ready   bool           `json:"ready"`
+	Ready  bool `json:"ready"`
+	Leader *struct {
+		Leading  bool   `json:"leading"`
+		Identity string `json:"identity"`
+		Holder   string `json:"holder"`
+		Problem  string `json:"problem"`
+	} `json:"leader"`
 	Counts  map[string]int `json:"counts"`
 	Drivers []struct {
 		Name     string `json:"name"`

@@ -1,0 +1,288 @@
+package system_test
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// team starts a leader and one that stands by.
+func (r *rig) team() (leader, other *peer) {
+	r.t.Helper()
+	leader = r.peer("one")
+	must(r.t, "a leader", leader.leads)
+	other = r.peer("two")
+	must(r.t, "one that stands by", func() string { return other.follows(leader) })
+	return leader, other
+}
+
+func TestTheOtherOneTakesOver(t *testing.T) {
+	for name, how := range map[string]struct {
+		end    func(*peer)
+		within time.Duration
+	}{
+		// The Lease must expire, and be found expired.
+		"killed": {func(p *peer) { p.kill() }, leaseDuration + 5*time.Second},
+		// It is released, when the work has ended.
+		"stopped": {func(p *peer) { p.stop() }, leaseDuration - time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := pair(t)
+			r.bare()
+			one, two := r.team()
+			r.createNamespace("shop")
+			r.createPod("shop", "a")
+			r.awaitRest(one.raven)
+			must(t, "the other one, warm", func() string { return two.follows(one) })
+			if n := len(two.cloud.asked(0)); n != 1 || len(two.cloud.changes()) != 0 {
+				t.Errorf("the one that stands by asked for %v and sent %v; wanted the list of extensions only", two.cloud.asked(0), two.cloud.changes())
+			}
+			r.kube.ResetLog()
+			before := len(two.cloud.asked(0))
+			r.createNamespace("blog") // the leader is at work when it goes
+			r.createPod("shop", "b")
+			how.end(one)
+			gone := time.Now()
+			must(t, "another leader", two.leads)
+			if took := time.Since(gone); took > how.within {
+				t.Errorf("it took %s until another one led, wanted %s at most", took, how.within)
+			}
+			r.createPod("blog", "c")
+			r.awaitRest(two.raven)
+			oneAtATime(t, one, two)
+			for _, q := range r.kube.Requests() {
+				if q.Verb == "list" && q.Resource != "" {
+					t.Errorf("taking over listed %s", q.Path)
+				}
+			}
+			// By identity, once when it takes over and once when the last create of the other can have taken effect; nothing one by one.
+			must(t, "the second list", func() string {
+				if n := lists(two.cloud.asked(before), "networks"); n < 2 {
+					return "there was none"
+				}
+				return ""
+			})
+			if n := lists(two.cloud.asked(before), "networks"); n > 3 {
+				t.Errorf("networks were listed %d times", n)
+			}
+			two.stop()
+		})
+	}
+}
+
+// lists counts the lists of a kind; the first page of each, for they are short.
+func lists(paths []string, kind string) int {
+	n := 0
+	for _, path := range paths {
+		if strings.HasSuffix(path, "/v2.0/"+kind) {
+			n++
+		}
+	}
+	return n
+}
+
+// The leader is cut off from the cluster while a create of its own is slow and takes effect when the other has looked and made
+// its own.
+func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
+	r := pair(t)
+	r.bare()
+	r.conf.set("neutron", "ambiguous_create_wait", 8)
+	one, two := r.team()
+	r.awaitRest(one.raven)
+	// Neutron is slow for everyone, and this one create is applied long after its sender was cut.
+	late, err := r.cloud.AddFault(simcloud.Rule{
+		Method: http.MethodPost, Kind: "network", Times: 1, Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(leaseDuration + 2*time.Second),
+	})
+	r.check(err)
+	for _, kind := range []string{"subnet", "port"} {
+		_, err := r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Kind: kind, Action: simcloud.ActionDelay, Delay: simcloud.Duration(time.Second)})
+		r.check(err)
+	}
+	r.createNamespace("shop")
+	r.createPod("shop", "a")
+	must(t, "the create that takes effect late", func() string {
+		for _, f := range r.cloud.Faults() {
+			if f.ID == late && f.Acted > 0 {
+				return ""
+			}
+		}
+		return "it has not come"
+	})
+	one.kube.sever()
+	must(t, "another leader", two.leads)
+	led := time.Now()
+	if s, err := one.status(); err != nil || s.Leader.Leading || s.Leader.Problem == "" {
+		t.Errorf("the one that is cut off says %+v (%v)", s.Leader, err)
+	}
+	must(t, "the late create, beside the new leader's own", func() string {
+		if n := r.networksNamed("shop"); n < 2 {
+			return "there are not two networks"
+		}
+		return ""
+	})
+	r.cloud.ClearFaults()
+	r.awaitRest(two.raven)
+	if n := r.networksNamed("shop"); n != 1 {
+		t.Errorf("namespace shop has %d networks", n)
+	}
+	if sent := one.cloud.sentAfter(led); len(sent) > 0 {
+		t.Errorf("the one that is cut off went on: %v", sent)
+	}
+	oneAtATime(t, one, two)
+
+	// It comes back, stands by, and leads again when the other goes; there is nothing left to do.
+	one.kube.join()
+	must(t, "the return of the first", func() string { return one.follows(two) })
+	two.stop()
+	must(t, "the first as leader", one.leads)
+	must(t, "rest", func() string { return r.amiss(one.raven) })
+	if sent := one.cloud.sentAfter(led); len(sent) > 0 {
+		t.Errorf("the first had something to do: %v", sent)
+	}
+	one.stop()
+}
+
+func (r *rig) networksNamed(name string) int {
+	n := 0
+	for _, network := range r.cloud.Networks() {
+		if network["name"] == name {
+			n++
+		}
+	}
+	return n
+}
+
+// A process that was frozen for longer than its Lease must not go on with what it was doing. It is frozen while answers are on
+// their way: a request that it is about to send at that instant, nothing can take back; see the second list.
+func TestALeaderThatWasFrozenSendsNothing(t *testing.T) {
+	r := pair(t)
+	r.bare()
+	one, two := r.team()
+	r.awaitRest(one.raven)
+	const slow = time.Second
+	_, err := r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Action: simcloud.ActionDelay, Delay: simcloud.Duration(slow)})
+	r.check(err)
+	began := len(one.cloud.changes())
+	for _, name := range []string{"shop", "blog", "wiki"} {
+		r.createNamespace(name)
+		r.createPod(name, "a")
+	}
+	must(t, "creates under way, and none being sent", func() string {
+		sent := one.cloud.changes()[began:]
+		if len(sent) == 0 || time.Since(sent[len(sent)-1].begun) < slow/4 || !sent[len(sent)-1].end.IsZero() {
+			return "not now"
+		}
+		return ""
+	})
+	one.signal(syscall.SIGSTOP)
+	must(t, "another leader", two.leads)
+	thawed := time.Now()
+	one.signal(syscall.SIGCONT)
+	r.cloud.ClearFaults()
+	r.awaitRest(two.raven)
+	must(t, "the first, standing by", func() string { return one.follows(two) })
+	if sent := one.cloud.sentAfter(thawed); len(sent) > 0 {
+		t.Errorf("the frozen leader sent: %v", sent)
+	}
+	one.stop()
+	two.stop()
+}
+
+func TestWhoLeadsIsSaid(t *testing.T) {
+	r := pair(t)
+	one, two := r.team()
+	r.createNamespace("shop")
+	r.awaitRest(one.raven)
+	for _, c := range []struct {
+		p        *peer
+		status   string
+		ready    string
+		measured string
+	}{
+		{one, `this one leads since \d+s: \S+_\S+ holds Lease kube-system/raven`, `ready +leader: this one leads`, `raven_leading\{.*\} 1`},
+		{two, `standing by as \S+: \S+_\S+ leads since`, `ready +leader: standing by`, `raven_leading\{.*\} 0`},
+	} {
+		for where, has := range map[string]struct {
+			text    func() string
+			pattern string
+		}{
+			"raven status": {func() string { return r.raven("status", "--address", c.p.address()).out }, c.status},
+			"/readyz":      {func() string { return c.p.page("/readyz") }, c.ready}, // looked at once a second
+			"/metrics":     {func() string { return c.p.page("/metrics") }, c.measured},
+		} {
+			within(t, where+" of "+c.p.name, func() string {
+				if text := has.text(); !regexp.MustCompile(has.pattern).MatchString(text) {
+					return "it has nothing like " + has.pattern + ":\n" + tailOf(text)
+				}
+				return ""
+			})
+		}
+	}
+	if s, err := two.status(); err != nil || len(s.Objects) > 0 {
+		t.Errorf("the one that stands by tells of %d objects (%v)", len(s.Objects), err)
+	}
+	two.stop()
+	one.stop()
+	lease, err := r.kube.Get(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, "kube-system", "raven")
+	spec, _ := lease["spec"].(map[string]any)
+	if err != nil || spec["holderIdentity"] != "" {
+		t.Errorf("after the end of all the Lease is %v (%v)", spec, err)
+	}
+}
+
+func TestALeaseThatIsTooShortIsRefused(t *testing.T) {
+	r := pair(t)
+	r.conf.set("neutron", "timeout", 60)
+	for _, command := range []string{"run", "config validate"} {
+		got := r.raven(append(strings.Fields(command), "--config-file", r.configure())...)
+		if got.status != 1 || !strings.Contains(got.errors, "[neutron] timeout (1m0s) must be less than [kubernetes] lease_duration (4s)") {
+			t.Errorf("raven %s: exit status %d: %s", command, got.status, got.errors)
+		}
+	}
+	r.conf.set("neutron", "timeout", 3).set("kubernetes", "lease_renew_deadline", 4)
+	if got := r.raven("config", "validate", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "two would lead at once") {
+		t.Errorf("exit status %d: %s", got.status, got.errors)
+	}
+}
+
+// A leader that reloads gives the Lease back, and one of the two goes on.
+func TestAReloadOfTheLeader(t *testing.T) {
+	r := pair(t)
+	r.bare()
+	one, two := r.team()
+	r.createNamespace("shop")
+	r.awaitRest(one.raven)
+	one.signal(syscall.SIGHUP)
+	must(t, "one leader, and one that stands by", func() string {
+		amiss := []string{one.leads() + two.follows(one), two.leads() + one.follows(two)}
+		if slices.Contains(amiss, "") {
+			return ""
+		}
+		return strings.Join(amiss, " / ")
+	})
+	r.createPod("shop", "a")
+	leader := one
+	if two.leads() == "" {
+		leader = two
+	}
+	r.awaitRest(leader.raven)
+	oneAtATime(t, one, two)
+	if _, err := os.FindProcess(one.cmd.Process.Pid); err != nil || !one.running() {
+		t.Error("the one that was reloaded has ended")
+	}
+	one.stop()
+	two.stop()
+}
