@@ -12,8 +12,12 @@ import (
 // script is a program that stops and starts the servers of a stack.
 type script string
 
-func (s script) Kill(ctx context.Context, component string) error  { return s.call(ctx, "kill", component) }
-func (s script) Start(ctx context.Context, component string) error { return s.call(ctx, "start", component) }
+func (s script) Kill(ctx context.Context, component string) error {
+	return s.call(ctx, "kill", component)
+}
+func (s script) Start(ctx context.Context, component string) error {
+	return s.call(ctx, "start", component)
+}
 
 func (s script) call(ctx context.Context, verb, component string) error {
 	if out, err := exec.CommandContext(ctx, string(s), verb, component).CombinedOutput(); err != nil {

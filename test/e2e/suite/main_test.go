@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuryr/raven/test/e2e/stack"
 )
 
 // patience is how long anything may take that a scenario waits for. It is generous: what fails is what never comes.
@@ -22,11 +24,14 @@ const patience = 4 * time.Minute
 
 // world is the stack that the scenarios run on.
 var world struct {
-	kubeconfig, clouds, etcd string
-	ovnNB, ovsDB, bridge     string
-	bin, artifacts, scratch  string
-	full                     bool
-	controls                 controls // nil where nobody can stop servers
+	kubeconfig, clouds      string
+	ovnNB, ovsDB, bridge    string
+	switchSpace             string // the network namespace that Open vSwitch stands in, "" for the machine's
+	prefix                  string // of names of links and network namespaces
+	bin, artifacts, scratch string
+	full                    bool
+	controls                controls     // nil where nobody can stop servers
+	stack                   *stack.Stack // nil where it is not the harness's
 
 	config       *rest.Config
 	kube         dynamic.Interface
@@ -35,6 +40,7 @@ var world struct {
 
 	standing *site // the raven that most scenarios share
 	running  *site // the site whose raven runs: two would write to the same annotations
+	last     *site // the one whose raven ran last
 }
 
 // controls stop and start the servers of a stack.
@@ -93,9 +99,10 @@ func find() error {
 		return err
 	}
 	for name, to := range map[string]*string{
-		"RAVEN_E2E_KUBECONFIG": &world.kubeconfig, "RAVEN_E2E_CLOUDS": &world.clouds, "RAVEN_E2E_ETCD": &world.etcd,
+		"RAVEN_E2E_KUBECONFIG": &world.kubeconfig, "RAVEN_E2E_CLOUDS": &world.clouds,
 		"RAVEN_E2E_OVN_NB": &world.ovnNB, "RAVEN_E2E_OVS_DB": &world.ovsDB, "RAVEN_E2E_BRIDGE": &world.bridge,
-		"RAVEN_E2E_BIN": &world.bin, "RAVEN_E2E_ARTIFACTS": &world.artifacts,
+		"RAVEN_E2E_OVS_NETNS": &world.switchSpace,
+		"RAVEN_E2E_BIN":       &world.bin, "RAVEN_E2E_ARTIFACTS": &world.artifacts,
 	} {
 		if value := os.Getenv(name); value != "" {
 			*to = value
@@ -106,6 +113,9 @@ func find() error {
 	}
 	if program := os.Getenv("RAVEN_E2E_CONTROL"); program != "" {
 		world.controls = script(program)
+	}
+	if world.prefix == "" {
+		world.prefix = "rave2e"
 	}
 	world.full = os.Getenv("RAVEN_E2E_FULL") == "1"
 	return folders()
@@ -180,7 +190,7 @@ func waitFor(ctx context.Context, bound time.Duration, amiss func(context.Contex
 		case <-ctx.Done():
 			return last
 		case <-time.After(pause):
-			pause = min(pause*3/2, time.Second) // every look costs the servers time that Raven needs
+			pause = min(pause*3/2, 2*time.Second) // every look costs the servers time that Raven needs
 		}
 	}
 }

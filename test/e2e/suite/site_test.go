@@ -21,7 +21,8 @@ type site struct {
 	conf               settings
 	families           []string // "4", "6"
 	dedicated          bool
-	raven              *raven // nil while it does not run
+	raven              *raven          // nil while it does not run
+	stale              map[string]bool // ids in annotations that another site wrote
 }
 
 // newSite makes the files of an installation.
@@ -129,6 +130,9 @@ func (s *site) start(t *testing.T, more settings) {
 			return
 		}
 	}
+	if world.last != s {
+		s.leftovers(t)
+	}
 	path := filepath.Join(s.dir, "kuryr.conf")
 	if err := os.WriteFile(path, []byte(s.conf.with(more).String()), 0o600); err != nil {
 		t.Fatal(err)
@@ -137,7 +141,23 @@ func (s *site) start(t *testing.T, more settings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.raven, world.running = r, s
+	s.raven, world.running, world.last = r, s, s
+}
+
+// leftovers remembers the annotations that are there before this site writes any.
+func (s *site) leftovers(t *testing.T) {
+	t.Helper()
+	c, err := look(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stale = map[string]bool{}
+	for i := range c.namespaces {
+		s.stale[document(&c.namespaces[i], networkAnnotation).str("id")] = true
+	}
+	for i := range c.pods {
+		s.stale[document(&c.pods[i], portAnnotation).str("id")] = true
+	}
 }
 
 // restart is start after an end by whatever reason, with the files as they are.

@@ -84,18 +84,17 @@ func (s *site) amiss(ctx context.Context) string {
 	return strings.Join(amiss, "; ")
 }
 
-// unannotated names objects whose annotations are not there yet, or are another site's.
+// unannotated names objects whose annotations are not there yet, or are those that another site left.
 func (s *site) unannotated(c cluster) string {
 	var amiss []string
 	for i := range c.namespaces {
-		if ns := &c.namespaces[i]; ns.GetDeletionTimestamp() == nil && document(ns, networkAnnotation).token("cluster") != s.cluster {
+		if ns := &c.namespaces[i]; ns.GetDeletionTimestamp() == nil && s.missing(document(ns, networkAnnotation)) {
 			amiss = append(amiss, "namespace "+ns.GetName())
 		}
 	}
 	for i := range c.pods {
 		pod := &c.pods[i]
-		port := document(pod, portAnnotation)
-		if wantsPort(pod) && pod.GetDeletionTimestamp() == nil && port.token("cluster") != s.cluster {
+		if wantsPort(pod) && pod.GetDeletionTimestamp() == nil && s.missing(document(pod, portAnnotation)) {
 			amiss = append(amiss, "pod "+pod.GetNamespace()+"/"+pod.GetName())
 		}
 	}
@@ -104,6 +103,8 @@ func (s *site) unannotated(c cluster) string {
 	}
 	return fmt.Sprintf("%d objects have no annotation of this site's yet: %s", len(amiss), strings.Join(amiss[:min(len(amiss), 8)], ", "))
 }
+
+func (s *site) missing(annotated thing) bool { return annotated == nil || s.stale[annotated.str("id")] }
 
 // one returns the only resource of that kind and logical name, and says when there is none or more.
 func one(owned []thing, kind, name, of string) (thing, string) {

@@ -1,0 +1,54 @@
+//go:build e2e
+
+package suite
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestContractKubernetes runs test/contract/kube, by which the simulated API is held to the real one, against the real one.
+func TestContractKubernetes(t *testing.T) {
+	contract(t, "kube", "TestReal", "RAVEN_CONTRACT_KUBECONFIG="+world.kubeconfig)
+}
+
+// TestContractNeutron runs test/contract/neutron against the real Neutron and Keystone.
+func TestContractNeutron(t *testing.T) {
+	contract(t, "neutron", "TestReal", "RAVEN_CONTRACT_CLOUD=e2e", "OS_CLIENT_CONFIG_FILE="+world.clouds)
+}
+
+// contract runs a suite as a developer does. Raven does not run meanwhile: the suite has the servers for itself.
+func contract(t *testing.T, name, pattern string, env ...string) {
+	t.Helper()
+	if world.running != nil {
+		world.running.stop(t)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run="+pattern, "./test/contract/"+name)
+	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err := os.WriteFile(filepath.Join(world.artifacts, "contract-"+name+".log"), out, 0o644); err != nil {
+		t.Error(err)
+	}
+	passed, skipped := strings.Count(string(out), "--- PASS"), strings.Count(string(out), "--- SKIP")
+	t.Logf("%d passed, %d skipped", passed, skipped)
+	if err != nil || passed == 0 {
+		t.Errorf("%v, %d passed:\n%s", err, passed, failures(string(out)))
+	}
+}
+
+// failures are the lines of a test's output around what failed.
+func failures(out string) string {
+	var b strings.Builder
+	for line := range strings.Lines(out) {
+		if !strings.Contains(line, "--- PASS") && !strings.HasPrefix(line, "=== ") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
