@@ -62,14 +62,6 @@ func texts(ranges []netip.Prefix) []string {
 
 // access adds what leads to the Service from outside.
 func (b *builder) access() {
-	for _, text := range b.service.Spec.ExternalIPs {
-		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			b.say(drivers.Error, "BadExternalIP", "spec.externalIPs: %q is no IP address", text)
-			continue
-		}
-		b.floating(addr.Unmap().String(), b.vipOf4())
-	}
 	switch {
 	case !b.ours():
 	case b.wants.outside.keep:
@@ -78,6 +70,7 @@ func (b *builder) access() {
 			b.made[name] = true
 			b.set.Undecided = append(b.set.Undecided, name)
 		}
+		b.led[balancer4] = true // perhaps
 		// Neither of the two resolves unless it exists, and then only one does: what is written stays written.
 		b.ingress("4", drivers.From(b.floatingName(), "floating_ip_address"))
 		b.ingress("external", drivers.From(externalBalancer, "vip_address"))
@@ -90,6 +83,14 @@ func (b *builder) access() {
 		b.onClusterIP()
 	default:
 		b.ingressOf(b.floating(b.service.Spec.LoadBalancerIP, b.vipOf4()))
+	}
+	for _, text := range b.service.Spec.ExternalIPs {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			b.say(drivers.Error, "BadExternalIP", "spec.externalIPs: %q is no IP address", text)
+			continue
+		}
+		b.floating(addr.Unmap().String(), b.vipOf4())
 	}
 	if b.limited() && b.internalGap != "" {
 		b.say(drivers.Warning, "InternalRangesUnknown", "spec.loadBalancerSourceRanges shut pods out of the clusterIP too, as far as they "+
@@ -173,6 +174,10 @@ func (b *builder) floating(address string, to *vip) string {
 		return name
 	}
 	b.made[name] = true
+	if b.led[to.balancer] {
+		to = b.further(version)
+	}
+	b.led[to.balancer] = true
 	fip := drivers.FloatingIP{
 		FloatingNetworkID: b.lookup(externalNetwork, drivers.KindNetwork, network), PortID: drivers.From(to.balancer, "vip_port_id"),
 	}
@@ -185,7 +190,7 @@ func (b *builder) floating(address string, to *vip) string {
 	if asked.IsValid() {
 		fip.FloatingIPAddress = new(asked.String())
 	}
-	if len(b.vips) == 2 && b.vips[0].balancer == b.vips[1].balancer && to.addr.IsValid() {
+	if len(b.vips) == 2 && b.vips[0].balancer == b.vips[1].balancer && to.balancer == b.vips[0].balancer {
 		fip.FixedIPAddress = new(to.addr.String()) // the VIP's port has two
 	}
 	r := drivers.Resource{Name: name, Spec: fip}
@@ -194,6 +199,17 @@ func (b *builder) floating(address string, to *vip) string {
 	}
 	b.add(r)
 	return name
+}
+
+// further adds a load balancer for a floating IP, with a VIP that Neutron chooses: it lets no second floating IP of one network lead
+// to one address.
+func (b *builder) further(address string) *vip {
+	name := balancer4 + "-" + address
+	subnet := drivers.FromRole(b.role(drivers.ServiceSubnet))
+	lb := b.parts(frame{name: b.service.Name() + ":" + address, subnet: subnet, ip4: true, backends: of(true)})
+	lb.VIPSubnetID = subnet
+	b.add(drivers.Resource{Name: name, Spec: lb})
+	return &vip{balancer: name}
 }
 
 func asking(addr netip.Addr) string {

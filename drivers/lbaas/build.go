@@ -31,6 +31,7 @@ type builder struct {
 	set     drivers.Set
 	vips    []vip
 	made    map[string]bool // the logical names of floating IPs and lookups
+	led     map[string]bool // the load balancers that a floating IP leads to
 }
 
 // vip is a clusterIP and the load balancer that serves it.
@@ -44,12 +45,13 @@ type vip struct {
 //	logical name           Octavia or Neutron name        when
 //	loadbalancer[-v6]      <ns>/<svc>                     for the clusterIP; -v6 if the first or only address is an IPv6 one
 //	loadbalancer-external  <ns>/<svc>:external            type LoadBalancer with a VIP of its own on another network
+//	loadbalancer-<address> <ns>/<svc>:<address>           for every floating IP but the first
 //	floatingip-4           -                              type LoadBalancer
 //	floatingip-<address>   -                              an address that was asked for, an externalIP
 //	members-<ns>-…         -                              a claim: a rule in the namespace's group, where it needs one
 //	external-*, vip-*      -                              lookups
 func (b *builder) build() (drivers.Set, error) {
-	b.made = map[string]bool{}
+	b.made, b.led = map[string]bool{}, map[string]bool{}
 	for _, problem := range b.wants.problems {
 		b.say(drivers.Error, "BadAnnotation", "%s", problem)
 	}
