@@ -68,11 +68,11 @@ func Install(ctx context.Context, progress io.Writer) error {
 		return err
 	}
 	defer undo()
-	lock := "-oDPkg::Lock::Timeout=600"
+	lock := "-oDPkg::Lock::Timeout=600" // somebody may be updating
 	if err := apt(ctx, lock, "-qq", "update"); err != nil {
 		return err
 	}
-	return apt(ctx, append([]string{lock, "-qq", "-y", "--no-install-recommends", "install"}, missing...)...)
+	return apt(ctx, append([]string{lock, "-oDpkg::Use-Pty=0", "-qq", "-y", "--no-install-recommends", "install"}, missing...)...)
 }
 
 // Missing lists the packages that are not installed.

@@ -19,7 +19,6 @@ func (b *builder) kubernetes() {
 	b.copyFile("kwok.yaml", "etc/kwok.yaml") // it has templates of its own
 	b.write("scheduler.yaml", "etc/scheduler.yaml")
 	b.write("audit.yaml", "etc/audit.yaml")
-	pki := func(name string) string { return b.path("pki", name) }
 	peer := "http://127.0.0.1:" + b.Port("etcd-peer")
 	b.component(Component{
 		Name: Etcd,
@@ -31,6 +30,21 @@ func (b *builder) kubernetes() {
 		},
 		Ready: Probe{URL: b.URL().Etcd + "/health"},
 	})
+	b.apiServer()
+	b.controllers()
+	b.component(Component{
+		Name: Kwok, After: []string{APIServer},
+		Argv: []string{
+			b.ControlPlane, "kwok", "--config=" + b.path("etc", "kwok.yaml"), "--kubeconfig=" + b.path("pki", "kwok.kubeconfig"), "--manage-all-nodes",
+			"--node-ip=10.0.0.10", "--node-lease-duration-seconds=40", "--server-address=127.0.0.1:" + b.Port("kwok"),
+		},
+		Ready: Probe{URL: "http://127.0.0.1:" + b.Port("kwok") + "/healthz"},
+	})
+	b.step("node and service accounts", []string{ControllerManager, Kwok}, b.awaitNode)
+}
+
+func (b *builder) apiServer() {
+	pki := func(name string) string { return b.path("pki", name) }
 	b.component(Component{
 		Name: APIServer, After: []string{Etcd},
 		Argv: []string{
@@ -50,6 +64,10 @@ func (b *builder) kubernetes() {
 		},
 		Ready: b.kubeProbe(b.URL().Kubernetes + "/readyz"),
 	})
+}
+
+func (b *builder) controllers() {
+	pki := func(name string) string { return b.path("pki", name) }
 	b.component(Component{
 		Name: ControllerManager, After: []string{APIServer},
 		Argv: []string{
@@ -71,15 +89,6 @@ func (b *builder) kubernetes() {
 		},
 		Ready: Probe{URL: "https://127.0.0.1:" + b.Port("scheduler") + "/readyz"},
 	})
-	b.component(Component{
-		Name: Kwok, After: []string{APIServer},
-		Argv: []string{
-			b.ControlPlane, "kwok", "--config=" + b.path("etc", "kwok.yaml"), "--kubeconfig=" + pki("kwok.kubeconfig"), "--manage-all-nodes",
-			"--node-ip=10.0.0.10", "--node-lease-duration-seconds=40", "--server-address=127.0.0.1:" + b.Port("kwok"),
-		},
-		Ready: Probe{URL: "http://127.0.0.1:" + b.Port("kwok") + "/healthz"},
-	})
-	b.step("node and service accounts", []string{ControllerManager, Kwok}, b.awaitNode)
 }
 
 func (b *builder) kubeProbe(url string) Probe {

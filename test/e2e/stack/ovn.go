@@ -10,38 +10,51 @@ import (
 // The switch stands in a network namespace of its own: its devices (ovs-netdev, the bridges) collide with nobody's, and
 // go with it. Databases and ovn-controller talk through sockets in the stack's folder.
 func (b *builder) ovn() {
+	b.database(NorthDB, b.path("ovn", "nb.db"), b.path("ovn", "nb"), "/usr/share/ovn/ovn-nb.ovsschema")
+	b.database(SouthDB, b.path("ovn", "sb.db"), b.path("ovn", "sb"), "/usr/share/ovn/ovn-sb.ovsschema")
+	b.database(SwitchDB, b.path("ovs", "conf.db"), b.path("ovs", "db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	b.ovnCentral()
+	b.openVSwitch()
+	b.ovnHost()
+}
+
+// ovsEnvironment keeps all programs of Open vSwitch and OVN to the stack's folder.
+func (b *builder) ovsEnvironment() []string {
+	return []string{"OVN_RUNDIR=" + b.path("ovn"), "OVS_RUNDIR=" + b.path("ovs"), "OVN_LOGDIR=" + b.path("artifacts", "log"), "OVS_LOGDIR=" + b.path("artifacts", "log")}
+}
+
+// quiet are options that all daemons of Open vSwitch and OVN take.
+func quiet() []string { return []string{"-vconsole:warn", "-vsyslog:off", "--no-chdir"} }
+
+// database adds an ovsdb-server; its sockets have the path at, with .sock and .ctl.
+func (b *builder) database(name, file, at, schema string) {
+	b.step("schema of "+name, nil, func(ctx context.Context) error {
+		_, err := b.Run(ctx, "ovsdb-tool", "create", file, schema)
+		return err
+	})
+	b.component(Component{
+		Name: name, Env: b.ovsEnvironment(),
+		Argv:  append([]string{"ovsdb-server", file, "--remote=punix:" + at + ".sock", "--unixctl=" + at + ".ctl"}, quiet()...),
+		Ready: Probe{Argv: []string{"ovs-appctl", "-t", at + ".ctl", "version"}},
+	}, "schema of "+name)
+}
+
+func (b *builder) ovnCentral() {
 	net := b.Net()
-	ovsEnv := []string{"OVN_RUNDIR=" + b.path("ovn"), "OVS_RUNDIR=" + b.path("ovs"), "OVN_LOGDIR=" + b.path("artifacts", "log"), "OVS_LOGDIR=" + b.path("artifacts", "log")}
-	quiet := []string{"-vconsole:warn", "-vsyslog:off", "--no-chdir"}
-	database := func(name, folder, short, schema string) {
-		file, control := b.path(folder, short+".db"), b.path(folder, short+".ctl")
-		if folder == "ovs" {
-			file = b.path(folder, "conf.db")
-		}
-		socket := b.path(folder, short+".sock")
-		b.step("schema of "+name, nil, func(ctx context.Context) error {
-			_, err := b.Run(ctx, "ovsdb-tool", "create", file, schema)
-			return err
-		})
-		b.component(Component{
-			Name: name, Env: ovsEnv,
-			Argv:  append([]string{"ovsdb-server", file, "--remote=punix:" + socket, "--unixctl=" + control}, quiet...),
-			Ready: Probe{Argv: []string{"ovs-appctl", "-t", control, "version"}},
-		}, "schema of "+name)
-	}
-	database(NorthDB, "ovn", "nb", "/usr/share/ovn/ovn-nb.ovsschema")
-	database(SouthDB, "ovn", "sb", "/usr/share/ovn/ovn-sb.ovsschema")
-	database(SwitchDB, "ovs", "db", "/usr/share/openvswitch/vswitch.ovsschema")
 	b.step("OVN's databases begun", []string{NorthDB, SouthDB}, func(ctx context.Context) error {
 		_, north := b.OVN(ctx, "--no-wait", "init")
 		_, south := b.Run(ctx, "ovn-sbctl", "--timeout=20", "--db="+net.OVNSouth, "init")
 		return errors.Join(north, south)
 	})
 	b.component(Component{
-		Name: Northd, After: []string{NorthDB, SouthDB}, Env: ovsEnv,
-		Argv:  append([]string{"ovn-northd", "--ovnnb-db=" + net.OVNNorth, "--ovnsb-db=" + net.OVNSouth, "--unixctl=" + b.path("ovn", "northd.ctl")}, quiet...),
+		Name: Northd, After: []string{NorthDB, SouthDB}, Env: b.ovsEnvironment(),
+		Argv:  append([]string{"ovn-northd", "--ovnnb-db=" + net.OVNNorth, "--ovnsb-db=" + net.OVNSouth, "--unixctl=" + b.path("ovn", "northd.ctl")}, quiet()...),
 		Ready: Probe{Argv: []string{"ovn-appctl", "-t", b.path("ovn", "northd.ctl"), "status"}, Text: "active"},
 	}, "OVN's databases begun")
+}
+
+func (b *builder) openVSwitch() {
+	net := b.Net()
 	b.step("namespace of the switch", nil, func(ctx context.Context) error {
 		if _, err := b.Run(ctx, "ip", "netns", "add", net.Namespace); err != nil {
 			return err
@@ -57,9 +70,9 @@ func (b *builder) ovn() {
 		return err
 	})
 	b.component(Component{
-		Name: Vswitchd, After: []string{SwitchDB}, Env: ovsEnv,
+		Name: Vswitchd, After: []string{SwitchDB}, Env: b.ovsEnvironment(),
 		// It is watched by a monitor because 3.1.0 aborts now and then: see EnvironmentFaults.
-		Argv:  append([]string{"ip", "netns", "exec", net.Namespace, "ovs-vswitchd", net.OVS, "--monitor", "--unixctl=" + b.path("ovs", "vswitchd.ctl")}, quiet...),
+		Argv:  append([]string{"ip", "netns", "exec", net.Namespace, "ovs-vswitchd", net.OVS, "--monitor", "--unixctl=" + b.path("ovs", "vswitchd.ctl")}, quiet()...),
 		Ready: Probe{Argv: []string{"ovs-appctl", "-t", b.path("ovs", "vswitchd.ctl"), "ofproto/list"}},
 	}, "namespace of the switch", "identity of the switch")
 	b.step("bridges", []string{Vswitchd}, func(ctx context.Context) error {
@@ -71,9 +84,13 @@ func (b *builder) ovn() {
 		_, err := b.OVS(ctx, args[1:]...)
 		return err
 	})
+}
+
+func (b *builder) ovnHost() {
+	net := b.Net()
 	b.component(Component{
-		Name: OVNController, After: []string{SouthDB, Vswitchd}, Env: ovsEnv,
-		Argv:  append([]string{"ovn-controller", net.OVS, "--pidfile=" + b.path("ovn", "ovn-controller.pid")}, quiet...),
+		Name: OVNController, After: []string{SouthDB, Vswitchd}, Env: b.ovsEnvironment(),
+		Argv:  append([]string{"ovn-controller", net.OVS, "--pidfile=" + b.path("ovn", "ovn-controller.pid")}, quiet()...),
 		Ready: Probe{Argv: []string{"env", "OVN_RUNDIR=" + b.path("ovn"), "ovn-appctl", "-t", "ovn-controller", "connection-status"}, Text: "connected"},
 	}, "bridges", "OVN's databases begun")
 	// The chassis is what Neutron binds ports to and schedules gateways on.
