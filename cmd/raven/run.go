@@ -228,6 +228,8 @@ func (d *daemon) end(ctx context.Context) error {
 	}
 	d.state.NotReady("stopping")
 	cancel()
+	grace := engineGrace(d.values().Duration(config.DefaultGroup, "graceful_shutdown_timeout"))
+	defer time.AfterFunc(grace, func() { r.engine().Abort() }).Stop()
 	var err error
 	select {
 	case <-ended:

@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/openstack"
@@ -144,7 +143,7 @@ func (r *runtime) engineConfig() reconcile.Config {
 		AmbiguousWait:        r.cloud.AmbiguousWait(),
 		ActivationTimeout:    openstack.ActivationTimeout(v),
 		Standby:              r.candidate != nil,
-		Grace:                engineGrace(v.Duration(config.DefaultGroup, "graceful_shutdown_timeout")),
+		Grace:                math.MaxInt64, // the daemon bounds it: how long it is may change meanwhile
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
 // TestEveryMistakeIsToldAtOnce: of the core's options and of the drivers', with file and line.
@@ -81,6 +83,48 @@ func TestMutate(t *testing.T) {
 	p.logged(`ERROR.*reload failed.*log_level.*is not one of the choices`)
 	must(t, "the old configuration at work", func() string { return r.amiss(p) })
 	p.stop()
+}
+
+// TestAMutatedGraceHolds: work in flight gets the time that graceful_shutdown_timeout says now, not what it said at the start.
+func TestAMutatedGraceHolds(t *testing.T) {
+	r := newRig(t)
+	r.conf.set("DEFAULT", "restart_method", "mutate").set("DEFAULT", "graceful_shutdown_timeout", 2)
+	p := r.start()
+	r.createNamespace("shop")
+	r.awaitRest(p)
+	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 40)
+	r.configure()
+	p.signal(syscall.SIGHUP)
+	p.logged(`configuration changed.*graceful_shutdown_timeout: 2s -> 40s`)
+	const delay = 5 * time.Second
+	if _, err := r.cloud.AddFault(simcloud.Rule{
+		Method: http.MethodPost, Kind: "port", Action: simcloud.ActionDelay, Delay: simcloud.Duration(delay), Times: 1,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.createPod("shop", "a")
+	must(t, "a create that is under way", func() string {
+		for _, f := range r.cloud.Faults() {
+			if f.Acted > 0 {
+				return ""
+			}
+		}
+		return "there is none"
+	})
+	asked := time.Now()
+	p.signal(syscall.SIGTERM)
+	if status := p.end(patience); status != 0 {
+		t.Errorf("the exit status is %d", status)
+	}
+	if took := time.Since(asked); took < delay/2 {
+		t.Errorf("it stopped after %s, before the create was answered", took)
+	}
+	r.cloud.ResetLog()
+	again := r.start()
+	must(t, "rest", func() string { return r.amiss(again) })
+	if made := r.cloud.Stats().Counts["POST port"]; made != 0 {
+		t.Errorf("the port was created again: %d times", made)
+	}
 }
 
 // TestBackdoor: what it shows of a running daemon, to whom, and that it goes.
