@@ -1,0 +1,204 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+func lbIdentity() Identity {
+	return Identity{Cluster: "c", Owner: Owner{Driver: "service-proxy", UID: "u"}, Name: "lb", Policy: drivers.Delete}
+}
+
+// lbDoc is a load balancer as the cloud shows it: one port with two members.
+func lbDoc(change func(*Observed)) []Observed {
+	mark := lbIdentity().Description()
+	o := Observed{
+		Kind: drivers.KindLoadBalancer, ID: "lb-1", Identity: lbIdentity(), Managed: true, Tags: lbIdentity().Tags(), Status: "ACTIVE",
+		Attrs: map[string]any{
+			"id": "lb-1", "name": "shop", "vip_subnet_id": "sub", "vip_address": "10.0.0.9", "provider": "amphora", "additional_vips": []any{},
+			"listeners": []any{map[string]any{
+				"id": "l-1", "name": "a", "protocol": "TCP", "protocol_port": int64(80), "default_pool_id": "p-1", "description": mark,
+				"connection_limit": int64(-1),
+			}},
+			"pools": []any{map[string]any{
+				"id": "p-1", "name": "a", "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "session_persistence": nil, "description": mark,
+				"members": []any{
+					map[string]any{"id": "m-1", "address": "10.1.0.1", "protocol_port": int64(80), "weight": int64(1), "name": "x"},
+					map[string]any{"id": "m-2", "address": "10.1.0.2", "protocol_port": int64(80), "weight": int64(1), "name": "y"},
+				},
+			}},
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	return []Observed{o}
+}
+
+// lbWish is what is wanted: the same.
+func lbWish(change func(*drivers.LoadBalancer)) []Desired {
+	member := func(last int, name string) drivers.Member {
+		return drivers.Member{Name: name, Address: fmt.Sprintf("10.1.0.%d", last), ProtocolPort: new(int64(80)), Weight: new(int64(1))}
+	}
+	lb := drivers.LoadBalancer{
+		Name: new("shop"), VIPSubnetID: drivers.Text("sub"), VIPAddress: new("10.0.0.9"), Provider: new("amphora"),
+		Listeners: []drivers.Listener{{Name: "a", Protocol: new("TCP"), ProtocolPort: new(int64(80)), DefaultPool: "a"}},
+		Pools: []drivers.Pool{{
+			Name: "a", Protocol: new("TCP"), LBAlgorithm: new("ROUND_ROBIN"), SessionPersistence: &drivers.SessionPersistence{},
+			HealthMonitor: &drivers.HealthMonitor{}, Members: []drivers.Member{member(1, "x"), member(2, "y")},
+		}},
+	}
+	if change != nil {
+		change(&lb)
+	}
+	return []Desired{{Kind: drivers.KindLoadBalancer, Identity: lbIdentity(), Attrs: drivers.Attributes(lb)}}
+}
+
+// brief lists steps as texts: "update pool a", with a "…" where it waits.
+func stepTexts(p Plan) []string {
+	texts := []string{}
+	for _, s := range p.Steps {
+		text := string(s.Op)
+		if s.Part != nil {
+			text += " " + s.Part.String()
+		} else {
+			text += " " + string(s.Kind)
+		}
+		if !s.Ready() {
+			text += " …"
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func TestBalancer(t *testing.T) {
+	type observed = func(*Observed)
+	type wish = func(*drivers.LoadBalancer)
+	for _, c := range []struct {
+		name, reason string
+		observed     observed
+		wish         wish
+		mend         Mend
+		want         []string
+	}{
+		{"same", "a second pass asks for nothing", nil, nil, "", []string{}},
+		{"member more", "only what differs goes", nil, func(lb *drivers.LoadBalancer) {
+			lb.Pools[0].Members = append(lb.Pools[0].Members, drivers.Member{Address: "10.1.0.3", ProtocolPort: new(int64(80))})
+		}, "", []string{`update the members of pool "a"`}},
+		{"another address form", "addresses are compared as such", func(o *Observed) {
+			o.Attrs["vip_address"] = "10.0.0.9"
+		}, nil, "", []string{}},
+		{"busy", "it takes nothing until it is ready", func(o *Observed) { o.Status = "PENDING_UPDATE" }, func(lb *drivers.LoadBalancer) {
+			lb.Pools[0].Members = nil
+			lb.Pools[0].LBAlgorithm = new("SOURCE_IP")
+			lb.AdminStateUp = new(false)
+		}, "", []string{"update loadbalancer …", `update pool "a" …`}},
+		{"part being made", "it is not ready before its parts", func(o *Observed) {
+			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_CREATE"
+		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a" …`}},
+		{"part left behind", "some providers leave parts so for good", func(o *Observed) {
+			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_UPDATE"
+		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a"`}},
+		{"error", "nothing is done until it may be mended", func(o *Observed) { o.Status = "ERROR" }, nil, MendNot, []string{}},
+		{"failover", "the provider mends it", func(o *Observed) { o.Status = "ERROR" }, nil, MendFailover, []string{"failover loadbalancer"}},
+		{"replace", "the old one has the address", func(o *Observed) { o.Status = "ERROR" }, nil, MendReplace, []string{"create loadbalancer …", "delete loadbalancer"}},
+		{"being deleted", "it comes back when it is gone", func(o *Observed) { o.Status = "PENDING_DELETE" }, nil, "", []string{
+			"create loadbalancer …", "delete loadbalancer …",
+		}},
+		{"another provider", "it cannot be changed in place", nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, "", []string{
+			"create loadbalancer …", "delete loadbalancer",
+		}},
+		{"the old name of amphora", "it is the same provider", func(o *Observed) { o.Attrs["provider"] = "octavia" }, nil, "", []string{}},
+		{"another port", "a listener cannot change it", nil, func(lb *drivers.LoadBalancer) { lb.Listeners[0].ProtocolPort = new(int64(81)) }, "", []string{
+			`delete listener "a"`, `create listener "a"`,
+		}},
+		{"another protocol", "neither pool nor listener can change it", nil, func(lb *drivers.LoadBalancer) {
+			lb.Listeners[0].Protocol, lb.Pools[0].Protocol = new("UDP"), new("UDP")
+		}, "", []string{`delete listener "a"`, `delete pool "a"`, `create pool "a" …`, `create listener "a" …`}},
+		{"no parts", "they go, listeners first", nil, func(lb *drivers.LoadBalancer) {
+			lb.Listeners, lb.Pools = []drivers.Listener{}, []drivers.Pool{}
+		}, "", []string{`delete listener "a"`, `delete pool "a"`}},
+		{"parts not managed", "what is unset is not looked at", nil, func(lb *drivers.LoadBalancer) { lb.Listeners, lb.Pools = nil, nil }, "", []string{}},
+		{"an operator's part", "what is not ours stays", func(o *Observed) {
+			o.Attrs["listeners"] = append(o.Attrs["listeners"].([]any), map[string]any{"id": "l-2", "name": "mine", "protocol": "TCP", "protocol_port": int64(9)})
+		}, nil, "", []string{}},
+		{"a twin part", "a create that was cut made it", func(o *Observed) {
+			o.Attrs["pools"] = append(o.Attrs["pools"].([]any), map[string]any{"id": "p-2", "name": "a", "protocol": "TCP", "description": lbIdentity().Description()})
+		}, nil, "", []string{`delete pool "a"`}},
+		{"a monitor", "it is made for the pool", nil, func(lb *drivers.LoadBalancer) {
+			lb.Pools[0].HealthMonitor = &drivers.HealthMonitor{Type: "TCP", Delay: new(int64(5)), Timeout: new(int64(3)), MaxRetries: new(int64(3))}
+		}, "", []string{`create the health monitor of pool "a"`}},
+		{"persistence", "it is set, and taken away", func(o *Observed) {
+			structures(o.Attrs["pools"])[0]["session_persistence"] = map[string]any{"type": "SOURCE_IP", "cookie_name": nil}
+		}, nil, "", []string{`update pool "a"`}},
+		{"ignored addresses", "another one of that provider would have none either", nil, func(lb *drivers.LoadBalancer) {
+			lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
+		}, "", []string{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			desired := lbWish(c.wish)
+			desired[0].Mend = c.mend
+			p := Compute(Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
+			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestBalancerMembers(t *testing.T) {
+	add := func(lb *drivers.LoadBalancer) {
+		lb.Pools[0].Members[0].Weight = new(int64(0))
+		lb.Pools[0].Members = append(lb.Pools[0].Members, drivers.Member{Address: "10.1.0.3", ProtocolPort: new(int64(80))})
+	}
+	p := Compute(Input{Desired: lbWish(add), Observed: lbDoc(nil), Prune: true})
+	if got := p.Steps[0].Attrs; got["additive"] != true || len(got["members"].([]any)) != 2 {
+		t.Errorf("want the two that differ: %v", got)
+	}
+	p = Compute(Input{Desired: lbWish(func(lb *drivers.LoadBalancer) {
+		add(lb)
+		lb.Pools[0].Members = lb.Pools[0].Members[1:]
+	}), Observed: lbDoc(nil), Prune: true})
+	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 2 {
+		t.Errorf("one goes, so want all that stay: %v", got)
+	}
+	p = Compute(Input{Desired: lbWish(func(lb *drivers.LoadBalancer) { lb.Pools[0].Members = []drivers.Member{} }), Observed: lbDoc(nil), Prune: true})
+	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 0 {
+		t.Errorf("all go: %v", got)
+	}
+}
+
+// TestRivals: an address that another load balancer of ours has is waited for, whoever's that is.
+func TestRivals(t *testing.T) {
+	other := lbDoc(func(o *Observed) { o.ID, o.Identity.Owner.UID = "lb-0", "gone" })
+	p := Compute(Input{
+		Desired: lbWish(nil), Prune: true,
+		Dependants: func(kind drivers.Kind, id string) []Observed {
+			if kind == drivers.KindSubnet && id == "sub" {
+				return other
+			}
+			return nil
+		},
+	})
+	if len(p.Steps) != 1 || len(p.Steps[0].Waits) != 1 || !strings.Contains(p.Steps[0].Waits[0].Message, "10.0.0.9") {
+		t.Errorf("want a create that waits for lb-0: %+v", p.Steps)
+	}
+}
+
+// TestRetainedFloatingIPLeadsNowhere once nobody wants it any more.
+func TestRetainedFloatingIPLeadsNowhere(t *testing.T) {
+	identity := lbIdentity()
+	identity.Name, identity.Policy = "floatingip-4", drivers.Retain
+	p := Compute(Input{Prune: true, Observed: []Observed{{
+		Kind: drivers.KindFloatingIP, ID: "f", Identity: identity, Managed: true, Attrs: map[string]any{"port_id": "vip"},
+	}}})
+	if diff := cmp.Diff([]string{"update floatingip"}, stepTexts(p)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
