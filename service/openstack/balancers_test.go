@@ -1,0 +1,182 @@
+package openstack
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+	sim "github.com/kuryr/raven/test/sim/openstack"
+)
+
+func wholeBalancer(subnet, provider string) map[string]any {
+	algorithm := map[string]string{"ovn": "SOURCE_IP_PORT"}[provider]
+	if algorithm == "" {
+		algorithm = "ROUND_ROBIN"
+	}
+	name := "shop:TCP:80"
+	return drivers.Attributes(drivers.LoadBalancer{
+		Name: new("shop"), VIPSubnetID: drivers.Text(subnet), VIPAddress: new("10.0.0.99"), Provider: new(provider),
+		Listeners: []drivers.Listener{{Name: name, Protocol: new("TCP"), ProtocolPort: new(int64(80)), DefaultPool: name}},
+		Pools: []drivers.Pool{{
+			Name: name, Protocol: new("TCP"), LBAlgorithm: new(algorithm), SessionPersistence: &drivers.SessionPersistence{},
+			HealthMonitor: &drivers.HealthMonitor{}, Members: []drivers.Member{
+				{Address: "10.0.0.4", ProtocolPort: new(int64(80)), SubnetID: drivers.Text(subnet), Weight: new(int64(1))},
+				{Address: "10.0.0.5", ProtocolPort: new(int64(80)), SubnetID: drivers.Text(subnet), Weight: new(int64(1))},
+			},
+		}},
+	})
+}
+
+// settledList lists the one load balancer there is.
+func settledList(t *testing.T, c *Cloud) plan.Observed {
+	t.Helper()
+	list, err := c.List(t.Context(), drivers.KindLoadBalancer, "c1")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	return list[0]
+}
+
+// TestBalancerIsTheSameHoweverItIsRead: the answer to a create, a list, one that is read, and a search are all what the plan wants.
+func TestBalancerIsTheSameHoweverItIsRead(t *testing.T) {
+	for _, provider := range []string{"amphora", "ovn"} {
+		t.Run(provider, func(t *testing.T) {
+			s, c := startSim(t, sim.Options{})
+			_, at := place(t, c, "10.0.0.0/24")
+			subnet := at.ID
+			attrs := wholeBalancer(subnet, provider)
+			made := must(t, c, drivers.KindLoadBalancer, "lb", attrs)
+			read, err := c.Get(t.Context(), drivers.KindLoadBalancer, made.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			searched, err := c.ListIdentity(t.Context(), drivers.KindLoadBalancer, named("lb"))
+			if err != nil || len(searched) != 1 {
+				t.Fatalf("%v, %v", searched, err)
+			}
+			for how, o := range map[string]plan.Observed{"made": made, "listed": settledList(t, c), "read": read, "searched": searched[0]} {
+				o = Settled(o)
+				o.Status = "ACTIVE"
+				p := plan.Compute(plan.Input{
+					Desired:  []plan.Desired{{Kind: drivers.KindLoadBalancer, Identity: named("lb"), Attrs: attrs}},
+					Observed: []plan.Observed{o}, Prune: true,
+				})
+				if len(p.Steps) > 0 {
+					t.Errorf("as %s it differs: %+v", how, p.Steps[0])
+				}
+			}
+			if n := s.Count("loadbalancer"); n != 1 {
+				t.Errorf("%d load balancers", n)
+			}
+		})
+	}
+}
+
+// TestMembersAreListedOnlyWhenTheyMayHaveChanged.
+func TestMembersAreListedOnlyWhenTheyMayHaveChanged(t *testing.T) {
+	s, c := startSim(t, sim.Options{})
+	_, at := place(t, c, "10.0.0.0/24")
+	subnet := at.ID
+	must(t, c, drivers.KindLoadBalancer, "lb", wholeBalancer(subnet, "amphora"))
+	for range 3 { // until it is known to stand still
+		settledList(t, c)
+	}
+	s.ResetLog()
+	lb := settledList(t, c)
+	for _, r := range s.Log(0) {
+		if strings.HasSuffix(r.Path, "/members") {
+			t.Errorf("its members were listed again: %s", r.Path)
+		}
+	}
+	pool, _ := listAt(lb.Attrs, "pools")[0].(map[string]any)
+	if len(listAt(pool, "members")) != 2 {
+		t.Errorf("want two members: %v", pool)
+	}
+	path := "/lbaas/pools/" + textOf(pool, "id") + "/members"
+	if status, doc := s.Call(sim.UserKuryr, sim.ProjectKuryr, http.MethodPut, path, map[string]any{"members": []any{}}); status >= 300 {
+		t.Fatalf("%d %v", status, doc)
+	}
+	pool, _ = listAt(settledList(t, c).Attrs, "pools")[0].(map[string]any)
+	if len(listAt(pool, "members")) != 0 {
+		t.Errorf("somebody took them away: %v", pool)
+	}
+}
+
+func TestChangeParts(t *testing.T) {
+	s, c := startSim(t, sim.Options{})
+	_, at := place(t, c, "10.0.0.0/24")
+	subnet := at.ID
+	attrs := wholeBalancer(subnet, "amphora")
+	listeners, pools := attrs["listeners"], attrs["pools"]
+	delete(attrs, "listeners")
+	delete(attrs, "pools")
+	lb := must(t, c, drivers.KindLoadBalancer, "lb", attrs)
+	attrs["listeners"], attrs["pools"] = listeners, pools
+	for range 10 {
+		lb = Settled(lb)
+		lb.Status = "ACTIVE"
+		p := plan.Compute(plan.Input{
+			Desired:  []plan.Desired{{Kind: drivers.KindLoadBalancer, Identity: named("lb"), Attrs: attrs}},
+			Observed: []plan.Observed{lb}, Prune: true,
+		})
+		if len(p.Steps) == 0 {
+			break
+		}
+		settledList(t, c) // the simulation's providers have done their work by the next request
+		var err error
+		if lb, err = c.ChangePart(t.Context(), lb, p.Steps[0]); err != nil {
+			t.Fatalf("%+v: %v", p.Steps[0], err)
+		}
+	}
+	if s.Count("listener") != 1 || s.Count("pool") != 1 || s.Count("member") != 2 {
+		t.Errorf("it is not whole:\n%s", s.Dump(sim.DumpOptions{}))
+	}
+	now := settledList(t, c)
+	if now.ID != lb.ID {
+		t.Errorf("it is another one")
+	}
+}
+
+func TestClassifyOctavia(t *testing.T) {
+	for _, c := range []struct {
+		kind    drivers.Kind
+		status  int
+		message string
+		create  bool
+		want    Class
+	}{
+		{drivers.KindLoadBalancer, 409, "Load Balancer x is immutable and cannot be updated.", false, ClassBusy},
+		{poolKind, 409, "Pool x is immutable and cannot be updated.", false, ClassBusy},
+		{drivers.KindLoadBalancer, 409, "Invalid state PENDING_UPDATE of loadbalancer resource x", false, ClassBusy},
+		{listenerKind, 409, "Another Listener on this Load Balancer is already using protocol_port 80", true, ClassStale},
+		{drivers.KindLoadBalancer, 500, "Provider 'ovn' reports error: IP address 10.0.0.9 already allocated in subnet x", true, ClassExists},
+		{drivers.KindLoadBalancer, 403, "Quota has been met for resources: Load Balancer", true, ClassQuota},
+		{drivers.KindLoadBalancer, 403, "Policy does not allow this request to be performed.", false, ClassForbidden},
+		{listenerKind, 501, "Provider 'ovn' does not support a requested option: OVN provider does not support HTTP protocol", true, ClassUnsupported},
+		{drivers.KindLoadBalancer, 500, "", true, ClassAmbiguous},
+		{drivers.KindLoadBalancer, 400, "Provider 'x' is not enabled.", true, ClassTerminal},
+		{drivers.KindPort, 501, "", true, ClassTerminal},
+	} {
+		t.Run(fmt.Sprint(c.kind, c.status, c.message), func(t *testing.T) {
+			e := &Error{Kind: c.kind, Status: c.status, Message: c.message}
+			if got := classifyStatus(e, c.create); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestWithoutOctavia: there is nothing to list, and nothing can be made.
+func TestWithoutOctavia(t *testing.T) {
+	_, c := startSim(t, sim.Options{NoOctavia: true})
+	if list, err := c.List(t.Context(), drivers.KindLoadBalancer, "c1"); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	_, err := c.Create(t.Context(), drivers.KindLoadBalancer, named("lb"), map[string]any{})
+	if Classify(err) != ClassTerminal || !strings.Contains(err.Error(), "load-balancer") {
+		t.Errorf("got %v", err)
+	}
+}
