@@ -524,3 +524,41 @@ func TestFloatingIPIsTaken(t *testing.T) {
 		t.Errorf("what was there before must stay, and lead nowhere: %v", ips)
 	}
 }
+
+// TestABurstOfBalancers: however many are made at once, each is one request, and waiting for them is a few lists.
+func TestABurstOfBalancers(t *testing.T) {
+	const n = 50
+	for _, provider := range []simcloud.Provider{amphora(), ovn()} {
+		t.Run(provider.Name, func(t *testing.T) {
+			t.Parallel()
+			w := balancers(t, provider)
+			a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
+				s := shopOf(3)
+				s.provider = provider.Name
+				s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
+				return s.set(), nil
+			})
+			r := w.start(with(a).configured(func(c *reconcile.Config) { c.PollInterval = 50 * time.Millisecond }))
+			for i := range n {
+				w.createMap("a", fmt.Sprintf("x%d", i))
+			}
+			r.settled(n)
+			reads := map[string]int{}
+			total := 0
+			for _, request := range w.cloud.Log(0) {
+				if strings.HasPrefix(request.Path, "/v2.0/lbaas") && request.Method == http.MethodGet {
+					reads[request.Kind]++
+					total++
+				}
+			}
+			writes := w.lbWrites()
+			if len(writes) != n || slices.ContainsFunc(writes, func(s string) bool { return s != "POST loadbalancer 201" }) {
+				t.Errorf("want one create for each of %d, got %d: %v", n, len(writes), writes)
+			}
+			t.Logf("%d load balancers of %d parts: %d requests to change, %d to read: %v", n, 10, len(writes), total, reads)
+			if total > n {
+				t.Errorf("%d reads for %d load balancers: %v", total, n, reads)
+			}
+		})
+	}
+}
