@@ -1,0 +1,248 @@
+package system_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// providers runs a test with each provider.
+func providers(t *testing.T, test func(*testing.T, *rig)) {
+	t.Helper()
+	for _, provider := range []simcloud.Provider{simcloud.Amphora(brief()), simcloud.OVN(brief())} {
+		t.Run(provider.Name, func(t *testing.T) { test(t, newBalancerRig(t, provider)) })
+	}
+}
+
+// both is a Service with ports of two protocols.
+func both() object {
+	return object{"ports": []any{
+		object{"name": "http", "port": 80, "targetPort": 8080}, object{"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 5353},
+	}}
+}
+
+func TestServicesBecomeLoadBalancers(t *testing.T) {
+	providers(t, func(t *testing.T, r *rig) {
+		p := r.start()
+		r.createNamespace("shop")
+		r.scale("shop", "web", 3)
+		r.createService("shop", "web", both())
+		r.createService("shop", "lonely", nil)
+		r.createService("shop", "headless", object{"clusterIP": "None"})
+		r.createService("shop", "outside", object{"type": "LoadBalancer"})
+		r.floatingIP("172.24.4.77")
+		r.createService("shop", "named", object{"externalIPs": []any{"172.24.4.77"}})
+		r.awaitServices(p)
+
+		svc, err := r.kube.Get(services(), "shop", "web")
+		r.check(err)
+		for _, key := range []string{"kuryr.org/neutron-vip", "kuryr.org/neutron-pool", "kuryr.org/neutron-pools"} {
+			if text := fmt.Sprint(at(svc, "metadata", "annotations", key)); !strings.Contains(text, `"id"`) {
+				t.Errorf("annotation %s is %q", key, text)
+			}
+		}
+		creates := 0
+		for _, q := range r.cloud.Log(0) {
+			if q.WriteN > 0 && q.Method == http.MethodPost && q.Kind == "loadbalancer" {
+				creates++
+			}
+		}
+		if lbs := len(r.cloud.LoadBalancers()); creates != lbs {
+			t.Errorf("%d creates for %d load balancers", creates, lbs)
+		}
+
+		before := r.cloud.Stats().Writes
+		p.stop()
+		p = r.start()
+		r.awaitServices(p)
+		if n := r.cloud.Stats().Writes - before; n != 0 {
+			t.Errorf("%d writes after a restart", n)
+		}
+		p.stop()
+	})
+}
+
+func TestServiceScalesToNothingAndBack(t *testing.T) {
+	providers(t, func(t *testing.T, r *rig) {
+		p := r.start()
+		r.createNamespace("shop")
+		r.createService("shop", "web", both())
+		r.awaitServices(p)
+		empty := r.dump()
+		r.scale("shop", "web", 3)
+		must(t, "three members", func() string {
+			if n := len(r.cloud.Objects("member")); n != 3*2+1 { // the Service kubernetes has one
+				return fmt.Sprintf("there are %d members", n)
+			}
+			return r.servicesAmiss(p)
+		})
+		r.scale("shop", "web", 0)
+		must(t, "no members", func() string {
+			if n := len(r.cloud.Objects("member")); n != 1 {
+				return fmt.Sprintf("there are %d members", n)
+			}
+			return r.servicesAmiss(p)
+		})
+		if diff := lineDiff(empty, r.dump()); diff != "" {
+			t.Errorf("the cloud differs (-before +after):\n%s", diff)
+		}
+		p.stop()
+	})
+}
+
+func TestServiceTypesThereAndBackLeaveNothing(t *testing.T) {
+	providers(t, func(t *testing.T, r *rig) {
+		p := r.start()
+		r.createNamespace("shop")
+		r.scale("shop", "web", 2)
+		r.createService("shop", "web", nil)
+		r.floatingIP("172.24.4.66")
+		r.floatingIP("172.24.4.67")
+		r.awaitServices(p)
+		before := r.balancerDump()
+		fips := func(n int) {
+			t.Helper()
+			must(t, "floating IPs", func() string {
+				have := 0
+				for _, fip := range r.cloud.FloatingIPs() {
+					if fip["port_id"] != nil {
+						have++
+					}
+				}
+				if have != n {
+					return fmt.Sprintf("%d, not %d; %s", have, n, p.settled())
+				}
+				return r.servicesAmiss(p)
+			})
+		}
+		r.patchService("shop", "web", `{"spec":{"type":"LoadBalancer"}}`)
+		fips(1)
+		r.patchService("shop", "web", `{"spec":{"externalIPs":["172.24.4.66"]}}`)
+		fips(2)
+		r.patchService("shop", "web", `{"spec":{"loadBalancerIP":"172.24.4.67"}}`)
+		fips(2)
+		r.patchService("shop", "web", `{"spec":{"loadBalancerIP":null}}`)
+		fips(2)
+		r.patchService("shop", "web", `{"spec":{"type":"NodePort"}}`)
+		fips(1)
+		r.patchService("shop", "web", `{"spec":{"type":"ClusterIP","externalIPs":null}}`)
+		fips(0)
+		if diff := lineDiff(before, r.balancerDump()); diff != "" {
+			t.Errorf("the cloud differs (-before +after):\n%s", diff)
+		}
+		p.stop()
+	})
+}
+
+func TestServicesGoWithoutTrace(t *testing.T) {
+	providers(t, func(t *testing.T, r *rig) {
+		p := r.start()
+		must(t, "rest", func() string { return r.servicesAmiss(p) })
+		before := r.dump()
+		r.createNamespace("shop")
+		r.scale("shop", "web", 2)
+		names := []string{"web"}
+		r.createService("shop", "web", object{"type": "LoadBalancer"})
+		for i := range 5 {
+			names = append(names, fmt.Sprintf("svc-%d", i))
+			r.createService("shop", names[i+1], both())
+		}
+		r.awaitServices(p)
+		for _, name := range names[3:] {
+			r.deleteService("shop", name)
+		}
+		r.awaitServices(p)
+		r.deleteNamespace("shop")
+		must(t, "nothing", func() string {
+			if diff := lineDiff(before, r.dump()); diff != "" {
+				return diff + p.settled()
+			}
+			return r.servicesAmiss(p)
+		})
+		if list, err := r.kube.List(namespaces(), ""); err != nil || len(list) != 4 {
+			t.Errorf("%d namespaces are left (%v)", len(list), err)
+		}
+		p.stop()
+	})
+}
+
+// A namespace that goes while its load balancers are still being made.
+func TestNamespaceGoesWhileServicesAreMade(t *testing.T) {
+	providers(t, func(t *testing.T, r *rig) {
+		p := r.start()
+		must(t, "rest", func() string { return r.servicesAmiss(p) })
+		before := r.dump()
+		r.createNamespace("shop")
+		r.scale("shop", "web", 2)
+		for i := range 4 {
+			r.createService("shop", fmt.Sprintf("svc-%d", i), both())
+		}
+		must(t, "a load balancer at work", func() string {
+			for _, lb := range r.cloud.LoadBalancers() {
+				if lb["provisioning_status"] == "PENDING_CREATE" && strings.HasPrefix(fmt.Sprint(lb["name"]), "shop/") {
+					return ""
+				}
+			}
+			return "there is none"
+		})
+		r.deleteNamespace("shop")
+		must(t, "nothing", func() string {
+			if diff := lineDiff(before, r.dump()); diff != "" {
+				return diff + p.settled()
+			}
+			return r.servicesAmiss(p)
+		})
+		p.stop()
+	})
+}
+
+// A bad value is said and changes nothing; what the value is not about goes on.
+func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
+	r := newBalancerRig(t, simcloud.Amphora(brief()))
+	p := r.start()
+	r.createNamespace("shop")
+	r.createService("shop", "web", object{"type": "LoadBalancer"})
+	const key = "loadbalancer.openstack.org/connection-limit"
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"77"}}}`, key))
+	limit := func() string {
+		for _, l := range r.cloud.Objects("listener") {
+			if strings.HasPrefix(fmt.Sprint(l["name"]), "shop/web") {
+				return fmt.Sprint(l["connection_limit"])
+			}
+		}
+		return "none"
+	}
+	must(t, "the limit", func() string {
+		if limit() != "77" {
+			return "it is " + limit()
+		}
+		return r.servicesAmiss(p)
+	})
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"many","loadbalancer.openstack.org/floating-network-id":"x"}}}`, key))
+	for _, name := range []string{key, "floating-network-id"} {
+		must(t, "an Event", func() string {
+			for _, e := range r.events() {
+				if strings.Contains(e, name) && strings.Contains(e, "BadAnnotation") {
+					return ""
+				}
+			}
+			return fmt.Sprintf("%q", r.events())
+		})
+	}
+	r.scale("shop", "web", 2)
+	must(t, "members", func() string { return r.balancersAmiss() })
+	if limit() != "77" || r.cloud.Count("floatingip") != 1 {
+		t.Errorf("limit %s, %d floating IPs", limit(), r.cloud.Count("floatingip"))
+	}
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:null,"loadbalancer.openstack.org/floating-network-id":null}}}`, key))
+	must(t, "no limit", func() string {
+		if limit() != "-1" {
+			return "it is " + limit()
+		}
+		return r.servicesAmiss(p)
+	})
+	p.stop()
+}
