@@ -142,6 +142,7 @@ func printStep(io streams, s plan.Step) {
 	mark := map[plan.Op]string{
 		plan.Create: io.paint(green, "+"), plan.Delete: io.paint(red, "-"), plan.Detach: io.paint(red, "-"),
 		plan.Update: io.paint(yellow, "~"), plan.Tag: io.paint(yellow, "~"), plan.Attach: io.paint(yellow, "~"),
+		plan.Failover: io.paint(yellow, "~"),
 	}[s.Op]
 	fmt.Fprintf(io.out, "  %s %s %s %s%s\n", mark, s.Op, s.Kind, nameOf(s), io.paint(dim, "  "+s.Reason))
 	for _, key := range sortedKeys(s.Attrs) {
@@ -164,6 +165,9 @@ func printStep(io streams, s plan.Step) {
 }
 
 func nameOf(s plan.Step) string {
+	if s.Part != nil {
+		return fmt.Sprintf("%s (%s): %s", s.Identity.Name, s.ID, s.Part)
+	}
 	if name, ok := s.Attrs["name"].(string); ok && name != "" {
 		return fmt.Sprintf("%q", name)
 	}

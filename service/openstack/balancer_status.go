@@ -1,0 +1,162 @@
+package openstack
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// LoadBalancerProviders lists the names of the cloud's providers of load balancers.
+func (c *Cloud) LoadBalancerProviders(ctx context.Context) ([]string, error) {
+	b := c.balancers
+	if b == nil {
+		return nil, c.without("listing the providers", "")
+	}
+	k := kind{name: drivers.KindLoadBalancer, path: "lbaas/providers", one: "provider", many: "providers"}
+	r := call{op: opList, method: http.MethodGet, kind: k, path: k.path}
+	doc, err := b.do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	list, err := k.list(doc)
+	if err != nil {
+		return nil, newError(r, err, true)
+	}
+	names := make([]string, 0, len(list))
+	for _, provider := range list {
+		names = append(names, textOf(provider, "name"))
+	}
+	return names, nil
+}
+
+// PollLoadBalancers returns the load balancers of a cluster with their statuses and addresses, without their parts: one list.
+func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string) ([]plan.Observed, error) {
+	b := c.balancers
+	if b == nil {
+		return nil, nil
+	}
+	query := url.Values{"tags": {plan.Identity{Cluster: cluster}.Tags()[0]}, "fields": {
+		"id", "description", "tags", "provisioning_status", "vip_address", "vip_port_id", "vip_subnet_id", "vip_network_id",
+	}}
+	if b.projectID != "" {
+		query.Set("project_id", b.projectID)
+	}
+	return b.pages(ctx, b.kinds[drivers.KindLoadBalancer], query, func(o plan.Observed) bool { return o.Managed })
+}
+
+// fewTrees is up to how many load balancers are inspected one by one; more are by lists of all parts.
+const fewTrees = 3
+
+// InspectLoadBalancers returns load balancers with the statuses of their parts as they are now. Of many, those of members are not
+// looked at.
+func (c *Cloud) InspectLoadBalancers(ctx context.Context, list []plan.Observed) ([]plan.Observed, error) {
+	b := c.balancers
+	if b == nil {
+		return nil, c.without("inspecting", "")
+	}
+	statuses := map[string]string{}
+	if len(list) > fewTrees {
+		for _, name := range []drivers.Kind{listenerKind, poolKind, monitorKind} {
+			query := url.Values{"fields": {"id", "provisioning_status"}}
+			if b.projectID != "" {
+				query.Set("project_id", b.projectID)
+			}
+			found, err := b.pages(ctx, b.kinds[name], query, everything)
+			if err != nil {
+				return nil, err
+			}
+			for _, o := range found {
+				statuses[o.ID] = o.Status
+			}
+		}
+	} else {
+		for _, lb := range list {
+			k := b.kinds[drivers.KindLoadBalancer]
+			doc, err := b.do(ctx, call{
+				op: "inspecting", method: http.MethodGet, kind: k, path: k.path + "/" + url.PathEscape(lb.ID) + "/status", what: lb.ID,
+			})
+			if err != nil && Classify(err) != ClassNotFound {
+				return nil, err
+			}
+			collect(doc, statuses)
+		}
+	}
+	out := make([]plan.Observed, 0, len(list))
+	for _, lb := range list {
+		if status, ok := statuses[lb.ID]; ok {
+			lb.Status = status
+		}
+		lb.Attrs = restatus(lb.Attrs, func(id, _ string) string { return statuses[id] })
+		out = append(out, lb)
+	}
+	return out, nil
+}
+
+// collect gathers the statuses in a tree by id.
+func collect(tree any, into map[string]string) {
+	switch v := tree.(type) {
+	case map[string]any:
+		if id, status := textOf(v, "id"), textOf(v, "provisioning_status"); id != "" && status != "" {
+			into[id] = status
+		}
+		for _, inner := range v {
+			collect(inner, into)
+		}
+	case []any:
+		for _, inner := range v {
+			collect(inner, into)
+		}
+	}
+}
+
+// restatus returns a copy of a load balancer's attributes in which its parts have other statuses; "" is not known.
+func restatus(attrs map[string]any, status func(id, old string) string) map[string]any {
+	set := func(doc map[string]any) map[string]any {
+		doc = maps.Clone(doc)
+		if now := status(textOf(doc, "id"), textOf(doc, "provisioning_status")); now != "" {
+			doc["provisioning_status"] = now
+		} else {
+			delete(doc, "provisioning_status")
+		}
+		return doc
+	}
+	each := func(doc map[string]any, name string, f func(map[string]any) map[string]any) {
+		list, ok := doc[name].([]any)
+		if !ok {
+			return
+		}
+		out := make([]any, len(list))
+		for i, element := range list {
+			m, _ := element.(map[string]any)
+			out[i] = f(m)
+		}
+		doc[name] = out
+	}
+	attrs = maps.Clone(attrs)
+	each(attrs, "listeners", set)
+	each(attrs, "pools", func(pool map[string]any) map[string]any {
+		pool = set(pool)
+		if monitor, ok := pool["healthmonitor"].(map[string]any); ok {
+			pool["healthmonitor"] = set(monitor)
+		}
+		each(pool, "members", set)
+		return pool
+	})
+	return attrs
+}
+
+// Settled returns a load balancer that takes changes: what is not known to be in ERROR is taken for done.
+func Settled(lb plan.Observed) plan.Observed {
+	lb.Attrs = restatus(lb.Attrs, func(_, old string) string {
+		if strings.HasPrefix(old, "PENDING_") {
+			return ""
+		}
+		return old
+	})
+	return lb
+}

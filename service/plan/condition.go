@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+)
+
+// PartKind is what a step on a load balancer is about, if not the load balancer itself.
+type PartKind string
+
+// The parts of a load balancer.
+const (
+	Listener PartKind = "listener"
+	Pool     PartKind = "pool"
+	Members  PartKind = "members" // of one pool, all at once
+	Monitor  PartKind = "healthmonitor"
+	VIPPort  PartKind = "vip_port" // the security groups of the VIP's port
+)
+
+// Part is a part of a load balancer.
+type Part struct {
+	Kind PartKind
+	Name string // the listener's or the pool's; of members and a monitor their pool's
+	ID   string // in the cloud; empty for a create, and for members
+	Pool string // the id of the pool that members and a monitor are of
+}
+
+// String names the part for people.
+func (p Part) String() string {
+	switch p.Kind {
+	case Members:
+		return fmt.Sprintf("the members of pool %q", p.Name)
+	case Monitor:
+		return fmt.Sprintf("the health monitor of pool %q", p.Name)
+	case VIPPort:
+		return "the VIP's port"
+	case Listener, Pool:
+	}
+	return fmt.Sprintf("%s %q", p.Kind, p.Name)
+}
+
+// Mend says what may be done about a load balancer that is in ERROR. Whoever sets it counts how often.
+type Mend string
+
+// The ways to mend.
+const (
+	MendNot      Mend = ""
+	MendFailover Mend = "failover" // by the provider; a part in ERROR is made anew
+	MendReplace  Mend = "replace"  // deleted and created; a part in ERROR is made anew
+)
+
+// Condition is what can be done with a load balancer now.
+type Condition int
+
+// The conditions.
+//
+//	Ready -> (a change) -> Busy -> Ready | Partial | Broken
+//	Partial, Broken -> (mended) -> Busy
+//	any but Busy -> (deleted) -> Leaving -> gone
+const (
+	Ready   Condition = iota // ACTIVE, with all its parts
+	Busy                     // it, or a part of it, is PENDING: it takes no change
+	Partial                  // a part is in ERROR; it takes changes
+	Broken                   // in ERROR: it takes nothing but a failover or its deletion
+	Leaving                  // being deleted
+)
+
+const (
+	statusError   = "ERROR"
+	pendingPrefix = "PENDING_"
+)
+
+// ConditionOf returns the condition of a load balancer, and why it is not Ready, for people.
+func ConditionOf(o *Observed) (Condition, string) {
+	switch {
+	case o.Status == "PENDING_DELETE" || o.Status == "DELETED":
+		return Leaving, "it is being deleted"
+	case strings.HasPrefix(o.Status, pendingPrefix):
+		return Busy, "it is " + o.Status
+	case o.Status == statusError:
+		return Broken, "it is in ERROR"
+	}
+	broken := ""
+	for _, p := range statuses(o) {
+		if strings.HasPrefix(p.status, pendingPrefix) && p.status != "PENDING_UPDATE" {
+			// Some providers leave parts PENDING_UPDATE though they, and the load balancer, are done.
+			return Busy, fmt.Sprintf("its %s is %s", p.part, p.status)
+		}
+		if p.status == statusError && broken == "" {
+			broken = fmt.Sprintf("its %s is in ERROR", p.part)
+		}
+	}
+	if broken != "" {
+		return Partial, broken
+	}
+	return Ready, ""
+}
+
+type partStatus struct {
+	part   Part
+	status string
+}
+
+// statuses lists the statuses of a load balancer's parts, as far as they are known.
+func statuses(o *Observed) []partStatus {
+	var list []partStatus
+	add := func(kind PartKind, name string, doc any) {
+		if status, _ := part(doc, "provisioning_status").(string); status != "" {
+			list = append(list, partStatus{Part{Kind: kind, Name: name}, status})
+		}
+	}
+	for _, listener := range structures(o.Attrs["listeners"]) {
+		add(Listener, textAt(listener, "name"), listener)
+	}
+	for _, pool := range structures(o.Attrs["pools"]) {
+		add(Pool, textAt(pool, "name"), pool)
+		add(Monitor, textAt(pool, "name"), pool["healthmonitor"])
+		for _, member := range structures(pool["members"]) {
+			add(Members, textAt(pool, "name"), member)
+		}
+	}
+	return list
+}
+
+// structures returns the maps in a list.
+func structures(list any) []map[string]any {
+	elements, _ := list.([]any)
+	out := make([]map[string]any, 0, len(elements))
+	for _, element := range elements {
+		if m, ok := element.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func textAt(m map[string]any, name string) string {
+	s, _ := m[name].(string)
+	return s
+}

@@ -1,0 +1,248 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// Balancer changes load balancers, which take changes one at a time and carry them out some time after.
+type Balancer interface {
+	// ChangePart applies a step on a part, and returns the load balancer as it will be.
+	ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (plan.Observed, error)
+	// FailOver has the provider make what is behind a load balancer anew.
+	FailOver(ctx context.Context, id string) error
+	// PollLoadBalancers lists them with their statuses and addresses, without parts.
+	PollLoadBalancers(ctx context.Context, cluster string) ([]plan.Observed, error)
+	// LoadBalancerProviders lists the names of the providers that can be chosen.
+	LoadBalancerProviders(ctx context.Context) ([]string, error)
+	// InspectLoadBalancers returns them with the statuses of their parts.
+	InspectLoadBalancers(ctx context.Context, list []plan.Observed) ([]plan.Observed, error)
+}
+
+// createBalancer makes a load balancer with as many of its parts as its provider is trusted with, or can take.
+func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Observed, error) {
+	wanted := step.Attrs
+	asked, _ := wanted["provider"].(string)
+	var t trust
+	e.store.do(func() { t = *e.store.trustOf(asked) })
+	step.Attrs = entrusted(wanted, t)
+	made, err := e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
+	if openstack.Classify(err) == openstack.ClassUnsupported && hasParts(step.Attrs) {
+		// One of the parts is more than the provider can do: it is told which when they are made one by one.
+		step.Attrs = entrusted(wanted, trust{bare: true})
+		made, err = e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
+	}
+	if err != nil {
+		return made, err
+	}
+	now := e.clock.Now()
+	e.store.do(func() {
+		e.store.busy[made.ID] = &busyState{since: now, moved: now, full: hasParts(step.Attrs)}
+		if asked == "" { // what is learned of the default provider is learned of its name
+			e.store.providers[""] = e.store.trustOf(provider(made))
+		}
+	})
+	return made, nil
+}
+
+// entrusted returns what a create may ask for.
+func entrusted(attrs map[string]any, t trust) map[string]any {
+	if !t.bare && !t.noMonitors {
+		return attrs
+	}
+	attrs = maps.Clone(attrs)
+	if t.bare {
+		delete(attrs, "listeners")
+		delete(attrs, "pools")
+		return attrs
+	}
+	pools := slices.Clone(listOf(attrs["pools"]))
+	for i, element := range pools {
+		pool, _ := element.(map[string]any)
+		pool = maps.Clone(pool)
+		delete(pool, "healthmonitor")
+		pools[i] = pool
+	}
+	attrs["pools"] = pools
+	return attrs
+}
+
+func hasParts(attrs map[string]any) bool {
+	return len(listOf(attrs["listeners"]))+len(listOf(attrs["pools"])) > 0
+}
+
+// changeBalancer applies a step on a load balancer that exists.
+func (e *Engine) changeBalancer(ctx context.Context, step *plan.Step) (plan.Observed, error) {
+	var (
+		lb plan.Observed
+		ok bool
+	)
+	e.store.do(func() {
+		var found *entry
+		if found, ok = e.store.cloud.entries[resourceKey{step.Kind, step.ID}]; ok {
+			lb = found.Observed
+		}
+	})
+	if !ok {
+		return plan.Observed{}, fmt.Errorf("load balancer %s is not there any more", step.ID)
+	}
+	var (
+		changed plan.Observed
+		err     error
+	)
+	switch {
+	case step.Part != nil:
+		changed, err = e.cloud.ChangePart(ctx, lb, *step)
+	case step.Op == plan.Failover:
+		changed = lb
+		changed.Status = statusUpdating
+		err = e.cloud.FailOver(ctx, step.ID)
+	case step.Op == plan.Delete:
+		changed = lb
+		changed.Status = "PENDING_DELETE"
+		err = e.cloud.Delete(ctx, step.Kind, step.ID)
+	default:
+		changed, err = e.cloud.Update(ctx, step.Kind, step.ID, 0, step.Attrs)
+		if err == nil {
+			changed.Attrs = maps.Clone(changed.Attrs)
+			for _, name := range []string{"listeners", "pools", "vip_sg_ids"} {
+				changed.Attrs[name] = lb.Attrs[name]
+			}
+		}
+	}
+	if err != nil {
+		return plan.Observed{}, err
+	}
+	now := e.clock.Now()
+	e.store.do(func() {
+		if was, _ := plan.ConditionOf(&lb); was == plan.Broken || was == plan.Partial {
+			e.store.mended(*step, now)
+		}
+	})
+	e.takeBalancers([]plan.Observed{changed})
+	e.store.do(func() {
+		if b := e.store.busy[changed.ID]; b != nil && step.Part != nil && step.Op == plan.Create {
+			b.check = true
+		}
+	})
+	return changed, nil
+}
+
+// afterBalancer brings what is known up to date with a refused step on a load balancer. It says whether another plan may do.
+func (e *Engine) afterBalancer(ctx context.Context, fail stepError) error {
+	step := fail.step
+	switch openstack.Classify(fail.err) { //nolint:exhaustive // the others are as for every resource
+	case openstack.ClassBusy:
+		return e.afterBusy(ctx, fail)
+	case openstack.ClassForbidden, openstack.ClassUnsupported, openstack.ClassTerminal:
+		// Which of the three it is depends on the release.
+		if step.Op == plan.Failover {
+			e.store.do(func() {
+				if found := e.store.cloud.entries[resourceKey{step.Kind, step.ID}]; found != nil {
+					e.store.trustOf(provider(found.Observed)).noFailover = true
+				}
+			})
+			return mendedError{fail}
+		}
+	case openstack.ClassRetry, openstack.ClassAmbiguous, openstack.ClassStale, openstack.ClassNotFound:
+		// It may have been done, or be not what was known.
+		if step.ID == "" {
+			return nil
+		}
+		if _, err := e.reread(ctx, step.Kind, step.ID); err != nil {
+			return stepError{step: step, err: err}
+		}
+		if class := openstack.Classify(fail.err); class == openstack.ClassStale || class == openstack.ClassNotFound {
+			return mendedError{fail}
+		}
+		return fail
+	}
+	return nil
+}
+
+// afterBusy learns what keeps a load balancer from taking changes.
+func (e *Engine) afterBusy(ctx context.Context, fail stepError) error {
+	var lb plan.Observed
+	e.store.do(func() {
+		if found := e.store.cloud.entries[resourceKey{fail.step.Kind, fail.step.ID}]; found != nil {
+			lb = found.Observed
+		}
+	})
+	if lb.ID == "" {
+		return mendedError{fail}
+	}
+	list, err := e.cloud.InspectLoadBalancers(ctx, []plan.Observed{lb})
+	if err != nil {
+		return stepError{step: fail.step, err: err}
+	}
+	e.takeBalancers(list)
+	for _, lb := range list {
+		if condition, _ := plan.ConditionOf(&lb); condition != plan.Ready && condition != plan.Partial {
+			continue
+		}
+		if part, locked := lockedPool(lb); locked && fail.step.Part != nil && fail.step.Part.Kind == plan.Listener {
+			return e.unlock(ctx, fail, lb, part)
+		}
+		return fail // it was busy for a moment: again, a little later
+	}
+	return mendedError{fail}
+}
+
+// lockedPool returns a pool of a listener that is left PENDING_UPDATE though the load balancer is done.
+func lockedPool(lb plan.Observed) (plan.Part, bool) {
+	for _, element := range listOf(lb.Attrs["listeners"]) {
+		listener, _ := element.(map[string]any)
+		if id := textOf(listener["default_pool_id"]); id != "" && textOf(listener["provisioning_status"]) == statusUpdating {
+			return plan.Part{Kind: plan.Pool, Name: textOf(listener["default_pool"]), ID: id}, true
+		}
+	}
+	return plan.Part{}, false
+}
+
+// unlock has a provider finish with the listeners of a pool, by a change of the pool that changes nothing: OVN's leaves them
+// PENDING_UPDATE after a change of the pool's health monitor.
+func (e *Engine) unlock(ctx context.Context, fail stepError, lb plan.Observed, pool plan.Part) error {
+	changed, err := e.cloud.ChangePart(ctx, lb, plan.Step{
+		Op: plan.Update, Kind: lb.Kind, Identity: lb.Identity, ID: lb.ID, Part: &pool, Attrs: map[string]any{"name": pool.Name},
+	})
+	if err != nil {
+		return stepError{step: fail.step, err: err}
+	}
+	e.takeBalancers([]plan.Observed{changed})
+	return mendedError{fail}
+}
+
+// vet refuses to end a load balancer for the sake of another provider that the cloud does not have.
+func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
+	var wanted, present string
+	e.store.do(func() {
+		for _, r := range o.set.Resources {
+			spec, ok := r.Spec.(drivers.LoadBalancer)
+			if ok && spec.Provider != nil && plan.LogicalName(step.Kind, r.Name) == step.Identity.Name {
+				wanted = *spec.Provider
+			}
+		}
+		if found := e.store.cloud.entries[resourceKey{step.Kind, step.ID}]; found != nil {
+			present = provider(found.Observed)
+		}
+	})
+	if wanted == "" || present == "" || wanted == present {
+		return nil
+	}
+	names, err := e.cloud.LoadBalancerProviders(ctx)
+	if err != nil {
+		return fmt.Errorf("looking whether the cloud has provider %s: %w", wanted, err)
+	}
+	if !slices.Contains(names, wanted) {
+		return terminalError{fmt.Errorf("the load balancer of provider %s stays: the cloud has no provider %q, but %s",
+			present, wanted, strings.Join(names, ", "))}
+	}
+	return nil
+}
