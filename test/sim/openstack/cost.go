@@ -72,6 +72,7 @@ func LabLike(scale float64, workers int) *Profile {
 		"PUT remove_router_interface": one(972),
 		"PUT tag":                     {Base: ms(31)},
 		"DELETE tag":                  {Base: ms(31)},
+		"PUT member_batch":            {Base: ms(200)}, // its members are the provider's work: see LabAmphora and LabOVN
 		"PUT *":                       one(232),
 		"DELETE *":                    one(232),
 		"GET *":                       {Base: ms(37.3), PerItem: ms(1.7)}, // one: 39; 100: 209

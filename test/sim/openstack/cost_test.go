@@ -58,6 +58,32 @@ func TestLabLikeFitsTheMeasurements(t *testing.T) {
 	}
 }
 
+// TestLabProvidersFitTheMeasurements: request and work together, within 15 % of what real providers took.
+func TestLabProvidersFitTheMeasurements(t *testing.T) {
+	api := openstack.LabLike(1, 0)
+	for _, tt := range []struct {
+		provider                          openstack.Provider
+		bare, full, ten, hundred, removed float64 // seconds; ten and hundred are members replaced by as many others
+	}{
+		{openstack.LabAmphora(1), 3.112, 7.792, 4.042, 31.998, 2.228},
+		{openstack.LabOVN(1), 0.800, 5.212, 7.589, 77.693, 0.709},
+	} {
+		w := tt.provider.Work
+		children := 2*w.Listener + 2*w.Pool + 10*w.Member
+		for what, times := range map[string][2]float64{
+			"a bare load balancer": {tt.bare, (api.Price("POST", "loadbalancer", 1, 0) + w.Create).Seconds()},
+			"a full create":        {tt.full, (api.Price("POST", "loadbalancer", 1, 0) + w.Create + children).Seconds()},
+			"10 members replaced":  {tt.ten, (api.Price("PUT", "member_batch", 10, 0) + w.Update + 20*w.Member).Seconds()},
+			"100 members replaced": {tt.hundred, (api.Price("PUT", "member_batch", 100, 0) + w.Update + 200*w.Member).Seconds()},
+			"a cascading delete":   {tt.removed, (api.Price("DELETE", "loadbalancer", 1, 0) + w.Delete).Seconds()},
+		} {
+			if measured, got := times[0], times[1]; math.Abs(got-measured) > 0.15*measured {
+				t.Errorf("%s: %s takes %.2f s, measured %.2f s", tt.provider.Name, what, got, measured)
+			}
+		}
+	}
+}
+
 // TestWorkersBound: four requests of 20 ms on two workers take two turns.
 func TestWorkersBound(t *testing.T) {
 	const turn = 50 * time.Millisecond
