@@ -180,6 +180,7 @@ func optionGroups() []config.Group {
 		{Name: "neutron", Help: "How the OpenStack cloud is reached, by the keystoneauth options."},
 		{Name: "neutron_defaults", Help: "What resources are made with."},
 		{Name: "namespace_subnet", Help: "The networks of namespaces."},
+		{Name: "octavia_defaults", Help: "The load balancers of Services."},
 	}
 }
 
