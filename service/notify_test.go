@@ -113,8 +113,10 @@ func TestReadyWaitsForTheStart(t *testing.T) {
 	}
 	eventually(t, "stopping", func() bool { return said.has("STATUS=stopping a") })
 	said.close()
-	want := []string{"STATUS=starting a", "STATUS=waiting for caches", "STATUS=caches are filled", "READY=1",
-		"STOPPING=1 within µs 70000000", "STATUS=stopping a"}
+	want := []string{
+		"STATUS=starting a", "STATUS=waiting for caches", "STATUS=caches are filled", "READY=1",
+		"STOPPING=1 within µs 70000000", "STATUS=stopping a",
+	}
 	if diff := cmp.Diff(want, said.all()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

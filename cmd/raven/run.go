@@ -200,7 +200,7 @@ func (d *daemon) take(ctx context.Context, r *runtime) error {
 	}()
 	r.work.Go(func() { r.reportReadiness(running, d.registry, d.notify, d.progress) })
 	d.state.Ready()
-	d.log.Info(r.started(), "cluster", r.cluster, "project", r.cloud.ProjectID())
+	d.log.Info(r.started(), "cluster", r.cluster, "project", r.cloud.ProjectID()) //nolint:sloglint // one of two constants
 	return nil
 }
 
