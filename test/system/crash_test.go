@@ -177,7 +177,11 @@ func (c *crash) dead() bool {
 // happens while there is no raven. It says whether raven died.
 func (c *crash) play(absent bool) bool {
 	c.t.Helper()
-	phases := workload(c.operatorGroup("web"))
+	return c.playPhases(workload(c.operatorGroup("web")), absent)
+}
+
+func (c *crash) playPhases(phases []phase, absent bool) bool {
+	c.t.Helper()
 	p := c.start()
 	again := false
 	revive := func() {

@@ -181,9 +181,10 @@ func (r *rig) note(_ apiwatch.EventType, object map[string]any) {
 	r.names[uid] = "<" + name + ">"
 }
 
-// dump is the state of the cloud, identity and all, with names in place of UIDs.
+// dump is the state of the cloud, identity and all, with names in place of UIDs. Which addresses pods get, and their load balancers name,
+// differs from run to run.
 func (r *rig) dump() string {
-	text := r.cloud.Dump(simcloud.DumpOptions{Identity: true, Hide: []string{"device_id", "status"}})
+	text := r.cloud.Dump(simcloud.DumpOptions{Identity: true, Hide: []string{"device_id", "status", "address"}})
 	r.mu.Lock()
 	var pairs []string
 	for uid, name := range r.names {
