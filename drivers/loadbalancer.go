@@ -139,7 +139,7 @@ func PartDocuments(part string, attrs map[string]any) []any {
 		}
 		documents = append(documents, document)
 	}
-	slices.SortStableFunc(documents, func(a, b any) int { return compareNames(a, b) })
+	slices.SortStableFunc(documents, compareNames)
 	return documents
 }
 

@@ -34,7 +34,7 @@ func (b *balancers) create(ctx context.Context, identity plan.Identity, attrs ma
 		return b.get(ctx, lb.ID)
 	}
 	if _, wanted := attrs["vip_sg_ids"]; wanted {
-		lb.Attrs["vip_sg_ids"] = []any{}
+		lb.Attrs["vip_sg_ids"] = []any{"as the provider chooses"} // which is known when it is ready
 	}
 	return lb, nil
 }
@@ -225,10 +225,10 @@ func (b *balancers) partCall(lb plan.Observed, step plan.Step) (call, error) {
 		}
 		return r, nil
 	}
-	switch step.Op { //nolint:exhaustive // there are no others on parts
+	switch step.Op {
 	case plan.Create:
 		doc := given(step.Attrs)
-		switch part.Kind { //nolint:exhaustive // members are done above
+		switch part.Kind {
 		case plan.Monitor:
 			doc["pool_id"] = part.Pool
 		default:

@@ -244,7 +244,7 @@ func classifyType(e *Error) Class {
 
 // classifyBalancer classifies what Octavia says: its errors have no types, only texts.
 func classifyBalancer(e *Error) Class {
-	switch e.Kind { //nolint:exhaustive // these are Octavia's
+	switch e.Kind {
 	case drivers.KindLoadBalancer, listenerKind, poolKind, monitorKind, memberKind:
 	default:
 		return ClassNone

@@ -68,7 +68,7 @@ func (c *computer) hold(m *match, condition Condition, why string, first int) {
 	found := false
 	for i := range c.plan.Steps {
 		s := &c.plan.Steps[i]
-		if s.ID == m.observed.ID && s.Kind == m.id.kind && (s.Part == nil || s.Part.Kind != VIPPort) {
+		if s.ID == m.observed.ID && s.Kind == m.id.kind {
 			s.Waits = append(s.Waits, wait)
 			found = found || i >= first
 		}
@@ -92,7 +92,7 @@ func (b *balancing) step(at int, op Op, part Part, attrs map[string]any, reason 
 	})
 }
 
-// vip plans the security groups of the VIP's port. They are not the load balancer's, so that they may be set at any time.
+// vip plans the security groups of the VIP's port. Providers set some of their own until the load balancer is ready.
 func (b *balancing) vip() {
 	want, managed := b.m.desired.Attrs["vip_sg_ids"]
 	have, shown := b.m.observed.Attrs["vip_sg_ids"]

@@ -100,6 +100,8 @@ func (c *cloud) apply(s Step) error {
 	switch s.Op {
 	case Create:
 		return c.create(s)
+	case Failover:
+		return fmt.Errorf("there are no load balancers here: %w", errRefused)
 	case Update:
 		o := c.resources[s.ID]
 		if o.Revision != s.Revision {

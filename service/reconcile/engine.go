@@ -25,9 +25,6 @@ import (
 type Reader interface {
 	// Observe lists everything that carries the cluster's identity. An error means that nothing is known.
 	Observe(ctx context.Context, cluster string) ([]plan.Observed, error)
-	// ObserveKind lists everything of one kind that carries the cluster's identity. Observe leaves out load balancers, which are
-	// another service's.
-	ObserveKind(ctx context.Context, kind drivers.Kind, cluster string) ([]plan.Observed, error)
 	// ListIdentity lists what carries one identity.
 	ListIdentity(ctx context.Context, kind drivers.Kind, identity plan.Identity) ([]plan.Observed, error)
 	// Lookup finds an existing resource that an operator named.
@@ -35,6 +32,13 @@ type Reader interface {
 	Get(ctx context.Context, kind drivers.Kind, id string) (plan.Observed, error)
 	// Dependants names, for people, what uses a resource.
 	Dependants(ctx context.Context, kind drivers.Kind, id string) ([]string, error)
+}
+
+// Finder reads what Reader leaves out.
+type Finder interface {
+	// ObserveKind lists everything of one kind that carries the cluster's identity. Observe leaves out load balancers, which are
+	// another service's.
+	ObserveKind(ctx context.Context, kind drivers.Kind, cluster string) ([]plan.Observed, error)
 	// FindFloatingIP finds a floating IP of the project by its address.
 	FindFloatingIP(ctx context.Context, address string) (plan.Observed, error)
 }
@@ -63,6 +67,7 @@ type Linker interface {
 // Cloud is the OpenStack side.
 type Cloud interface {
 	Reader
+	Finder
 	Writer
 	Linker
 	Balancer

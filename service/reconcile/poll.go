@@ -29,7 +29,7 @@ func (e *Engine) requestPoll() {
 
 // pollLoop looks at all busy load balancers by one list, and asks nothing while there are none.
 func (e *Engine) pollLoop(ctx context.Context) {
-	wait, least := e.config.PollInterval, time.Duration(0)
+	wait, least, failing := e.config.PollInterval, time.Duration(0), false
 	for {
 		if !e.anyBusy() {
 			select {
@@ -60,11 +60,12 @@ func (e *Engine) pollLoop(ctx context.Context) {
 		took := e.clock.Since(started)
 		wait = time.Duration(float64(wait) * pollGrowth)
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case err != nil && ctx.Err() == nil && !failing:
 			e.log.Warn("looking at busy load balancers failed; nothing is concluded from it", "error", err)
 		case moved:
 			wait = e.config.PollInterval
 		}
+		failing = err != nil
 		least = pollShare * took
 		wait = max(min(wait, e.pollCeiling()), least)
 	}
