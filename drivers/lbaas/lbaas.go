@@ -110,7 +110,25 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, service: s, wants: wanted, ports: ports, routed: routed}
-	return b.build()
+	set, err := b.build()
+	if err != nil || services.Offered(needs, s) {
+		return set, err
+	}
+	return undecided(set), nil
+}
+
+// undecided leaves everything as it is, or unmade: a load balancer that is made before its members are known would have to be changed
+// at once.
+func undecided(set drivers.Set) drivers.Set {
+	for _, r := range set.Resources {
+		name := r.Name
+		if r.Claim != "" {
+			name = r.Claim
+		}
+		set.Undecided = append(set.Undecided, name)
+	}
+	set.Resources = nil
+	return set
 }
 
 // routedPods returns the pods whose addresses are not on their namespace's subnet, because they are on their host's network, and

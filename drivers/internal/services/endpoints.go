@@ -105,6 +105,22 @@ func Ask(needs *drivers.Needs, s *Service) (ports []Port, known bool, err error)
 	return resolve(s.Spec.Ports, offers), true, nil
 }
 
+// Offered says whether Kubernetes has said anything of a Service's endpoints. It does so for every Service with a selector, if only that
+// there are none; before that what Ask returns is no answer yet. Of a Service without a selector nobody need ever say anything.
+func Offered(needs *drivers.Needs, s *Service) bool {
+	if len(s.Spec.Selector) == 0 {
+		return true
+	}
+	found, _ := needs.Get(drivers.Need{
+		Watch: slicesWatch, Namespace: s.Metadata.Namespace, Selector: serviceNameLabel + "=" + s.Metadata.Name,
+	})
+	if len(found) > 0 {
+		return true
+	}
+	found, _ = needs.Get(drivers.Need{Watch: endpointsWatch, Namespace: s.Metadata.Namespace, Name: s.Metadata.Name})
+	return len(found) > 0
+}
+
 // offer is one endpoint of one port, as the cluster says it.
 type offer struct {
 	name, protocol string // of the Service's port that it is for
