@@ -19,8 +19,9 @@ import (
 	"github.com/kuryr/raven/test/e2e/stack"
 )
 
-// patience is how long anything may take that a scenario waits for. It is generous: what fails is what never comes.
-const patience = 4 * time.Minute
+// patience is how long anything may take that a scenario waits for. It is generous: what fails is what never comes. RAVEN_E2E_PATIENCE
+// makes it longer where others work on the machine.
+var patience = 4 * time.Minute
 
 // world is the stack that the scenarios run on.
 var world struct {
@@ -116,6 +117,12 @@ func find() error {
 	}
 	if world.prefix == "" {
 		world.prefix = "rave2e"
+	}
+	if text := os.Getenv("RAVEN_E2E_PATIENCE"); text != "" {
+		var err error
+		if patience, err = time.ParseDuration(text); err != nil {
+			return fmt.Errorf("RAVEN_E2E_PATIENCE: %w", err)
+		}
 	}
 	world.full = os.Getenv("RAVEN_E2E_FULL") == "1"
 	return folders()

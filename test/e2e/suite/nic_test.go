@@ -70,8 +70,8 @@ func peer() (bool, int) {
 // needPackets skips a scenario that sends packets where there is no Open vSwitch to send them through.
 func needPackets(t *testing.T) {
 	t.Helper()
-	if world.ovsDB == "" || world.bridge == "" {
-		t.Skip("no packets here: neither RAVEN_E2E_STACK nor RAVEN_E2E_OVS_DB and RAVEN_E2E_BRIDGE are set")
+	if world.ovsDB == "" || world.bridge == "" || world.ovnNB == "" {
+		t.Skip("no packets here: neither RAVEN_E2E_STACK nor RAVEN_E2E_OVS_DB, RAVEN_E2E_OVN_NB and RAVEN_E2E_BRIDGE are set")
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("no packets here: network namespaces need root")
@@ -168,13 +168,14 @@ func plug(t *testing.T, namespace, name string) *nic {
 		t.Fatal(err)
 	}
 	n.serve(t)
-	await(t, "port "+n.port+" to be active", func(ctx context.Context) string {
-		out, err := world.cloud.call(ctx, "GET", "ports/"+n.port, nil)
+	// Neutron calls a port ACTIVE only if it has a binding:host_id, which a plain member may not set. OVN binds it all the same.
+	await(t, "port "+n.port+" to be up in OVN", func(ctx context.Context) string {
+		up, err := nbctl(ctx, "--bare", "--columns=up", "find", "logical_switch_port", "name="+n.port)
 		if err != nil {
 			return err.Error()
 		}
-		if port, _ := out["port"].(map[string]any); port["status"] != "ACTIVE" {
-			return fmt.Sprint("its status is ", port["status"])
+		if up != "true" {
+			return fmt.Sprintf("up is %q", up)
 		}
 		return ""
 	})
