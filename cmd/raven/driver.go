@@ -28,7 +28,7 @@ func newDriverCommand(flags *globalFlags, io streams) *cobra.Command {
 		},
 	}
 	list.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
-	cmd.AddCommand(list)
+	cmd.AddCommand(list, newDriverRBACCommand(flags, io))
 	return cmd
 }
 
