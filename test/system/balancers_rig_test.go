@@ -35,8 +35,16 @@ func brief() simcloud.Work {
 // whose raven has the driver lbaas.
 func newBalancerRig(t *testing.T, provider simcloud.Provider) *rig {
 	t.Helper()
+	return newBalancerRigWith(t, provider, "")
+}
+
+// newBalancerRigWith is newBalancerRig with ranges of clusterIPs, the usual one if empty.
+func newBalancerRigWith(t *testing.T, provider simcloud.Provider, ranges string) *rig {
+	t.Helper()
 	cloud := newCloud(t, simcloud.Options{Providers: []simcloud.Provider{provider}})
-	r := newRigWith(t, simkube.Options{Kubelet: &simkube.Kubelet{NeedPort: true}, Endpoints: &simkube.EndpointController{}}, cloud)
+	r := newRigWith(t, simkube.Options{
+		Kubelet: &simkube.Kubelet{NeedPort: true}, Endpoints: &simkube.EndpointController{}, ServiceCIDR: ranges,
+	}, cloud)
 	if _, err := r.kube.Follow(services(), r.note); err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +143,11 @@ func at(o any, path ...string) any {
 		o = m[key]
 	}
 	return o
+}
+
+func sameTexts(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(a, b)
 }
 
 func texts(v any) []string {
