@@ -12,7 +12,6 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
-	"github.com/kuryr/raven/service/writeback"
 )
 
 // terminalTry is how long a key rests that was refused for good, in case the cloud changes its mind.
@@ -54,9 +53,9 @@ func (e *Engine) verdict(err error) verdict {
 		return verdict{phase: Waiting, next: result{again: ambiguous.again(e.config.BackoffBase)}, quiet: true}
 	case errors.As(err, &step):
 		return e.stepVerdict(step)
-	case errors.Is(err, writeback.ErrForbidden):
-		return verdict{phase: Terminal, next: result{again: terminalTry}}
 	}
+	// That an account may not write is among what passes: an API server that was just started refuses everything until it has read
+	// the roles, and a role that is put right wakes nobody.
 	unheard := errors.Is(err, drivers.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	return verdict{phase: Failing, next: result{backoff: true}, quiet: unheard}
 }

@@ -24,7 +24,7 @@ import (
 var (
 	// ErrGone says that the object does not exist any more, or that another one took its name. Nothing was written.
 	ErrGone = errors.New("the object is gone")
-	// ErrForbidden says that the API server does not allow the write.
+	// ErrForbidden says that the API server does not allow the write: a role lacks it, or the server has not read the roles yet.
 	ErrForbidden = errors.New("forbidden")
 )
 
