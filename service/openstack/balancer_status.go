@@ -160,3 +160,41 @@ func Settled(lb plan.Observed) plan.Observed {
 	})
 	return lb
 }
+
+// FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was one: some releases
+// of Octavia never remove it, and the address is then refused to the next create. It is a port that Octavia named, on that subnet,
+// has that very address, and belongs to no load balancer. Nothing is done without an address and a subnet.
+func (c *Cloud) FreeVIP(ctx context.Context, subnetID, address string) (bool, error) {
+	b := c.balancers
+	if b == nil || subnetID == "" || address == "" {
+		return false, nil
+	}
+	query := url.Values{"fixed_ips": {"subnet_id=" + subnetID, "ip_address=" + address}}
+	if c.projectID != "" {
+		query.Set("project_id", c.projectID)
+	}
+	ports, err := c.pages(ctx, c.kinds[drivers.KindPort], query, everything)
+	if err != nil {
+		return false, err
+	}
+	freed := false
+	for _, port := range ports {
+		name := textOf(port.Attrs, "name")
+		if port.Managed || !strings.HasPrefix(name, "octavia-lb-") && !strings.HasPrefix(name, "ovn-lb-vip-") {
+			continue
+		}
+		owners, err := b.pages(ctx, b.kinds[drivers.KindLoadBalancer], url.Values{"vip_port_id": {port.ID}}, everything)
+		if err != nil {
+			return freed, err
+		}
+		if len(owners) > 0 {
+			continue
+		}
+		if err := c.Delete(ctx, drivers.KindPort, port.ID); err != nil {
+			return freed, err
+		}
+		c.log.InfoContext(ctx, "deleted the VIP port that a refused load balancer left behind", "address", address, "port", port.ID)
+		freed = true
+	}
+	return freed, nil
+}

@@ -310,7 +310,7 @@ func TestStuckMonitors(t *testing.T) {
 // TestWhatAProviderCannotDo is said, and the rest works.
 func TestWhatAProviderCannotDo(t *testing.T) {
 	w := balancers(t, ovn())
-	want := served{provider: "ovn", ports: []int64{80, 443}, members: 1}
+	want := served{provider: "ovn", ports: []int64{80, 443}, members: 1, address: "10.7.0.99"}
 	want.extra = func(lb *drivers.LoadBalancer) {
 		lb.Listeners[1].Protocol, lb.Pools[1].Protocol = new("HTTP"), new("HTTP")
 	}

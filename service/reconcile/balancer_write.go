@@ -34,10 +34,12 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 	e.store.do(func() { t = *e.store.trustOf(asked) })
 	step.Attrs = entrusted(wanted, t)
 	made, err := e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
+	err = e.cleanUp(ctx, step, err)
 	if openstack.Classify(err) == openstack.ClassUnsupported && hasParts(step.Attrs) {
 		// One of the parts is more than the provider can do: it is told which when they are made one by one.
 		step.Attrs = entrusted(wanted, trust{bare: true})
 		made, err = e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
+		err = e.cleanUp(ctx, step, err)
 	}
 	if err != nil {
 		return made, err
@@ -50,6 +52,20 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 		}
 	})
 	return made, nil
+}
+
+// cleanUp removes what a refused create has left behind. The error is the refusal, or why that could not be done.
+func (e *Engine) cleanUp(ctx context.Context, step *plan.Step, refusal error) error {
+	switch openstack.Classify(refusal) { //nolint:exhaustive // with the others nothing was begun, or it may still come
+	case openstack.ClassUnsupported, openstack.ClassTerminal, openstack.ClassQuota, openstack.ClassExists, openstack.ClassNotFound:
+	default:
+		return refusal
+	}
+	_, err := e.cloud.FreeVIP(ctx, textOf(step.Attrs["vip_subnet_id"]), textOf(step.Attrs["vip_address"]))
+	if err != nil {
+		return fmt.Errorf("%w; looking for a VIP port that this left behind: %w", refusal, err)
+	}
+	return refusal
 }
 
 // entrusted returns what a create may ask for.

@@ -34,13 +34,15 @@ type Reader interface {
 	Dependants(ctx context.Context, kind drivers.Kind, id string) ([]string, error)
 }
 
-// Finder reads what Reader leaves out.
+// Finder reads, and frees, what Reader and Writer leave out.
 type Finder interface {
 	// ObserveKind lists everything of one kind that carries the cluster's identity. Observe leaves out load balancers, which are
 	// another service's.
 	ObserveKind(ctx context.Context, kind drivers.Kind, cluster string) ([]plan.Observed, error)
 	// FindFloatingIP finds a floating IP of the project by its address.
 	FindFloatingIP(ctx context.Context, address string) (plan.Observed, error)
+	// FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was one.
+	FreeVIP(ctx context.Context, subnetID, address string) (bool, error)
 }
 
 // Writer changes the cloud.
