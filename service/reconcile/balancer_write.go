@@ -56,7 +56,7 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 
 // cleanUp removes what a refused create has left behind. The error is the refusal, or why that could not be done.
 func (e *Engine) cleanUp(ctx context.Context, step *plan.Step, refusal error) error {
-	switch openstack.Classify(refusal) { //nolint:exhaustive // with the others nothing was begun, or it may still come
+	switch openstack.Classify(refusal) {
 	case openstack.ClassUnsupported, openstack.ClassTerminal, openstack.ClassQuota, openstack.ClassExists, openstack.ClassNotFound:
 	default:
 		return refusal

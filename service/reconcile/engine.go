@@ -70,10 +70,15 @@ type Linker interface {
 type Cloud interface {
 	Reader
 	Finder
-	Writer
-	Linker
+	Changer
 	Balancer
 	Limits
+}
+
+// Changer is all that changes resources of the networking service.
+type Changer interface {
+	Writer
+	Linker
 }
 
 // Source is the Kubernetes side of one driver: a watch.Subscription.
