@@ -12,7 +12,7 @@ import (
 )
 
 // maxTimeout is Octavia's own bound, in milliseconds.
-const maxTimeout = 365 * 24 * 60 * 60 * 1000
+const maxTimeout = 24 * 24 * 60 * 60 * 1000
 
 // config is the configuration, checked and parsed.
 type config struct {
