@@ -117,6 +117,6 @@ func removeBare(t *testing.T, names []string) {
 }
 
 func randomMAC() string {
-	n := rand.Uint64() //nolint:gosec // only to be another one each time
+	n := rand.Uint64() // only to be another one each time
 	return fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", byte(n), byte(n>>8), byte(n>>16))
 }

@@ -15,6 +15,7 @@ type script string
 func (s script) Kill(ctx context.Context, component string) error {
 	return s.call(ctx, "kill", component)
 }
+
 func (s script) Start(ctx context.Context, component string) error {
 	return s.call(ctx, "start", component)
 }

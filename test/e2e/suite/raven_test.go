@@ -78,7 +78,7 @@ func launch(conf, log string) (*raven, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // the daemon has its own
 	fmt.Fprintf(file, "# raven run --config-file %s\n", conf)
 	r := &raven{cmd: program(context.Background(), "run", "--config-file", conf), log: log, ended: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = file, file

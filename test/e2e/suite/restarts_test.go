@@ -36,8 +36,14 @@ func TestRestarts(t *testing.T) {
 		t.Run(turn.name, func(t *testing.T) {
 			if turn.server {
 				needControls(t)
-				turn.kill = func(t *testing.T) { killed(t, turn.name) }
-				turn.start = func(t *testing.T) { started(t, turn.name) }
+				turn.kill = func(t *testing.T) {
+					t.Helper()
+					killed(t, turn.name)
+				}
+				turn.start = func(t *testing.T) {
+					t.Helper()
+					started(t, turn.name)
+				}
 			}
 			end := turn.play(t, s, namespace, before)
 			if undisturbed == "" {
@@ -64,6 +70,7 @@ type turn struct {
 
 func killDriver(s *site, name string) func(*testing.T) {
 	return func(t *testing.T) {
+		t.Helper()
 		pid := s.raven.plugin(name)
 		if pid == 0 {
 			t.Fatalf("driver %s has no process", name)

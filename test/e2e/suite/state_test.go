@@ -266,8 +266,10 @@ func (s *site) dump(ctx context.Context, rename map[string]string) (string, erro
 			continue
 		}
 		line := fmt.Sprintf("%s %s: name=%s", o.str("kind"), names[o.str("id")], o.str("name"))
-		for _, key := range []string{"network_id", "subnetpool_id", "device_id", "security_groups", "ip_version", "enable_dhcp", "device_owner",
-			"admin_state_up", "port_security_enabled", "shared", "router:external", "mtu", "dns_nameservers", "host_routes", "tags"} {
+		for _, key := range []string{
+			"network_id", "subnetpool_id", "device_id", "security_groups", "ip_version", "enable_dhcp", "device_owner",
+			"admin_state_up", "port_security_enabled", "shared", "router:external", "mtu", "dns_nameservers", "host_routes", "tags",
+		} {
 			if value := fmt.Sprint(o[key]); o[key] != nil {
 				for id, name := range names {
 					value = strings.ReplaceAll(value, id, name)
