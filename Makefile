@@ -1,22 +1,53 @@
 # Everything that is run here is a target here: `make help` lists them.
 BIN      := $(CURDIR)/bin
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS  := -X main.version=$(VERSION)
+LINK     ?=
+LDFLAGS  := $(LINK) -X main.version=$(VERSION)
 PROGRAMS := raven raven-sim
 DRIVERS  := $(notdir $(wildcard plugins/raven-driver-*))
 ARGS     ?=
 E2E      ?=
 E2E_DIR  ?= /tmp/raven-e2e
+# Where it is installed: below DESTDIR, which is for packagers.
+DESTDIR  ?=
+PREFIX   ?= /usr/local
+LIBEXEC  := $(DESTDIR)$(PREFIX)/libexec/raven
+UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
+ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-down e2e-command
+.PHONY: help build install uninstall package run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-down e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build the programs and the drivers into bin/
 	@mkdir -p $(BIN)
-	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS:%=./cmd/%) $(DRIVERS:%=./plugins/%)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS:%=./cmd/%) $(DRIVERS:%=./plugins/%)
+
+install: ## Install what `make build` has built, with its unit and documents; PREFIX=/usr/local DESTDIR=
+	@test -x $(BIN)/raven || { echo "there is no $(BIN)/raven: run make build first" >&2; exit 1; }
+	install -d $(LIBEXEC) $(DESTDIR)$(PREFIX)/bin
+	install -m 0755 $(BIN)/raven $(DRIVERS:%=$(BIN)/%) $(LIBEXEC)/
+	ln -sfn ../libexec/raven/raven $(DESTDIR)$(PREFIX)/bin/raven
+	install -d $(UNITS)
+	sed 's|^ExecStart=/usr/bin/raven |ExecStart=$(PREFIX)/bin/raven |' etc/raven.service > $(UNITS)/raven.service
+	chmod 0644 $(UNITS)/raven.service
+	install -D -m 0644 etc/sysusers.d/raven.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/raven.conf
+	install -D -m 0644 etc/tmpfiles.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
+	install -D -m 0644 etc/logrotate.d/raven $(DESTDIR)/etc/logrotate.d/raven
+	test -e $(DESTDIR)/etc/kuryr/kuryr.conf || install -D -m 0640 kuryr.conf.sample $(DESTDIR)/etc/kuryr/kuryr.conf
+	install -d $(DESTDIR)$(PREFIX)/share/doc/raven/drivers
+	install -m 0644 README.md kuryr.conf.sample $(wildcard docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/
+	install -m 0644 $(wildcard docs/drivers/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/drivers/
+
+uninstall: ## Remove what `make install` has installed, but the configuration
+	rm -rf $(LIBEXEC) $(DESTDIR)$(PREFIX)/share/doc/raven
+	rm -f $(DESTDIR)$(PREFIX)/bin/raven $(UNITS)/raven.service $(DESTDIR)/etc/logrotate.d/raven
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
+
+package: ## Make a Debian package and an OCI image layout in dist/; ARCHES='amd64 arm64' for several
+	.ci/package/run $(VERSION) $(ARCHES)
 
 run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it
 	@$(BIN)/raven-sim demo --raven $(BIN)/raven $(ARGS)
@@ -59,4 +90,4 @@ e2e-command:
 	@go build -trimpath -o $(BIN)/ ./test/e2e/cmd/raven-e2e
 
 clean: ## Remove what was built
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist
