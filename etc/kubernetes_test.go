@@ -19,12 +19,12 @@ import (
 func manifests(t *testing.T) map[string]metav1.Object {
 	t.Helper()
 	kinds := map[string]func() metav1.Object{
-		"v1 Namespace":                                    func() metav1.Object { return &corev1.Namespace{} },
-		"v1 ServiceAccount":                               func() metav1.Object { return &corev1.ServiceAccount{} },
-		"v1 ConfigMap":                                    func() metav1.Object { return &corev1.ConfigMap{} },
-		"v1 Secret":                                       func() metav1.Object { return &corev1.Secret{} },
-		"v1 Service":                                      func() metav1.Object { return &corev1.Service{} },
-		"apps/v1 Deployment":                              func() metav1.Object { return &appsv1.Deployment{} },
+		"v1 Namespace":       func() metav1.Object { return &corev1.Namespace{} },
+		"v1 ServiceAccount":  func() metav1.Object { return &corev1.ServiceAccount{} },
+		"v1 ConfigMap":       func() metav1.Object { return &corev1.ConfigMap{} },
+		"v1 Secret":          func() metav1.Object { return &corev1.Secret{} },
+		"v1 Service":         func() metav1.Object { return &corev1.Service{} },
+		"apps/v1 Deployment": func() metav1.Object { return &appsv1.Deployment{} },
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
 		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
@@ -130,7 +130,9 @@ func TestDeploymentStartsOnAColdCluster(t *testing.T) {
 		{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule, Value: "true"},
 	} {
-		tolerates := func(t corev1.Toleration) bool { return t.Key == taint.Key && t.Operator == corev1.TolerationOpExists && t.Effect == taint.Effect }
+		tolerates := func(t corev1.Toleration) bool {
+			return t.Key == taint.Key && t.Operator == corev1.TolerationOpExists && t.Effect == taint.Effect
+		}
 		if !slices.ContainsFunc(pod.Tolerations, tolerates) {
 			t.Errorf("the taint %s:%s is not tolerated", taint.Key, taint.Effect)
 		}

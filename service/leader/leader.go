@@ -150,7 +150,8 @@ func (c *Candidate) contend(ctx context.Context, work Work) {
 		Lock: t, LeaseDuration: c.config.Duration, RenewDeadline: c.config.RenewDeadline, RetryPeriod: c.config.RetryPeriod,
 		Name: c.config.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { t.lead() }, OnStoppedLeading: func() {},
+			OnStartedLeading: func(context.Context) { t.lead() }, //nolint:contextcheck // the elector's context ends too early: see lead
+			OnStoppedLeading: func() {},
 		},
 	})
 	if err != nil { // Validate has seen to it that there is none
@@ -158,8 +159,8 @@ func (c *Candidate) contend(ctx context.Context, work Work) {
 		<-ctx.Done()
 		return
 	}
-	elector.Run(t.contending)
-	t.close()
+	elector.Run(t.contending) //nolint:contextcheck // it renews until the work has ended, which is later than ctx
+	t.close()                 //nolint:contextcheck // so does this
 }
 
 // follow notes who leads.
@@ -232,7 +233,7 @@ func newTerm(asked context.Context, c *Candidate, work Work) *term {
 				t.stop()
 			}
 		}),
-		context.AfterFunc(t.lease, t.stop),
+		context.AfterFunc(t.lease, t.stop), //nolint:contextcheck // the term's own
 	}
 	return t
 }

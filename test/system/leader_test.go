@@ -99,7 +99,7 @@ func lists(paths []string, kind string) int {
 func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 	r := pair(t)
 	r.bare()
-	r.conf.set("neutron", "ambiguous_create_wait", 8)
+	r.conf.set("neutron", "ambiguous_create_wait", 8).set("neutron", "timeout", leaseDuration-100*time.Millisecond)
 	one, two := r.team()
 	r.awaitRest(one.raven)
 	// Neutron is slow for everyone, and this one create is applied long after its sender was cut.
@@ -107,10 +107,13 @@ func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 		Method: http.MethodPost, Kind: "network", Times: 1, Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(leaseDuration + 2*time.Second),
 	})
 	r.check(err)
-	for _, kind := range []string{"subnet", "port"} {
-		_, err := r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Kind: kind, Action: simcloud.ActionDelay, Delay: simcloud.Duration(time.Second)})
+	for kind, delay := range map[string]time.Duration{"subnet": time.Second, "port": time.Second, "security_group": 2 * time.Second} {
+		_, err := r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Kind: kind, Action: simcloud.ActionDelay, Delay: simcloud.Duration(delay)})
 		r.check(err)
 	}
+	// This one comes two seconds later, from a leader that does not know yet that it is cut off, and would outlast its Lease.
+	_, err = r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Kind: "security_group_rule", Times: 1, Action: simcloud.ActionTimeout})
+	r.check(err)
 	r.createNamespace("shop")
 	r.createPod("shop", "a")
 	must(t, "the create that takes effect late", func() string {
