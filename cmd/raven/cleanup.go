@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -129,7 +130,7 @@ func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *openstack.Cloud, 
 		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{}, Left: []reconcile.Leftover{},
 	}
 	for _, step := range p.Steps {
-		report.Remove = append(report.Remove, cleanupRow{step.Kind, step.Identity.Name, step.ID})
+		report.Remove = append(report.Remove, cleanupRow{step.Kind, cmp.Or(p.Names[step.ID], step.Identity.Name), step.ID})
 	}
 	for _, o := range p.Retained {
 		name, _ := o.Attrs["name"].(string)

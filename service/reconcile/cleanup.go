@@ -45,6 +45,8 @@ type CleanupPlan struct {
 	Steps []plan.Step `json:"steps"`
 	// Retained is what stays because its policy says so.
 	Retained []plan.Observed `json:"retained"`
+	// Names are the names that the cloud has for all of them, by id; a router interface has none.
+	Names map[string]string `json:"names"`
 }
 
 // Leftover is a resource that could not be removed.
@@ -67,8 +69,11 @@ func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 	if err != nil {
 		return CleanupPlan{}, err
 	}
-	p := CleanupPlan{Steps: compute(m).Steps}
+	p := CleanupPlan{Steps: compute(m).Steps, Names: map[string]string{}}
 	for _, e := range m.entries {
+		if name, _ := e.Attrs["name"].(string); name != "" {
+			p.Names[e.ID] = name
+		}
 		if e.Identity.Policy == drivers.Retain {
 			p.Retained = append(p.Retained, e.Observed)
 		}
