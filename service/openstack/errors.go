@@ -54,13 +54,15 @@ const (
 	ClassBusy
 	// ClassUnsupported: a load balancer's provider cannot do this. The same request will never work.
 	ClassUnsupported
+	// ClassUnreachable: no router joins the two networks that the request is about, or not yet.
+	ClassUnreachable
 )
 
 // String returns the class in one or two words.
 func (c Class) String() string {
 	names := [...]string{
 		"none", "retry", "ambiguous", "terminal", "not found", "stale", "in use", "quota", "forbidden", "unauthorized",
-		"throttled", "subnet full", "exists", "busy", "unsupported",
+		"throttled", "subnet full", "exists", "busy", "unsupported", "unreachable",
 	}
 	if c < 0 || int(c) >= len(names) {
 		return "class " + strconv.Itoa(int(c))
@@ -227,6 +229,8 @@ func classifyType(e *Error) Class {
 		return ClassInUse
 	case "PolicyNotAuthorized":
 		return ClassForbidden
+	case "ExternalGatewayForFloatingIPNotFound":
+		return ClassUnreachable
 	}
 	if class := classifyBalancer(e); class != ClassNone {
 		return class

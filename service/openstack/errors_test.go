@@ -45,6 +45,7 @@ func TestClassify(t *testing.T) {
 		{"invalid", 400, neutronBody("HTTPBadRequest", "Unrecognized attribute(s) 'bogus'"), true, ClassTerminal, true},
 		{"outside the subnet", 400, neutronBody("InvalidIpForSubnet", "IP address 10.9.200.1 is not a valid IP for the specified subnet."), true, ClassTerminal, true},
 		{"no such network", 404, neutronBody("NetworkNotFound", "Network "+id+" could not be found."), true, ClassNotFound, true},
+		{"no router joins them", 404, neutronBody("ExternalGatewayForFloatingIPNotFound", "External network 1 is not reachable from subnet 2."), true, ClassUnreachable, true},
 		{"policy", 403, neutronBody("PolicyNotAuthorized", "((rule:create_port and rule:create_port:binding:host_id)) is disallowed by policy"), true, ClassForbidden, false},
 		{"subnet in use", 409, neutronBody("SubnetInUse", "Unable to complete operation on subnet "+id+": One or more ports have an IP allocation from this subnet."), false, ClassInUse, true},
 		{"network in use", 409, neutronBody("NetworkInUse", "Unable to complete operation on network "+id+". There are one or more ports still in use on the network."), false, ClassInUse, true},

@@ -31,6 +31,7 @@ type verdict struct {
 // verdict decides, for one error, what the owner is from now on, when it is tried again and what may wake it before.
 //
 //	unknown need, in use, quota, subnet full   waiting: woken by what it waits for, tried slowly besides
+//	a router that does not join two networks   waiting: its interface, or a person, is still to come
 //	a create that was cut                      waiting: looked for, less and less often, until it cannot come any more
 //	invalid answer, a request that is refused  terminal: only another object, driver or configuration helps
 //	everything else                            failing: tried again, ever later
@@ -70,7 +71,7 @@ func (e *Engine) stepVerdict(f stepError) verdict {
 	case openstack.ClassSubnetFull:
 		network, _ := f.step.Attrs["network_id"].(string)
 		return e.crowd(f, waitRoom(network))
-	case openstack.ClassInUse:
+	case openstack.ClassInUse, openstack.ClassUnreachable:
 		return verdict{phase: Waiting, next: result{backoff: true}}
 	case openstack.ClassTerminal, openstack.ClassUnsupported:
 		return verdict{phase: Terminal, next: result{again: terminalTry}}

@@ -216,7 +216,7 @@ func TestRefusals(t *testing.T) {
 		}
 	})
 	t.Run("a file that the unit hides", func(t *testing.T) {
-		for _, file := range []string{"/home/me/kuryr.conf", "/root/kuryr.conf", "/tmp/kuryr.conf"} { // paths of nobody
+		for _, file := range []string{"/home/1/kuryr.conf", "/root/kuryr.conf", "/tmp/kuryr.conf"} { // paths of nobody
 			r := newRig(t)
 			r.c.Files = []string{file}
 			if _, err := r.install(); err == nil || !strings.Contains(err.Error(), file) {
