@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +24,7 @@ type balancers struct {
 
 	mu      sync.Mutex
 	members map[string]poolMembers // of every pool, as they were last listed
+	left    map[string]time.Time   // VIP ports that seem to be left behind, and since when
 }
 
 // poolMembers are the members of a pool, and the state of the pool that they were listed in.
@@ -64,7 +66,7 @@ func newBalancers(c *Cloud, client *gophercloud.ServiceClient) *balancers {
 	}
 	k := own.kinds[drivers.KindLoadBalancer]
 	own.finders[k.name] = &finder{cloud: own, kind: k}
-	b := &balancers{Cloud: own, neutron: c, members: map[string]poolMembers{}}
+	b := &balancers{Cloud: own, neutron: c, members: map[string]poolMembers{}, left: map[string]time.Time{}}
 	own.balancers = b
 	return b
 }

@@ -35,6 +35,8 @@ type balancerState struct {
 	providers map[string]*trust
 	mendings  map[doubtKey]*mending
 	busy      map[string]*busyState // by id
+	// piecemeal are those whose parts were refused when they were asked for together, and until when that is remembered.
+	piecemeal map[doubtKey]time.Time
 	// away is why the load balancing service could not be read; nothing is done to a load balancer meanwhile.
 	away       error
 	activation time.Duration
@@ -44,7 +46,7 @@ type balancerState struct {
 
 func newBalancerState() balancerState {
 	return balancerState{
-		providers: map[string]*trust{}, mendings: map[doubtKey]*mending{}, busy: map[string]*busyState{}, clock: clock.RealClock{},
+		providers: map[string]*trust{}, mendings: map[doubtKey]*mending{}, busy: map[string]*busyState{}, piecemeal: map[doubtKey]time.Time{}, clock: clock.RealClock{},
 		activation: 5 * time.Minute, stillAfter: stillAfter,
 	}
 }
@@ -84,6 +86,8 @@ const (
 	mendMemory = 10 * time.Minute
 	// stillAfter is how long a ready load balancer's parts may stand still, all of them pending, before they are given up.
 	stillAfter = 20 * time.Second
+	// piecemealFor is how long it is remembered that the parts of a load balancer were refused together.
+	piecemealFor = time.Hour
 )
 
 // mend says what may be done about a load balancer now, and notes when to look again. The store is locked.
@@ -317,6 +321,7 @@ func (s *store) recount(now time.Time, err error) []item {
 		woken = append(woken, s.noteBalancer(lb, lb, now)...)
 	}
 	maps.DeleteFunc(s.busy, func(id string, _ *busyState) bool { return !known[id] })
+	maps.DeleteFunc(s.piecemeal, func(_ doubtKey, until time.Time) bool { return now.After(until) })
 	maps.DeleteFunc(s.mendings, func(_ doubtKey, m *mending) bool { return now.After(m.until) })
 	if back {
 		for _, o := range s.owners {

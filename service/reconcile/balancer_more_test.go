@@ -123,3 +123,35 @@ func TestGroupsOfTheVIP(t *testing.T) {
 	w.deleteMap("x")
 	w.none("security_group", "vip")
 }
+
+// TestAddressOfACreateUnderWay: the VIP port of a load balancer that nobody can see yet is not taken from it.
+func TestAddressOfACreateUnderWay(t *testing.T) {
+	w := balancers(t, amphora())
+	want := served{ports: []int64{80}, members: 1}
+	a := script("a", always(want.set()))
+	r := w.start(with(a).configured(quick)) // the time after which it would be old is 2 minutes
+	w.createMap("a", "x")
+	r.settled(1)
+	vip := w.one("loadbalancer", "shop")
+	subnet, _ := vip["vip_subnet_id"].(string)
+	id := "0f0e0d0c-0b0a-4908-8706-050403020100"
+	status, doc := w.cloud.Call(simcloud.UserAdmin, simcloud.ProjectKuryr, http.MethodPost, "/ports", map[string]any{"port": map[string]any{
+		"name": "octavia-lb-" + id, "device_owner": "Octavia", "device_id": "lb-" + id, "network_id": vip["vip_network_id"],
+		"fixed_ips": []any{map[string]any{"subnet_id": subnet, "ip_address": "10.7.0.77"}},
+	}})
+	if status != http.StatusCreated {
+		t.Fatalf("%d %v", status, doc)
+	}
+	want.address = "10.7.0.77"
+	want.extra = func(lb *drivers.LoadBalancer) { lb.Name = new("other") }
+	more := want.set().Resources[2]
+	more.Name = "other"
+	set := served{ports: []int64{80}, members: 1}.set()
+	set.Resources = append(set.Resources, more)
+	a.now(always(set))
+	w.touchMap("x", 1)
+	r.stands("a", "x", reconcile.Waiting, "a port has the address that no load balancer owns")
+	if len(w.named("port", "octavia-lb-"+id)) != 1 {
+		t.Errorf("it was taken away:\n%s", w.dump())
+	}
+}

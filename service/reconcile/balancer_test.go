@@ -314,8 +314,12 @@ func TestWhatAProviderCannotDo(t *testing.T) {
 	want.extra = func(lb *drivers.LoadBalancer) {
 		lb.Listeners[1].Protocol, lb.Pools[1].Protocol = new("HTTP"), new("HTTP")
 	}
-	r := w.start(with(script("a", always(want.set()))).configured(quick))
+	r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.AmbiguousWait = 400 * time.Millisecond
+	}))
 	w.createMap("a", "x")
+	r.stands("a", "x", reconcile.Waiting, "a port has the address that no load balancer owns")
 	r.stands("a", "x", reconcile.Terminal, "does not support HTTP")
 	w.one("listener", "shop:TCP:80")
 	w.eventually("the port that works has its member", func() (bool, string) { return len(w.members("shop:TCP:80")) == 1, w.dump() })

@@ -2,10 +2,12 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
@@ -30,22 +32,33 @@ type Balancer interface {
 func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Observed, error) {
 	wanted := step.Attrs
 	asked, _ := wanted["provider"].(string)
+	key := identityKey(step.Kind, step.Identity)
 	var t trust
-	e.store.do(func() { t = *e.store.trustOf(asked) })
+	e.store.do(func() {
+		t = *e.store.trustOf(asked)
+		_, refused := e.store.piecemeal[key]
+		t.bare = t.bare || refused
+	})
 	step.Attrs = entrusted(wanted, t)
-	made, err := e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
-	err = e.cleanUp(ctx, step, err)
+	made, freed, err := e.tryBalancer(ctx, step)
 	if openstack.Classify(err) == openstack.ClassUnsupported && hasParts(step.Attrs) {
 		// One of the parts is more than the provider can do: it is told which when they are made one by one.
+		e.store.do(func() { e.store.piecemeal[key] = e.clock.Now().Add(piecemealFor) })
 		step.Attrs = entrusted(wanted, trust{bare: true})
-		made, err = e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
-		err = e.cleanUp(ctx, step, err)
+		if left := (leftError{}); errors.As(err, &left) {
+			return made, err
+		}
+		made, freed, err = e.tryBalancer(ctx, step)
+	}
+	if freed && openstack.Classify(err) == openstack.ClassExists {
+		made, _, err = e.tryBalancer(ctx, step)
 	}
 	if err != nil {
 		return made, err
 	}
 	now := e.clock.Now()
 	e.store.do(func() {
+		delete(e.store.piecemeal, key)
 		e.store.busy[made.ID] = &busyState{since: now, moved: now, full: hasParts(step.Attrs)}
 		if asked == "" { // what is learned of the default provider is learned of its name
 			e.store.providers[""] = e.store.trustOf(provider(made))
@@ -54,18 +67,39 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 	return made, nil
 }
 
-// cleanUp removes what a refused create has left behind. The error is the refusal, or why that could not be done.
-func (e *Engine) cleanUp(ctx context.Context, step *plan.Step, refusal error) error {
-	switch openstack.Classify(refusal) {
+// tryBalancer asks for a load balancer, and removes what a refusal has left behind. freed says that there was something. The error is
+// the refusal, or why that could not be done.
+func (e *Engine) tryBalancer(ctx context.Context, step *plan.Step) (made plan.Observed, freed bool, err error) {
+	made, refusal := e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
+	class := openstack.Classify(refusal)
+	switch class { //nolint:exhaustive // the others leave nothing behind, or are not over
 	case openstack.ClassUnsupported, openstack.ClassTerminal, openstack.ClassQuota, openstack.ClassExists, openstack.ClassNotFound:
 	default:
-		return refusal
+		return made, false, refusal
 	}
-	_, err := e.cloud.FreeVIP(ctx, textOf(step.Attrs["vip_subnet_id"]), textOf(step.Attrs["vip_address"]))
-	if err != nil {
-		return fmt.Errorf("%w; looking for a VIP port that this left behind: %w", refusal, err)
+	freed, wait, err := e.cloud.FreeVIP(
+		ctx, textOf(step.Attrs["vip_subnet_id"]), textOf(step.Attrs["vip_address"]), e.config.AmbiguousWait)
+	switch {
+	case err != nil:
+		return made, freed, fmt.Errorf("%w; looking for a VIP port that this left behind: %w", refusal, err)
+	case wait > 0 && (class == openstack.ClassUnsupported || class == openstack.ClassExists):
+		return made, freed, leftError{refusal, wait}
 	}
-	return refusal
+	return made, freed, refusal
+}
+
+// leftError is the refusal of a load balancer whose address is held by a VIP port that may be left behind, or belong to a create that
+// is under way.
+type leftError struct {
+	error
+	wait time.Duration
+}
+
+func (l leftError) Unwrap() error { return l.error }
+
+func (l leftError) note() string {
+	return fmt.Sprintf("a port has the address that no load balancer owns: it may belong to one that is being made, and is removed "+
+		"if that is so in %s still", l.wait.Round(time.Second))
 }
 
 // entrusted returns what a create may ask for.

@@ -41,8 +41,9 @@ type Finder interface {
 	ObserveKind(ctx context.Context, kind drivers.Kind, cluster string) ([]plan.Observed, error)
 	// FindFloatingIP finds a floating IP of the project by its address.
 	FindFloatingIP(ctx context.Context, address string) (plan.Observed, error)
-	// FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was one.
-	FreeVIP(ctx context.Context, subnetID, address string) (bool, error)
+	// FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was one. One that
+	// it has not known for so long may belong to a create that is under way: wait is when to ask again.
+	FreeVIP(ctx context.Context, subnetID, address string, after time.Duration) (freed bool, wait time.Duration, err error)
 }
 
 // Writer changes the cloud.

@@ -65,6 +65,9 @@ func (e *Engine) stepVerdict(f stepError) verdict {
 	if f.foreign {
 		return verdict{phase: Terminal, next: result{again: e.config.SlowRetry}}
 	}
+	if left := (leftError{}); errors.As(f.err, &left) {
+		return verdict{phase: Waiting, next: result{again: left.wait}}
+	}
 	switch openstack.Classify(f.err) { //nolint:exhaustive // the default is the rule, these are its exceptions
 	case openstack.ClassQuota:
 		return e.crowd(f, waitQuota(f.step.Kind))
@@ -134,6 +137,9 @@ func (f stepError) Error() string {
 	}
 	if f.note != "" {
 		text += "; " + f.note
+	}
+	if left := (leftError{}); errors.As(f.err, &left) {
+		text += "; " + left.note()
 	}
 	return text
 }

@@ -1,0 +1,102 @@
+package openstack
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kuryr/raven/drivers"
+	sim "github.com/kuryr/raven/test/sim/openstack"
+)
+
+const absent = "0f0e0d0c-0b0a-4908-8706-050403020100"
+
+// TestFreeVIPWaits: a port whose load balancer is not there may belong to a create under way, so it stays until it was left for long.
+func TestFreeVIPWaits(t *testing.T) {
+	s, c := startSim(t, sim.Options{})
+	_, subnet := place(t, c, "10.0.0.0/24")
+	clk := clocktesting.NewFakeClock(time.Now())
+	c.clock = clk
+	portOf(t, s, c, subnet.ID, nil)
+	free := func() (bool, time.Duration) {
+		t.Helper()
+		freed, wait, err := c.FreeVIP(t.Context(), subnet.ID, "10.0.0.99", 2*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return freed, wait
+	}
+	if freed, wait := free(); freed || wait != 2*time.Minute {
+		t.Errorf("seen for the first time: %v, %v", freed, wait)
+	}
+	clk.Step(119 * time.Second)
+	if freed, wait := free(); freed || wait != time.Second {
+		t.Errorf("seen a second too early: %v, %v", freed, wait)
+	}
+	before := s.Count("port")
+	clk.Step(time.Second)
+	if freed, wait := free(); !freed || wait != 0 || s.Count("port") != before-1 {
+		t.Errorf("it is not removed: %v, %v, %d ports", freed, wait, s.Count("port"))
+	}
+}
+
+// TestFreeVIPLeaves: what is not exactly the VIP port of a load balancer of ours that is not there stays for good.
+func TestFreeVIPLeaves(t *testing.T) {
+	for name, of := range map[string]func(lb string) map[string]any{
+		"an amphora's own port": func(string) map[string]any { return map[string]any{"name": "octavia-lb-vrrp-" + absent} },
+		"of a load balancer that is there": func(lb string) map[string]any {
+			return map[string]any{"name": "octavia-lb-" + lb, "device_id": "lb-" + lb}
+		},
+		"of OVN's that is there": func(lb string) map[string]any {
+			return map[string]any{"name": "ovn-lb-vip-" + lb, "device_owner": "", "device_id": ""}
+		},
+		"no id in its name": func(string) map[string]any { return map[string]any{"name": "octavia-lb-mine"} },
+		"more than an id":   func(string) map[string]any { return map[string]any{"name": "octavia-lb-" + absent + "-2"} },
+		"another's device":  func(string) map[string]any { return map[string]any{"device_id": "a-machine"} },
+		"a machine's":       func(string) map[string]any { return map[string]any{"device_owner": "compute:nova"} },
+		"another project's": func(string) map[string]any { return map[string]any{"project_id": sim.ProjectOther} },
+		"a person's with the name of OVN's": func(string) map[string]any {
+			return map[string]any{"name": "ovn-lb-vip-" + absent, "device_owner": "compute:nova"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c := startSim(t, sim.Options{})
+			_, subnet := place(t, c, "10.0.0.0/24")
+			attrs := wholeBalancer(subnet.ID, "amphora")
+			attrs["vip_address"] = "10.0.0.98"
+			lb := must(t, c, drivers.KindLoadBalancer, "lb", attrs)
+			portOf(t, s, c, subnet.ID, of(lb.ID))
+			before := s.Count("port")
+			clk := clocktesting.NewFakeClock(time.Now())
+			c.clock = clk
+			for range 3 {
+				freed, wait, err := c.FreeVIP(t.Context(), subnet.ID, "10.0.0.99", time.Minute)
+				if freed || wait != 0 || err != nil || s.Count("port") != before {
+					t.Fatalf("%v, %v, %v, %d ports of %d", freed, wait, err, s.Count("port"), before)
+				}
+				clk.Step(2 * time.Minute)
+			}
+		})
+	}
+}
+
+// portOf makes a port as a provider makes one for a VIP, but for what is given.
+func portOf(t *testing.T, s *sim.Cloud, c *Cloud, subnet string, other map[string]any) {
+	t.Helper()
+	at, err := c.Get(t.Context(), drivers.KindSubnet, subnet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := map[string]any{
+		"name": "octavia-lb-" + absent, "device_owner": "Octavia", "device_id": "lb-" + absent, "project_id": c.projectID,
+		"network_id": at.Attrs["network_id"], "fixed_ips": []any{map[string]any{"subnet_id": subnet, "ip_address": "10.0.0.99"}},
+	}
+	for name, value := range other {
+		port[name] = value
+	}
+	if status, doc := s.Call(sim.UserAdmin, sim.ProjectAdmin, http.MethodPost, "/ports", map[string]any{"port": port}); status >= 300 {
+		t.Fatalf("%d %v", status, doc)
+	}
+}
