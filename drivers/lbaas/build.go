@@ -231,7 +231,7 @@ func (b *builder) guard(lb *drivers.LoadBalancer) {
 	case !isUUID(label):
 		b.say(drivers.Error, "BadLabel", "label %s = %q is not the UUID of a security group; %s", SecurityGroupLabel, label, kept)
 	default:
-		lb.VIPSecurityGroups = []drivers.Value{drivers.Text(strings.ToLower(label))}
+		lb.VIPSecurityGroups = []drivers.Value{drivers.From(vipSecurityGroup)}
 		if !b.made[vipSecurityGroup] {
 			b.made[vipSecurityGroup] = true
 			b.add(drivers.Resource{Name: vipSecurityGroup, Spec: drivers.Lookup{Of: drivers.KindSecurityGroup, ID: strings.ToLower(label)}})

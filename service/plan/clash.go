@@ -57,3 +57,30 @@ func sharesAddress(want, have any) bool {
 	}
 	return false
 }
+
+// keepUnsure takes back the departures of what something that is not known yet may stand for, and of what uses it.
+func (c *computer) keepUnsure() {
+	if len(c.Unsure) == 0 {
+		return
+	}
+	var queue []*Observed
+	for _, gone := range c.going {
+		if c.Unsure[kindOf(gone.observed)] && c.instead[gone.observed.ID] == "" {
+			queue = append(queue, gone.observed)
+		}
+	}
+	for len(queue) > 0 {
+		o := queue[0]
+		queue = queue[1:]
+		if _, goes := c.going[o.ID]; !goes {
+			continue
+		}
+		delete(c.going, o.ID)
+		c.plan.Kept++
+		for _, user := range c.dependants(o) {
+			if gone, goes := c.going[user.ID]; goes && c.instead[user.ID] == "" {
+				queue = append(queue, gone.observed)
+			}
+		}
+	}
+}

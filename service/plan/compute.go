@@ -144,6 +144,7 @@ func (c *computer) match(observed map[id][]*Observed) {
 			c.going[o.ID] = departure{observed: o, reason: "nobody wants it any more"}
 		}
 	}
+	c.keepUnsure()
 	for _, m := range c.matches {
 		if m.observed != nil {
 			m.diffs = c.compare(m.desired, m.observed)

@@ -115,6 +115,9 @@ type Input struct {
 	// these and subnets of a network; interfaces of a router; ports and rules of a security group; subnets of a pool; floating
 	// IPs of a port. Nil means that nothing uses anything.
 	Dependants func(drivers.Kind, string) []Observed
+	// Unsure are kinds of what is wanted and not known: what is there of them, and what uses it, is not deleted for that nobody
+	// wants it any more.
+	Unsure map[drivers.Kind]bool
 	// Prune allows deletions. False when not all opinions are in.
 	Prune bool
 }
@@ -124,6 +127,8 @@ type Plan struct {
 	Steps []Step
 	// Held counts the deletions that are not planned because Prune is false.
 	Held int
+	// Kept counts the deletions that are not planned because of Unsure.
+	Kept int
 	// Pending are waits for what is not ready yet though no step is left for it.
 	Pending []Wait
 	// Notices say, for people, what cannot be as it should.

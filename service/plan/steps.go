@@ -32,7 +32,10 @@ func (c *computer) present(m *match) {
 // create plans a create. It waits for the refs in the attributes and for what must be there before.
 func (c *computer) create(m *match, reason string, waits []Wait) {
 	d := m.desired
-	value, more := c.resolve(d.Attrs)
+	wanted := maps.Clone(d.Attrs)
+	groups, guarded := wanted["vip_sg_ids"]
+	delete(wanted, "vip_sg_ids") // a load balancer's port gets them later: see vip
+	value, more := c.resolve(wanted)
 	waits = append(waits, more...)
 	for _, ref := range d.After {
 		if _, ok := c.lookup(ref); !ok {
@@ -46,6 +49,9 @@ func (c *computer) create(m *match, reason string, waits []Wait) {
 	attrs := make(map[string]any, len(resolved)+1)
 	for name, value := range resolved {
 		attrs[name] = writable(m.id.kind, name, value)
+	}
+	if guarded {
+		attrs["vip_sg_ids"], _ = c.resolve(groups)
 	}
 	if gateway, ok := attrs["external_gateway_info"]; ok && canonical("network_id", part(gateway, "network_id"), false) == "" {
 		delete(attrs, "external_gateway_info") // no gateway is how a router begins

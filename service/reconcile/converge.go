@@ -68,9 +68,7 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 		if e.stopping(ctx) {
 			return result{}
 		}
-		if err := e.lookup(ctx, o.set); err != nil { // one may have turned out to be gone
-			return e.settleErrors(ctx, o, []error{err})
-		}
+		unknown := e.lookup(ctx, o.set) // one may have turned out to be gone
 		p, out := e.plan(o, frozen)
 		e.notice(o, out.notices)
 		if e.resolveDoubts(ctx, p, try) {
@@ -81,11 +79,14 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 			e.applyAll(ctx, o, ready, try)
 			continue
 		}
-		if len(try.failed) > 0 {
+		if errs := slices.AppendSeq(unknown, maps.Values(try.failed)); len(errs) > 0 {
 			if err := e.writeWhatIs(ctx, w, o, meta, out); err != nil {
-				try.failed[stepKey{}] = err
+				errs = append(errs, err)
 			}
-			return e.settleErrors(ctx, o, slices.Collect(maps.Values(try.failed)))
+			if p.Kept > 0 {
+				errs = append(errs, keptError(p.Kept))
+			}
+			return e.settleErrors(ctx, o, errs)
 		}
 		if len(out.outputs.unknown) > 0 {
 			if err := e.readForeign(ctx, out.outputs.unknown); err != nil {
@@ -121,6 +122,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	}
 	in := plan.Input{
 		Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants, Prune: s.mayPrune(o),
+		Unsure: s.unsure(w),
 	}
 	p := plan.Compute(in)
 	if !in.Prune {

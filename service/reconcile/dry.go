@@ -79,9 +79,13 @@ func (e *Engine) dryTranslate(
 				})
 				err := e.translate(ctx, w, o, object)
 				e.answered(ctx, w, key, nil, err)
+				unknown := e.lookup(ctx, o.set)
 				mu.Lock()
 				defer mu.Unlock()
 				metas[o.id] = meta
+				for _, err := range unknown {
+					problems[o.id] = append(problems[o.id], err.Error())
+				}
 				if err != nil {
 					problems[o.id] = append(problems[o.id], err.Error())
 				}

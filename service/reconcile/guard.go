@@ -90,8 +90,11 @@ func (s *store) compareLate(o *owner, p plan.Plan, c Config) (may, trips bool) {
 	return !o.guarded, trips
 }
 
-// undecided says whether a plan may come to replace a resource, once what it refers to is there.
+// undecided says whether a plan may come to replace or end a resource, once what it refers to is there.
 func undecided(p plan.Plan) bool {
+	if p.Kept > 0 {
+		return true
+	}
 	for _, step := range p.Steps {
 		if step.Op != plan.Update || step.Ready() {
 			continue
@@ -142,6 +145,7 @@ func (s *store) wouldDelete(d *driverState) (held, existing int, owners []*owner
 		w := s.desire(o.id, o.set)
 		p := plan.Compute(plan.Input{
 			Desired: w.desired, Observed: s.decided(o.id, o.set), Resolve: s.resolve(w), Dependants: s.cloud.dependants,
+			Unsure: s.unsure(w),
 		})
 		if undecided(p) {
 			continue
@@ -170,7 +174,9 @@ func (s *store) sharedWouldDelete() (held, existing int) {
 	sh := s.shares()
 	observed := slices.DeleteFunc(s.decided(id, sh.set), func(r plan.Observed) bool { return isFrozen(r, sh.frozen) })
 	w := s.desire(id, sh.set)
-	p := plan.Compute(plan.Input{Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants})
+	p := plan.Compute(plan.Input{
+		Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants, Unsure: s.unsure(w),
+	})
 	return p.Held, len(observed)
 }
 

@@ -40,7 +40,7 @@ func (e *Engine) translate(ctx context.Context, w *watcher, o *owner, object dri
 		return err
 	}
 	if fresh && before == inputHash(object, needs, answers) {
-		return e.lookup(ctx, set)
+		return nil
 	}
 	set, needs, answers, err = e.ask(ctx, w, o, object, answers)
 	if err != nil {
@@ -49,9 +49,7 @@ func (e *Engine) translate(ctx context.Context, w *watcher, o *owner, object dri
 	if err := set.Validate(*w.info.Load()); err != nil {
 		return terminalError{fmt.Errorf("driver(%s): its answer is not valid: %w", w.name, err)}
 	}
-	if err := e.lookup(ctx, set); err != nil {
-		return err
-	}
+	e.lookup(ctx, set) // so that what it leads to is there when others hear of it; what fails is told by converge
 	var woken []item
 	e.store.do(func() {
 		woken = e.store.adopt(o, set)
@@ -143,36 +141,6 @@ func inputHash(object drivers.Object, needs []drivers.Need, answers map[drivers.
 		}
 	}
 	return h.Sum64()
-}
-
-// lookup makes sure that every resource which an operator named is known. Many ask for the same one at the same time.
-func (e *Engine) lookup(ctx context.Context, set drivers.Set) error {
-	if e.StandingBy() {
-		return nil // the leader reads it
-	}
-	for _, r := range set.Resources {
-		l, ok := r.Spec.(drivers.Lookup)
-		if !ok {
-			continue
-		}
-		known := false
-		e.store.do(func() { _, known = e.store.lookups[l] })
-		if known {
-			continue
-		}
-		err := e.once(lookupName(l), func() error {
-			found, err := e.cloud.Lookup(ctx, l.Of, l.ID)
-			if err == nil {
-				found.Attrs = keep(l.Of, found.Attrs)
-				e.store.do(func() { e.store.lookups[l] = found })
-			}
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("looking up the configured %s %q: %w", l.Of, l.ID, err)
-		}
-	}
-	return nil
 }
 
 // once reads something that many ask for at the same time. A refusal stands for a little while, so that they do not all ask

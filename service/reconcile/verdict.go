@@ -30,7 +30,8 @@ type verdict struct {
 
 // verdict decides, for one error, what the owner is from now on, when it is tried again and what may wake it before.
 //
-//	unknown need, in use, quota, subnet full   waiting: woken by what it waits for, tried slowly besides
+//	unknown need, in use, quota, subnet full,
+//	a name that leads to nothing               waiting: woken by what it waits for, tried slowly besides
 //	a router that does not join two networks   waiting: its interface, or a person, is still to come
 //	a create that was cut                      waiting: looked for, less and less often, until it cannot come any more
 //	invalid answer, a request that is refused  terminal: only another object, driver or configuration helps
@@ -42,10 +43,16 @@ func (e *Engine) verdict(err error) verdict {
 		inUse     inUseError
 		ambiguous ambiguousError
 		step      stepError
+		lookup    lookupError
+		kept      keptError
 	)
 	switch {
 	case errors.As(err, &unknown):
 		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}}
+	case errors.As(err, &lookup) && lookup.missing:
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}}
+	case errors.As(err, &kept):
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, quiet: true}
 	case errors.As(err, &terminal):
 		return verdict{phase: Terminal}
 	case errors.As(err, &inUse):
