@@ -20,7 +20,7 @@ type trust struct {
 	proven bool
 	// bare: of what a load balancer was made with, the parts never became ready: they are made one by one.
 	bare bool
-	// noMonitors: likewise, of health monitors only.
+	// noMonitors: it is not asked for health monitors together with the rest.
 	noMonitors bool
 	// monitored: likewise proven with health monitors.
 	monitored bool
@@ -55,7 +55,8 @@ func newBalancerState() balancerState {
 func (s *store) trustOf(provider string) *trust {
 	t := s.providers[provider]
 	if t == nil {
-		t = &trust{}
+		// OVN's never makes the health monitors of a full create, and the default one may be OVN's.
+		t = &trust{noMonitors: provider == "" || provider == "ovn"}
 		s.providers[provider] = t
 	}
 	return t
@@ -76,6 +77,8 @@ type busyState struct {
 	early   bool      // it was ready before its parts
 	check   bool      // its parts have to be inspected before it counts as ready
 	overdue bool      // told to be stuck
+	still   bool      // looked at by itself after it had stood still: no part of it had become ready
+	by      string    // its provider
 }
 
 const (
@@ -132,32 +135,25 @@ func provider(lb plan.Observed) string {
 	return text
 }
 
-// stuck says whether parts of a load balancer that was made at once stay pending for good. Some releases of Octavia make a load
-// balancer ready and never its parts; the provider is then not trusted with parts any more.
-func (s *store) stuck(lb plan.Observed, now time.Time) bool {
+// standsStill says whether a load balancer may be one that was made at once and whose parts stay pending for good. Some releases of
+// Octavia make a load balancer ready and never its parts. One that is merely slow is none: a part of it is ready, or something has
+// moved, its own parts or what its provider has to do first. Nor is one whose parts Raven makes one by one: of those one is pending.
+func (s *store) standsStill(lb plan.Observed, now time.Time) bool {
 	busy := s.busy[lb.ID]
-	if lb.Status != statusActive {
+	if busy == nil || lb.Status != statusActive || now.Sub(busy.moved) < s.stillAfter {
 		return false
 	}
-	pending, monitors, others := pendingParts(lb)
-	if pending == 0 {
+	pending, _, others := pendingParts(lb)
+	return pending > 1 && others == 0 && readyMembers(lb) == 0
+}
+
+// stuck says whether a load balancer is given up, since looking at that very one has confirmed that it stands still. Its provider is
+// then not trusted with parts any more.
+func (s *store) stuck(lb plan.Observed, now time.Time) bool {
+	if busy := s.busy[lb.ID]; busy == nil || !busy.still || !s.standsStill(lb, now) {
 		return false
 	}
-	t := s.trustOf(provider(lb))
-	if t.bare || t.noMonitors && pending == monitors {
-		return busy == nil || now.Sub(busy.moved) >= s.stillAfter/10
-	}
-	if busy == nil || now.Sub(busy.moved) < s.stillAfter {
-		return false
-	}
-	switch {
-	case pending == monitors && others > 0:
-		t.noMonitors = true
-	case others == 0:
-		t.bare = true
-	default: // some are ready: it goes on, however slowly
-		return now.Sub(busy.moved) >= s.activation
-	}
+	s.trustOf(provider(lb)).bare = true
 	return true
 }
 
@@ -248,6 +244,9 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 			s.learn(b, lb)
 		}
 		delete(s.busy, lb.ID)
+		if b != nil {
+			s.queueMoved(b, now)
+		}
 		if b == nil && before.Status == lb.Status {
 			return nil
 		}
@@ -256,15 +255,26 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 			b = &busyState{since: now, moved: now}
 			s.busy[lb.ID] = b
 		}
+		b.by = provider(lb)
 		b.early = b.early || condition == plan.Busy && lb.Status == statusActive
 		if progress(before) != progress(lb) {
-			b.moved = now
+			b.moved, b.still = now, false
+			s.queueMoved(b, now)
 		}
 		if before.Status == lb.Status && b.overdue {
 			return nil
 		}
 	}
 	return append(s.wake(waitBusy(lb.ID)), s.ownerItem(lb.Identity.Owner)...)
+}
+
+// queueMoved notes that a provider is at work: load balancers of which it was asked after this one may have had to wait for it.
+func (s *store) queueMoved(first *busyState, now time.Time) {
+	for _, b := range s.busy {
+		if b.by == first.by && !b.since.Before(first.since) {
+			b.moved, b.still = now, false
+		}
+	}
 }
 
 // learn takes down what a load balancer that has become ready says of its provider.
@@ -297,12 +307,9 @@ func progress(lb plan.Observed) string {
 			part, _ := element.(map[string]any)
 			monitor, _ := part["healthmonitor"].(map[string]any)
 			fmt.Fprint(&b, part["id"], part["provisioning_status"], monitor["provisioning_status"])
-			for _, m := range listOf(part["members"]) {
-				member, _ := m.(map[string]any)
-				fmt.Fprint(&b, member["provisioning_status"])
-			}
 		}
 	}
+	fmt.Fprint(&b, readyMembers(lb)) // of those that are not known none counts: they are not always looked at
 	return b.String()
 }
 

@@ -87,6 +87,20 @@ func pendingParts(lb plan.Observed) (pending, monitors, others int) {
 	return pending, monitors, others
 }
 
+// readyMembers counts the members that are known to be there, whatever became of them.
+func readyMembers(lb plan.Observed) (ready int) {
+	for _, element := range listOf(lb.Attrs["pools"]) {
+		pool, _ := element.(map[string]any)
+		for _, element := range listOf(pool["members"]) {
+			member, _ := element.(map[string]any)
+			if status := textOf(member["provisioning_status"]); status != "" && status != "PENDING_CREATE" {
+				ready++
+			}
+		}
+	}
+	return ready
+}
+
 // membersAndVIPs lists the parts of a load balancer that name subnets.
 func membersAndVIPs(o plan.Observed) [][]any {
 	if o.Kind != drivers.KindLoadBalancer {

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,4 +211,28 @@ func TestStatusWhileApplying(t *testing.T) {
 	w.createMap("a", "x")
 	r.stands("a", "x", reconcile.Pending, `creating network "shop"`)
 	r.settled(1)
+}
+
+// TestSlowPartsAreNotGivenUp: a provider that makes many members one after another is slow, not stuck.
+func TestSlowPartsAreNotGivenUp(t *testing.T) {
+	const n = 5 // more than are looked at one by one
+	slow := ovn()
+	slow.Lanes, slow.Work.Member = n, 15*time.Millisecond
+	w := balancers(t, slow)
+	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		s := served{provider: "ovn", ports: []int64{80}, members: 60}
+		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
+		return s.set(), nil
+	})
+	r := w.start(with(a).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.StillAfter, c.ActivationTimeout = 100*time.Millisecond, 200*time.Millisecond
+	}))
+	for i := range n {
+		w.createMap("a", fmt.Sprintf("x%d", i))
+	}
+	r.settled(n)
+	if writes := w.lbWrites(); slices.ContainsFunc(writes, func(s string) bool { return strings.HasPrefix(s, "DELETE") }) {
+		t.Errorf("some were given up: %v", writes)
+	}
 }

@@ -287,10 +287,9 @@ func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
 	return ready
 }
 
-// oneByOne says whether a step is one of those on a load balancer that takes only one at a time.
-func oneByOne(step plan.Step) bool {
-	return step.Kind == drivers.KindLoadBalancer && step.ID != "" && (step.Part == nil || step.Part.Kind != plan.VIPPort)
-}
+// oneByOne says whether a step is one of those that are taken one at a time: on a load balancer, which takes no more, and on its VIP's
+// port, since what becomes of the load balancer is known of one step only.
+func oneByOne(step plan.Step) bool { return step.Kind == drivers.KindLoadBalancer && step.ID != "" }
 
 // applyAll applies ready steps side by side. What one step did is in the mirror before it returns; what failed is noted.
 func (e *Engine) applyAll(ctx context.Context, o *owner, steps []plan.Step, try *attempt) {

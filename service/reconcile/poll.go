@@ -106,23 +106,60 @@ func (e *Engine) poll(ctx context.Context) (moved bool, err error) {
 		if err != nil {
 			return false, fmt.Errorf("inspecting load balancers: %w", err)
 		}
-		e.store.do(func() { news = append(news, e.store.still(inspected, begun)...) })
+		news = append(news, inspected...)
 	}
 	var woken []item
 	e.store.do(func() {
-		for _, lb := range news {
+		for _, lb := range e.store.still(news, begun) { // what was written to while others were inspected stays as it is
 			before := progressOf(e.store, lb.ID)
 			woken = append(woken, e.store.takeBalancer(lb, now)...)
 			moved = moved || before != progress(lb)
 		}
-		woken = append(woken, e.store.remind(now, e.config.ActivationTimeout)...)
 	})
+	e.wakeAll(woken)
+	if err := e.confirm(ctx); err != nil {
+		return moved, err
+	}
+	e.store.do(func() { woken = e.store.remind(e.clock.Now(), e.config.ActivationTimeout) })
 	e.wakeAll(woken)
 	for _, id := range gone {
 		moved = true
 		e.depart(drivers.KindLoadBalancer, id)
 	}
 	return moved, nil
+}
+
+// confirm looks at each load balancer that seems to stand still by itself, with all that is in it, before it is given up.
+func (e *Engine) confirm(ctx context.Context) error {
+	var suspects []plan.Observed
+	var begun uint64
+	e.store.do(func() {
+		begun = e.store.cloud.tick
+		for id, b := range e.store.busy {
+			found := e.store.cloud.entries[resourceKey{drivers.KindLoadBalancer, id}]
+			if found != nil && !b.still && e.store.standsStill(found.Observed, e.clock.Now()) {
+				suspects = append(suspects, found.Observed)
+			}
+		}
+	})
+	for _, lb := range suspects {
+		list, err := e.cloud.InspectLoadBalancers(ctx, []plan.Observed{lb})
+		if err != nil {
+			return fmt.Errorf("inspecting load balancer %s: %w", lb.ID, err)
+		}
+		var woken []item
+		e.store.do(func() {
+			now := e.clock.Now()
+			for _, lb := range e.store.still(list, begun) {
+				woken = append(woken, e.store.takeBalancer(lb, now)...)
+				if b := e.store.busy[lb.ID]; b != nil {
+					b.still = e.store.standsStill(lb, now)
+				}
+			}
+		})
+		e.wakeAll(woken)
+	}
+	return nil
 }
 
 func progressOf(s *store, id string) string {

@@ -1,0 +1,64 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// statusLB is a load balancer of provider p that is ACTIVE, with a listener, a pool and a member in the given statuses.
+func statusLB(id, listener, pool, member string) plan.Observed {
+	return plan.Observed{Kind: drivers.KindLoadBalancer, ID: id, Status: statusActive, Attrs: map[string]any{
+		"provider":  "p",
+		"listeners": []any{map[string]any{"id": "l", "provisioning_status": listener}},
+		"pools": []any{map[string]any{
+			"id": "p", "provisioning_status": pool, "members": []any{map[string]any{"provisioning_status": member}},
+		}},
+	}}
+}
+
+// TestStandsStill: only what was made at once, of which nothing has become ready, and which nothing can be said to hold up, is given up,
+// and that only after it was looked at by itself.
+func TestStandsStill(t *testing.T) {
+	const pending = "PENDING_CREATE"
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		lb        plan.Observed
+		bare      bool
+		unlooked  bool
+		after     time.Duration
+		first     time.Duration // when another one's change was asked for, before this; 0: there is none
+		wantStuck bool
+	}{
+		"all of it":                     {lb: statusLB("1", pending, pending, pending), after: stillAfter, wantStuck: true},
+		"not looked at by itself":       {lb: statusLB("1", pending, pending, pending), after: stillAfter, unlooked: true},
+		"not for long":                  {lb: statusLB("1", pending, pending, pending), after: stillAfter - 1},
+		"not for long, of a bare one":   {lb: statusLB("1", pending, pending, pending), after: stillAfter / 5, bare: true},
+		"one part of a bare one":        {lb: statusLB("1", pending, "", ""), after: time.Hour, bare: true},
+		"the pool is ready":             {lb: statusLB("1", pending, "ACTIVE", pending), after: time.Hour},
+		"a member is ready":             {lb: statusLB("1", pending, pending, "ACTIVE"), after: time.Hour},
+		"behind another that moves":     {lb: statusLB("1", pending, pending, pending), after: stillAfter, first: time.Second},
+		"before another one that moves": {lb: statusLB("1", pending, pending, pending), after: stillAfter, first: -time.Second, wantStuck: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore("c", nil, nil)
+			s.noteBalancer(c.lb, c.lb, start)
+			s.trustOf("p").bare = c.bare
+			now := start.Add(c.after)
+			if c.first != 0 {
+				began := start.Add(-c.first)
+				s.noteBalancer(statusLB("2", pending, pending, pending), statusLB("2", pending, pending, pending), began)
+				s.noteBalancer(statusLB("2", pending, pending, pending), statusLB("2", "ACTIVE", pending, pending), now)
+			}
+			s.busy["1"].still = !c.unlooked && s.standsStill(c.lb, now)
+			if got := s.stuck(c.lb, now); got != c.wantStuck {
+				t.Errorf("stuck: %v", got)
+			}
+			if learned := s.trustOf("p").bare; learned != (c.bare || c.wantStuck) {
+				t.Errorf("its provider is trusted with parts: %v", !learned)
+			}
+		})
+	}
+}
