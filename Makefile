@@ -16,7 +16,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall package run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-down e2e-command
+.PHONY: help build install uninstall package run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,17 +70,20 @@ check: build ## Fail when something that tools make is stale, or a file is not f
 bench: build ## Measure speed and size on the simulations, and print a report
 	$(BIN)/raven-sim bench --raven $(BIN)/raven $(ARGS)
 
-e2e: build e2e-command ## Prove it on real servers: a stack up, the scenarios, a table, down; E2E='Restart.*' for some; Debian 12, root
+e2e: build package e2e-command ## Prove it on real servers: a stack up, the scenarios, a table, down; E2E='Restart.*' for some; Debian 12, root
 	$(BIN)/raven-e2e -dir $(E2E_DIR) run '$(E2E)'
 
-e2e-full: build e2e-command ## The same in the sizes of a night
+e2e-full: build package e2e-command ## The same in the sizes of a night
 	$(BIN)/raven-e2e -dir $(E2E_DIR) -full run '$(E2E)'
 
 e2e-up: e2e-command ## Bring up the stack alone and keep it, to explore it; E2E_DIR=/tmp/other for another
 	$(BIN)/raven-e2e -dir $(E2E_DIR) up
 
-e2e-test: build e2e-command ## Run scenarios on the stack that stands
+e2e-test: build package e2e-command ## Run scenarios on the stack that stands
 	$(BIN)/raven-e2e -dir $(E2E_DIR) test '$(E2E)'
+
+e2e-systemd: package ## Run only what needs no stack: the Debian package on a real systemd; root
+	go test -tags=e2e -count=1 -v ./test/e2e/systemd
 
 e2e-down: e2e-command ## Take the stack down; its logs stay
 	$(BIN)/raven-e2e -dir $(E2E_DIR) down

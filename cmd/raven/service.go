@@ -152,6 +152,7 @@ func (g *globalFlags) manager() (*system.Manager, error) {
 	c := system.Config{
 		Name: "raven", DisplayName: "Raven", Description: "Raven, the Kubernetes API watcher of Kuryr", Executable: self,
 		Arguments: []string{"run"}, Unit: etc.Unit, Program: "/usr/bin/raven", Sysusers: etc.Sysusers, User: "raven",
+		Kept: []string{"/var/lib/raven", "/var/log/raven"}, Shared: []string{"/etc/kuryr"},
 	}
 	for _, named := range []struct {
 		flag  string

@@ -150,8 +150,7 @@ func (m *Manager) installElsewhere() ([]string, error) {
 	return []string{"made a service of " + m.platform + "; it runs as root, since only systemd confines it"}, nil
 }
 
-// Uninstall stops the service and takes away all that Install made and what the service has kept below /run, /var/lib and /var/log; no
-// configuration. It returns what it did, for people. Where there is nothing, that is fine.
+// Uninstall stops the service and takes away all that Install made, and what the service has kept; no configuration. It returns what it did, for people. Where there is nothing, that is fine.
 func (m *Manager) Uninstall(ctx context.Context) ([]string, error) {
 	if err := m.privileged(); err != nil {
 		return nil, err
@@ -178,9 +177,13 @@ func (m *Manager) Uninstall(ctx context.Context) ([]string, error) {
 	if err := m.control.Stop(); err != nil {
 		return nil, fmt.Errorf("stopping the service: %w", err)
 	}
-	// What it kept, by the unit's own word. Configuration is not in it.
-	if _, err := m.run(ctx, "systemctl", "clean", "--what=state", "--what=logs", "--what=runtime", "--what=cache", m.c.Name); err != nil {
-		return nil, err
+	for _, dir := range m.c.Kept {
+		if err := os.RemoveAll(m.path(dir)); err != nil {
+			return nil, fmt.Errorf("removing what the service has kept: %w", err)
+		}
+	}
+	for _, dir := range m.c.Shared {
+		_ = os.Remove(m.path(dir)) // refused unless it is empty
 	}
 	_, _ = m.run(ctx, "systemctl", "reset-failed", m.c.Name) // an error where it has not failed
 	if err := m.control.Uninstall(); err != nil {

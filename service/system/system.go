@@ -34,6 +34,8 @@ type Config struct {
 	Unit, Program string
 	// Sysusers declares User in the form of sysusers.d; it is made with the unit, and goes with it. Both may be empty.
 	Sysusers, User string
+	// Kept are the service's own folders, which go with it: of its state, its logs. Shared are those that go only if they are empty.
+	Kept, Shared []string
 }
 
 // Manager speaks to the service manager for one service.
@@ -48,7 +50,7 @@ type Manager struct {
 }
 
 // control is what of kardianos' service is used.
-type control interface {
+type control interface { //nolint:interfacebloat // the verbs of a service manager
 	Install() error
 	Uninstall() error
 	Start() error
@@ -152,7 +154,7 @@ func quote(word string) string {
 // output runs a tool of the system, and returns what it prints; what it complains about is in the error.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // the manager's own tools
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		if text := strings.TrimSpace(stderr.String()); text != "" {

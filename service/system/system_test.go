@@ -25,11 +25,12 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
+	t.Helper()
 	r := &rig{t: t, fail: map[string]error{}}
 	r.Manager = &Manager{
 		c: Config{
 			Name: "crow", Executable: "/opt/crow/crow", Arguments: []string{"run"}, Unit: testUnit, Program: "/usr/bin/crow",
-			Sysusers: "u crow - - -\n", User: "crow",
+			Sysusers: "u crow - - -\n", User: "crow", Kept: []string{"/var/lib/crow"},
 		},
 		platform: systemd, root: t.TempDir(), control: r,
 		run: func(_ context.Context, name string, args ...string) (string, error) {
@@ -54,7 +55,7 @@ func (r *rig) unitPath() string { return r.path("/etc/systemd/system/crow.servic
 
 func (r *rig) Install() error {
 	if _, err := os.Stat(r.unitPath()); err == nil {
-		return errors.New("Init already exists") //nolint:staticcheck // its words
+		return errors.New("Init already exists")
 	}
 	r.write("/etc/systemd/system/crow.service", r.unit())
 	return r.note("control.Install")
@@ -128,13 +129,13 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 
 	r.calls = nil
+	r.write("/var/lib/crow/x", "")
 	if _, err := r.uninstall(); err != nil {
 		t.Fatal(err)
 	}
 	r.want("files left", r.files(), []string(nil))
 	r.want("calls of uninstall", r.calls, []string{
-		"control.Stop", "systemctl clean --what=state --what=logs --what=runtime --what=cache crow", "systemctl reset-failed crow",
-		"control.Uninstall", "userdel crow",
+		"control.Stop", "systemctl reset-failed crow", "control.Uninstall", "userdel crow",
 	})
 	if done, err := r.uninstall(); err != nil || done[0] != "it is not installed" {
 		t.Errorf("again: %v, %v", done, err)

@@ -75,7 +75,7 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) 
 	if pattern != "" {
 		args = append(args, "-run="+pattern)
 	}
-	command := exec.CommandContext(ctx, "go", append(args, "./test/e2e/suite")...)
+	command := exec.CommandContext(ctx, "go", append(args, "-p=1", "./test/e2e/suite", "./test/e2e/systemd")...)
 	command.Dir = o.repository
 	repository, err := filepath.Abs(o.repository)
 	if err != nil {
