@@ -99,7 +99,7 @@ func (p *planReport) count() {
 				p.Create++
 			case plan.Delete, plan.Detach:
 				p.Delete++
-			case plan.Update, plan.Tag, plan.Attach:
+			case plan.Update, plan.Tag, plan.Attach, plan.Failover:
 				p.Change++
 			}
 		}

@@ -72,7 +72,7 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 func (e *Engine) tryBalancer(ctx context.Context, step *plan.Step) (made plan.Observed, freed bool, err error) {
 	made, refusal := e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
 	class := openstack.Classify(refusal)
-	switch class { //nolint:exhaustive // the others leave nothing behind, or are not over
+	switch class {
 	case openstack.ClassUnsupported, openstack.ClassTerminal, openstack.ClassQuota, openstack.ClassExists, openstack.ClassNotFound:
 	default:
 		return made, false, refusal
