@@ -19,6 +19,7 @@ type item struct {
 	identity plan.Identity
 	attrs    map[string]any
 	gone     <-chan struct{} // its caller no longer waits
+	single   bool            // a probe: it has a request of its own
 	done     chan struct{}   // closed when found or err is set
 
 	found plan.Observed
@@ -39,12 +40,15 @@ type batcher struct {
 	flying  int // requests
 	// outstanding counts the ports in requests, by network.
 	outstanding map[string]int
+	probe       probe
 }
 
 func (b *batcher) create(ctx context.Context, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
 	it := &item{identity: identity, attrs: attrs, gone: ctx.Done(), done: make(chan struct{})}
 	r := call{op: opCreate, kind: b.kind, what: identity.Name, create: true}
-	if err := ctx.Err(); err != nil {
+	ended := b.queue(ctx, it)
+	defer ended()
+	if err := b.cloud.ended(ctx); err != nil {
 		return plan.Observed{}, newError(r, err, false)
 	}
 	b.mu.Lock()

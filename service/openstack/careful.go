@@ -57,7 +57,7 @@ func (it *item) network() string {
 
 // alone says whether an item must have a request of its own.
 func (b *batcher) alone(it *item) bool {
-	return b.kind.name == drivers.KindPort && b.cloud.careful.about(it.network())
+	return it.single || b.kind.name == drivers.KindPort && b.cloud.careful.about(it.network())
 }
 
 // companion gives out which of the pending items may go into one request.
@@ -76,11 +76,11 @@ func (c *companion) takes(it *item) bool {
 	if within := b.kind.within; within != "" && it.attrs[within] != c.picked[0].attrs[within] {
 		return false
 	}
-	if b.kind.name != drivers.KindPort {
-		return true
-	}
 	if b.alone(c.picked[0]) || b.alone(it) {
 		return false
+	}
+	if b.kind.name != drivers.KindPort {
+		return true
 	}
 	room := b.cloud.room.Load()
 	if room == nil {

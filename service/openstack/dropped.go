@@ -21,10 +21,11 @@ type dropped struct {
 
 	mu    sync.Mutex
 	names map[drivers.Kind]map[string]bool
+	taken map[drivers.Kind]map[string]bool // best-effort ones that a create has set
 }
 
 func newDropped(logger *slog.Logger) *dropped {
-	d := &dropped{log: logger, bestEffort: map[drivers.Kind][]string{}, names: map[drivers.Kind]map[string]bool{}}
+	d := &dropped{log: logger, bestEffort: map[drivers.Kind][]string{}, names: map[drivers.Kind]map[string]bool{}, taken: map[drivers.Kind]map[string]bool{}}
 	for _, k := range drivers.Kinds() {
 		for _, attribute := range drivers.Schema(k) {
 			if attribute.BestEffort {
@@ -62,6 +63,30 @@ func (d *dropped) suspects(of drivers.Kind, doc map[string]any) []string {
 		}
 	}
 	return names
+}
+
+// unsure says whether it is not known yet of a best-effort attribute in a document whether it may be set.
+func (d *dropped) unsure(of drivers.Kind, doc map[string]any) bool {
+	names := d.suspects(of, doc)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(names, func(name string) bool { return !d.names[of][name] && !d.taken[of][name] })
+}
+
+// worked learns that a create with these attributes was taken.
+func (d *dropped) worked(of drivers.Kind, doc map[string]any) {
+	names := d.suspects(of, doc)
+	if len(names) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.taken[of] == nil {
+		d.taken[of] = map[string]bool{}
+	}
+	for _, name := range names {
+		d.taken[of][name] = true
+	}
 }
 
 // remember learns that a request worked, or met another error, once it went without these attributes.

@@ -181,6 +181,7 @@ func (c *Cloud) createMany(ctx context.Context, k kind, items []*item) ([]plan.O
 		if err != nil {
 			return nil, newError(r, err, true)
 		}
+		c.dropped.worked(k.name, whole)
 		if _, sent := whole["tags"]; sent && len(found[0].Tags) == 0 {
 			c.dropped.remember(k.name, []string{"tags"}, errTagsIgnored)
 		}
