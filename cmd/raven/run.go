@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +56,14 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	// From here on a signal is either heard by the launcher or ends the load: none gets lost between them, nor ends the process.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	l, err := flags.load(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // stopped as asked, before there was anything to stop
+	}
 	if err != nil {
 		return err
 	}
@@ -77,7 +86,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	serving := health.FromConfig(l.values)
 	serving.Gatherer, serving.Status, serving.Logger = metrics, core.status, logger
 	launcher := service.NewLauncher(service.Config{
-		Logger: logger, Notify: core.notify, Progress: core.progress,
+		Logger: logger, Signal: signals, Notify: core.notify, Progress: core.progress,
 		Grace: func() time.Duration { return core.values().Duration(config.DefaultGroup, "graceful_shutdown_timeout") },
 		Mutate: func() bool {
 			return core.values().String(config.DefaultGroup, "restart_method") == service.RestartMutate
@@ -89,7 +98,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	launcher.Add("backdoor", backdoor.New(looking))
 	launcher.Add("raven", core)
 	logger.Info("starting", "version", version, "drivers", l.values.List(ravenGroup, "drivers"), "pid", os.Getpid())
-	err = launcher.Run(context.WithoutCancel(ctx)) // it hears the signals itself
+	err = launcher.Run(context.WithoutCancel(ctx)) // what has ended ctx is in signals too
 	if err == nil {
 		logger.Info("stopped")
 		return nil

@@ -33,7 +33,8 @@ type process struct {
 	exited   chan struct{}
 
 	mu        sync.Mutex
-	number    int // the process's, and its group's; 0 before the start
+	number    int  // the process's, and its group's; 0 before the start
+	unwanted  bool // killed before the start
 	reaped    bool
 	handshake string
 	exitErr   error
@@ -108,6 +109,9 @@ func (p *process) Start(context.Context) error {
 func (p *process) execute() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unwanted {
+		return context.Canceled
+	}
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
@@ -170,6 +174,7 @@ func (p *process) handshakeLine() string {
 func (p *process) Kill(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.unwanted = p.number == 0
 	if p.number == 0 || p.reaped {
 		return nil
 	}

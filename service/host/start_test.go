@@ -94,6 +94,11 @@ func TestCancelledLaunch(t *testing.T) {
 	if _, err := Launch(ctx, testConfig(t, "silent")); err == nil || time.Since(began) > 10*time.Second {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
+	cancel() // with a context that has ended nothing is executed
+	began = time.Now()
+	if _, err := Launch(ctx, testConfig(t, "silent")); err == nil || time.Since(began) > 2*time.Second {
+		t.Errorf("with a context that has ended: %v after %s", err, time.Since(began))
+	}
 }
 
 func TestDiscover(t *testing.T) {

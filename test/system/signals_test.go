@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -147,6 +148,44 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			within(t, "the end of the drivers", func() string { return strings.Join(processesBelow(r.dir), ", ") })
 		})
 	}
+}
+
+// A signal that comes while the configuration is still being read is not lost, and does nothing else than it does later.
+func TestASignalThatComesEarly(t *testing.T) {
+	early := func(t *testing.T) (*rig, *raven) {
+		t.Helper()
+		r := newRig(t)
+		// A driver that is asked for its options, and answers when there is a file.
+		script := fmt.Sprintf("#!/bin/sh\n: > %[1]s/asked\nwhile [ ! -e %[1]s/answer ]; do sleep 0.05; done\nexec %[1]s/bin/raven-driver-pod\n", r.dir)
+		if err := os.WriteFile(r.path("slow"), []byte(script), 0o700); err != nil { //nolint:gosec // it is executed
+			t.Fatal(err)
+		}
+		r.conf.set("driver:pod", "command", r.path("slow"))
+		p := r.start()
+		must(t, "a driver that is asked", func() string {
+			if _, err := os.Stat(r.path("asked")); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		return r, p
+	}
+	t.Run("SIGTERM", func(t *testing.T) {
+		_, p := early(t)
+		p.signal(syscall.SIGTERM)
+		if status := p.end(5 * time.Second); status != 0 {
+			t.Errorf("the exit status is %d, wanted 0", status)
+		}
+	})
+	t.Run("SIGHUP", func(t *testing.T) {
+		r, p := early(t)
+		p.signal(syscall.SIGHUP)
+		r.write("answer", "")
+		p.logged(`started services`)
+		p.logged(`reloading`)
+		must(t, "rest", func() string { return r.amiss(p) })
+		p.stop()
+	})
 }
 
 func TestReloadOfABadFileKeepsTheOldConfiguration(t *testing.T) {
