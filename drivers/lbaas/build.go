@@ -149,6 +149,11 @@ func (b *builder) together() bool {
 	if b.dual == dualSeparate || b.dual == dualAuto && !b.wants.provider.additionalVIPs {
 		return false
 	}
+	if b.wants.provider.ignoresVIPs {
+		b.say(drivers.Warning, "AdditionalVIPsNotServed", "%s takes additional VIPs and makes none of them: the Service has a load balancer for each "+
+			"address, whatever [%s] %s says", &b.wants.provider, octaviaGroup, optDualStack)
+		return false
+	}
 	return !slices.ContainsFunc(b.ports, func(p services.Port) bool { return p.Protocol != "TCP" })
 }
 
@@ -195,6 +200,7 @@ func (b *builder) balancer(addr netip.Addr, f frame) drivers.LoadBalancer {
 	f.name, f.subnet = b.service.Name(), b.serviceSubnet(addr)
 	lb := b.parts(f)
 	lb.VIPSubnetID, lb.VIPAddress = f.subnet, new(addr.String())
+	lb.AdditionalVIPs = []drivers.AdditionalVIP{} // one that it had before is another's now, or nobody's
 	return lb
 }
 

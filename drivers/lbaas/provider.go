@@ -15,6 +15,8 @@ type provider struct {
 	onSubnet bool
 	// additionalVIPs: one load balancer can have addresses of both IP versions.
 	additionalVIPs bool
+	// ignoresVIPs: it accepts and shows further addresses, and serves none of them.
+	ignoresVIPs bool
 	// monitors: protocols of Services whose members it can check.
 	monitors []string
 	// proxies: it can tell members the client's address by the PROXY protocol.
@@ -27,7 +29,7 @@ func providerOf(name string) provider {
 	switch name {
 	case "ovn":
 		return provider{
-			name: name, algorithms: []string{sourceIPPort}, lacksCIDRs: true, keepsClient: true, onSubnet: true, monitors: all[:2],
+			name: name, algorithms: []string{sourceIPPort}, lacksCIDRs: true, keepsClient: true, onSubnet: true, ignoresVIPs: true, monitors: all[:2],
 		}
 	case "amphora", "octavia":
 		return provider{

@@ -79,7 +79,7 @@ func graph(identity plan.Identity, attrs map[string]any) map[string]any {
 			return out
 		})
 	}
-	for _, name := range []string{"listeners", "pools"} {
+	for _, name := range []string{"listeners", "pools", "additional_vips"} {
 		if len(listAt(doc, name)) == 0 {
 			delete(doc, name)
 		}

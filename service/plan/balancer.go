@@ -3,10 +3,7 @@ package plan
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
-
-	"github.com/kuryr/raven/drivers"
 )
 
 // balancing plans the parts of one load balancer that exists and stays.
@@ -403,58 +400,4 @@ func (b *balancing) changeListener(want, have map[string]any) {
 		part := Part{Kind: Listener, Name: textAt(want, "name"), ID: textAt(have, "id")}
 		b.step(stepListen, Update, part, changed, strings.Join(reason, " and "), waits...)
 	}
-}
-
-// rivals returns a wait for every load balancer of ours, of any owner, that has the address which a new one wants.
-func (c *computer) rivals(m *match, attrs map[string]any) []Wait {
-	address := canonical("vip_address", attrs["vip_address"], false)
-	if m.id.kind != drivers.KindLoadBalancer || address == "" || c.Dependants == nil {
-		return nil
-	}
-	var waits []Wait
-	for _, at := range []struct {
-		kind      drivers.Kind
-		attribute string
-	}{{drivers.KindSubnet, "vip_subnet_id"}, {drivers.KindNetwork, "vip_network_id"}} {
-		id, _ := attrs[at.attribute].(string)
-		if id == "" {
-			continue
-		}
-		for _, other := range c.Dependants(at.kind, id) {
-			if other.Kind != drivers.KindLoadBalancer || other.Identity.Key() == m.id.key ||
-				canonical("vip_address", other.Attrs["vip_address"], false) != address || strings.HasPrefix(other.ID, "create ") {
-				continue
-			}
-			waits = append(waits, Wait{
-				Resource: &Resource{Kind: other.Kind, ID: other.ID, Identity: other.Identity},
-				Message:  fmt.Sprintf("waiting for load balancer %s to go, which has the address %s", other.Identity, address),
-			})
-		}
-	}
-	return waits
-}
-
-// ignored says, for people, which further addresses of a load balancer its provider has ignored.
-func (c *computer) ignored(m *match) {
-	wanted, _ := m.desired.Attrs["additional_vips"].([]any)
-	have, _ := m.observed.Attrs["additional_vips"].([]any)
-	if len(wanted) == 0 || len(have) > 0 || m.observed.Attrs["provider"] == nil {
-		return
-	}
-	c.plan.Notices = append(c.plan.Notices, fmt.Sprintf(
-		"provider %v has ignored the %d additional addresses of load balancer %q: it has none; let it have a load balancer for each address",
-		m.observed.Attrs["provider"], len(wanted), name(m)))
-}
-
-// matchVIPs compares the further addresses of a load balancer. Where there are none the provider knows of none, and another
-// load balancer of that provider would not have them either.
-func matchVIPs(want, have any) bool {
-	wanted, _ := want.([]any)
-	observed, _ := have.([]any)
-	if len(observed) == 0 {
-		return true
-	}
-	return len(wanted) == len(observed) && !slices.ContainsFunc(wanted, func(w any) bool {
-		return !slices.ContainsFunc(observed, func(o any) bool { return covers(w, o) })
-	})
 }

@@ -137,9 +137,18 @@ func TestBalancer(t *testing.T) {
 		{"persistence", "it is set, and taken away", func(o *Observed) {
 			structures(o.Attrs["pools"])[0]["session_persistence"] = map[string]any{"type": "SOURCE_IP", "cookie_name": nil}
 		}, nil, "", []string{`update pool "a"`}},
-		{"ignored addresses", "another one of that provider would have none either", nil, func(lb *drivers.LoadBalancer) {
+		{"another address", "it is made with it only", nil, func(lb *drivers.LoadBalancer) {
 			lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
-		}, "", []string{}},
+		}, "", []string{"create loadbalancer …", "delete loadbalancer"}},
+		{"addresses that are not shown", "the cloud knows of none", func(o *Observed) { delete(o.Attrs, "additional_vips") },
+			func(lb *drivers.LoadBalancer) {
+				lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
+			}, "", []string{}},
+		{"an address less", "others may want it", func(o *Observed) {
+			o.Attrs["additional_vips"] = []any{map[string]any{"subnet_id": "sub6", "ip_address": "fd00::9"}}
+		}, func(lb *drivers.LoadBalancer) { lb.AdditionalVIPs = []drivers.AdditionalVIP{} }, "", []string{
+			"create loadbalancer …", "delete loadbalancer",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			desired := lbWish(c.wish)
@@ -200,5 +209,67 @@ func TestRetainedFloatingIPLeadsNowhere(t *testing.T) {
 	}}})
 	if diff := cmp.Diff([]string{"update floatingip"}, stepTexts(p)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestIgnoredAddresses: another load balancer of a provider that was seen to make no further addresses would have none either.
+func TestIgnoredAddresses(t *testing.T) {
+	wish := lbWish(func(lb *drivers.LoadBalancer) {
+		lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
+	})
+	wish[0].Unmade = true
+	p := Compute(Input{Desired: wish, Observed: lbDoc(nil), Prune: true})
+	if len(p.Steps) != 0 || len(p.Notices) != 1 {
+		t.Errorf("want a notice and nothing else: %+v", p)
+	}
+	wish = lbWish(func(lb *drivers.LoadBalancer) {
+		lb.Provider, lb.AdditionalVIPs = nil, []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
+	})
+	for provider, notices := range map[string]int{"ovn": 1, "amphora": 0} { // OVN's shows what it does not make
+		p = Compute(Input{Desired: wish, Prune: true, Observed: lbDoc(func(o *Observed) {
+			o.Attrs["provider"] = provider
+			o.Attrs["additional_vips"] = []any{map[string]any{"subnet_id": "sub6", "ip_address": "fd00::9"}}
+		})})
+		if len(p.Steps) != 0 || len(p.Notices) != notices {
+			t.Errorf("%s: want %d notices and nothing else: %+v", provider, notices, p)
+		}
+	}
+}
+
+// TestRivalsByFurtherAddress: it counts like the first one, on either side.
+func TestRivalsByFurtherAddress(t *testing.T) {
+	const address = "fd00::9"
+	further := []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6"), IPAddress: address}}
+	first := func(lb *drivers.LoadBalancer) { lb.VIPSubnetID, lb.VIPAddress = drivers.Text("sub6"), new(address) }
+	second := func(lb *drivers.LoadBalancer) { lb.AdditionalVIPs = further }
+	has := func(o *Observed) {
+		o.ID, o.Identity.Owner.UID = "lb-0", "gone"
+		o.Attrs["vip_address"] = "10.0.0.8"
+	}
+	for name, c := range map[string]struct {
+		wish  func(*drivers.LoadBalancer)
+		there func(*Observed)
+	}{
+		"it is the other's further one": {first, func(o *Observed) {
+			has(o)
+			o.Attrs["additional_vips"] = []any{map[string]any{"subnet_id": "sub6", "ip_address": address}}
+		}},
+		"it is the wish's further one": {second, func(o *Observed) {
+			has(o)
+			o.Attrs["vip_subnet_id"], o.Attrs["vip_address"] = "sub6", "fd00:0::9"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := lbDoc(c.there)
+			p := Compute(Input{Desired: lbWish(c.wish), Prune: true, Dependants: func(kind drivers.Kind, id string) []Observed {
+				if kind == drivers.KindSubnet && id == "sub6" {
+					return other
+				}
+				return nil
+			}})
+			if len(p.Steps) != 1 || len(p.Steps[0].Waits) != 1 || !strings.Contains(p.Steps[0].Waits[0].Message, address) {
+				t.Errorf("want a create that waits for lb-0: %+v", p.Steps)
+			}
+		})
 	}
 }

@@ -40,7 +40,7 @@ func (c *computer) clash(kind drivers.Kind, want, have map[string]any) bool {
 	case drivers.KindPort, drivers.KindRouterInterface:
 		return same("network_id") && (same("mac_address") || sharesAddress(want["fixed_ips"], have["fixed_ips"]))
 	case drivers.KindLoadBalancer:
-		return same("vip_address") && (same("vip_subnet_id") || same("vip_network_id"))
+		return sameVIP(want, have) != ""
 	case drivers.KindFloatingIP:
 		return same("floating_ip_address")
 	}

@@ -60,7 +60,7 @@ func (c *computer) compare(d *Desired, o *Observed) []difference {
 		value, waits := c.resolve(want)
 		if len(waits) > 0 {
 			diffs = append(diffs, difference{name: a.Name, old: have, new: value, immutable: a.Immutable, waits: waits})
-		} else if value, same := matches(a, value, have, o.Attrs); !same {
+		} else if value, same := matches(a, value, have, o.Attrs, d.Unmade); !same {
 			diffs = append(diffs, difference{name: a.Name, old: have, new: writable(d.Kind, a.Name, value), immutable: a.Immutable})
 		}
 	}
@@ -78,14 +78,14 @@ func writeOnly(kind drivers.Kind, name string) bool {
 }
 
 // matches says whether a wanted value and the observed one are the same. Where they are not, it returns what to write.
-func matches(a drivers.Attribute, want, have any, doc map[string]any) (any, bool) {
+func matches(a drivers.Attribute, want, have any, doc map[string]any, unmade bool) (any, bool) {
 	switch a.Name {
 	case "fixed_ips":
 		return matchFixedIPs(want, have, doc)
 	case "external_gateway_info":
 		return matchGateway(want, have)
 	case "additional_vips":
-		return want, matchVIPs(want, have)
+		return want, matchVIPs(want, have, unmade)
 	case "allowed_address_pairs":
 		// Neutron fills in the port's own MAC address.
 		if withMAC(want, doc["mac_address"]) == withMAC(have, doc["mac_address"]) {

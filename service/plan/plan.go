@@ -45,6 +45,8 @@ type Desired struct {
 	// Full says that the cloud found all its subnets full: one more is wanted. Whoever sets it clears it when the step that
 	// creates one has been applied, otherwise every Compute asks for another, up to Expand.
 	Full bool
+	// Unmade says that the load balancer's provider was seen to make no further addresses.
+	Unmade bool
 	// Mend is what may be done about a load balancer, or a part of it, that is in ERROR now.
 	Mend Mend
 }

@@ -48,6 +48,7 @@ func (e *Engine) write(ctx context.Context, step *plan.Step) (plan.Observed, err
 		made, err := e.create(ctx, step)
 		if err == nil {
 			e.encourage(*step)
+			e.noteVIPs(*step, made)
 		}
 		return made, err
 	case plan.Update:
@@ -109,6 +110,13 @@ func (e *Engine) encourage(step plan.Step) {
 		}
 	})
 	e.wakeAll(woken)
+}
+
+// noteVIPs remembers that a provider made none of the further addresses of a load balancer, so that it is not asked for ever.
+func (e *Engine) noteVIPs(step plan.Step, made plan.Observed) {
+	if step.Kind == drivers.KindLoadBalancer && len(listOf(step.Attrs["additional_vips"])) > len(listOf(made.Attrs["additional_vips"])) {
+		e.store.do(func() { e.store.unmade[provider(made)] = true })
+	}
 }
 
 // tick says how often quota, or room for a port, may have become free so far.

@@ -62,6 +62,9 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 		switch d.Kind { //nolint:exhaustive // of the others there is nothing to add
 		case drivers.KindLoadBalancer:
 			s.balance(w, &d)
+			if there, ok := s.cloud.find(d.Identity, d.Kind); ok {
+				d.Unmade = s.unmade[provider(there)]
+			}
 		case drivers.KindFloatingIP:
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok && wasFound(there) {
 				d.Identity.Policy = drivers.Retain

@@ -174,6 +174,8 @@ type store struct {
 	// crowded holds, per subnet that the cloud said is full, how many resources used it then.
 	crowded map[string]int
 	lookups map[drivers.Lookup]plan.Observed
+	// unmade are providers of load balancers that made none of the further addresses they were asked for.
+	unmade map[string]bool
 	// refused are reads that were refused a moment ago.
 	refused map[string]refusal
 	// foreign are subnets that are not ours but that our ports have addresses of.
@@ -207,6 +209,7 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		full:        map[doubtKey]int{},
 		crowded:     map[string]int{},
 		lookups:     map[drivers.Lookup]plan.Observed{},
+		unmade:      map[string]bool{},
 		refused:     map[string]refusal{},
 		foreign:     map[string]plan.Observed{},
 		orphans:     map[plan.Owner]int{},

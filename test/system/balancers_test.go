@@ -248,58 +248,6 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 	p.stop()
 }
 
-// Both addresses of a Service are served: by one load balancer where the provider has additional VIPs, else by two.
-func TestDualStackServices(t *testing.T) {
-	for provider, balancers := range map[string]int{"amphora": 1, "ovn": 2} {
-		t.Run(provider, func(t *testing.T) {
-			p := simcloud.Amphora(brief())
-			if provider == "ovn" {
-				p = simcloud.OVN(brief())
-			}
-			r := newBalancerRigWith(t, p, "10.96.0.0/16,fd00:10:96::/112")
-			r.conf.set("namespace_subnet", "ip_families", "dual")
-			run := r.start()
-			r.createNamespace("shop")
-			r.scale("shop", "web", 2)
-			r.createService("shop", "web", object{"ipFamilyPolicy": "RequireDualStack"})
-			must(t, "both addresses", func() string {
-				svc, err := r.kube.Get(services(), "shop", "web")
-				r.check(err)
-				var vips []string
-				count := 0
-				for _, lb := range r.cloud.LoadBalancers() {
-					if lb["name"] != "shop/web" {
-						continue
-					}
-					count++
-					if lb["provisioning_status"] != "ACTIVE" {
-						return fmt.Sprintf("%v is %v", lb["vip_address"], lb["provisioning_status"])
-					}
-					vips = append(vips, fmt.Sprint(lb["vip_address"]))
-					further, _ := lb["additional_vips"].([]any)
-					for _, vip := range further {
-						vips = append(vips, fmt.Sprint(at(vip, "ip_address")))
-					}
-				}
-				if want := texts(at(svc, "spec", "clusterIPs")); len(want) != 2 || !sameTexts(want, vips) || count != balancers {
-					return fmt.Sprintf("%d load balancers with %v, the Service has %v; %s", count, vips, want, run.settled())
-				}
-				members := 0
-				for _, m := range r.cloud.Objects("member") {
-					if strings.HasPrefix(fmt.Sprint(m["name"]), "shop/web-") {
-						members++
-					}
-				}
-				if want := 2 * balancers; members != want {
-					return fmt.Sprintf("%d members, not %d; %s", members, want, run.settled())
-				}
-				return r.amiss(run)
-			})
-			run.stop()
-		})
-	}
-}
-
 // The driver's process dies while Services are made.
 func TestServicesOutliveTheirDriver(t *testing.T) {
 	r := newBalancerRig(t, simcloud.Amphora(brief()))

@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// addressesOf lists the addresses of a load balancer with the subnet or network that each is on; of those it leaves to the cloud none.
+func addressesOf(attrs map[string]any) []vip {
+	var list []vip
+	add := func(address any, kind drivers.Kind, at any) {
+		id, _ := at.(string)
+		if text := canonical("vip_address", address, false); text != "" && id != "" {
+			list = append(list, vip{text, kind, id})
+		}
+	}
+	add(attrs["vip_address"], drivers.KindSubnet, attrs["vip_subnet_id"])
+	add(attrs["vip_address"], drivers.KindNetwork, attrs["vip_network_id"])
+	for _, further := range structures(attrs["additional_vips"]) {
+		add(further["ip_address"], drivers.KindSubnet, further["subnet_id"])
+	}
+	return list
+}
+
+// vip is an address of a load balancer, where it is.
+type vip struct {
+	address string
+	kind    drivers.Kind
+	id      string
+}
+
+// sameVIP returns an address that two load balancers cannot both have, or "".
+func sameVIP(want, have map[string]any) string {
+	theirs := addressesOf(have)
+	for _, v := range addressesOf(want) {
+		if slices.Contains(theirs, v) {
+			return v.address
+		}
+	}
+	return ""
+}
+
+// rivals returns a wait for every load balancer of ours, of any owner, that has an address which a new one wants.
+func (c *computer) rivals(m *match, attrs map[string]any) []Wait {
+	if m.id.kind != drivers.KindLoadBalancer || c.Dependants == nil {
+		return nil
+	}
+	var waits []Wait
+	for _, v := range addressesOf(attrs) {
+		for _, other := range c.Dependants(v.kind, v.id) {
+			if other.Kind != drivers.KindLoadBalancer || other.Identity.Key() == m.id.key ||
+				!slices.Contains(addressesOf(other.Attrs), v) || strings.HasPrefix(other.ID, "create ") {
+				continue
+			}
+			waits = append(waits, Wait{
+				Resource: &Resource{Kind: other.Kind, ID: other.ID, Identity: other.Identity},
+				Message:  fmt.Sprintf("waiting for load balancer %s to go, which has the address %s", other.Identity, v.address),
+			})
+		}
+	}
+	return waits
+}
+
+// pretends is the provider that shows further addresses which it does not make.
+const pretends = "ovn"
+
+// ignored says, for people, which further addresses of a load balancer its provider has ignored.
+func (c *computer) ignored(m *match) {
+	wanted, _ := m.desired.Attrs["additional_vips"].([]any)
+	have, _ := m.observed.Attrs["additional_vips"].([]any)
+	provider := textAt(m.observed.Attrs, "provider")
+	if len(wanted) == 0 || len(have) > 0 && provider != pretends || provider == "" {
+		return
+	}
+	c.plan.Notices = append(c.plan.Notices, fmt.Sprintf(
+		"provider %s has ignored the %d additional addresses of load balancer %q, which nobody serves: let it have a load balancer for each address",
+		provider, len(wanted), name(m)))
+}
+
+// matchVIPs compares the further addresses of a load balancer; unmade says that there are none because its provider ignores them,
+// so that another one of it would have none either.
+func matchVIPs(want, have any, unmade bool) bool {
+	wanted, _ := want.([]any)
+	observed, shown := have.([]any)
+	if len(observed) == 0 && (unmade || !shown) {
+		return true
+	}
+	return len(wanted) == len(observed) && !slices.ContainsFunc(wanted, func(w any) bool {
+		return !slices.ContainsFunc(observed, func(o any) bool { return covers(w, o) })
+	})
+}

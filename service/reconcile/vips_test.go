@@ -1,0 +1,59 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// TestFurtherAddressesComeAndGo: one load balancer gives up an address for another to have it, and takes it again.
+func TestFurtherAddressesComeAndGo(t *testing.T) {
+	w := balancers(t, amphora())
+	const address = "10.8.0.9"
+	// where is the second address: nowhere, at the same load balancer, at one of its own.
+	set := func(where string) drivers.Set {
+		s := shopOf(1)
+		s.address = "10.7.255.9"
+		s.extra = func(lb *drivers.LoadBalancer) {
+			lb.AdditionalVIPs = []drivers.AdditionalVIP{}
+			if where == "same" {
+				lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.From("second"), IPAddress: address}}
+			}
+		}
+		set := s.set()
+		second := subnet("second", "10.8.0.0/24")
+		second.Name = "second"
+		set.Resources = append(set.Resources, second)
+		if where == "own" {
+			set.Resources = append(set.Resources, drivers.Resource{Name: "lb-2", Spec: drivers.LoadBalancer{
+				Name: new("second"), VIPSubnetID: drivers.From("second"), VIPAddress: new(address), AdditionalVIPs: []drivers.AdditionalVIP{},
+			}})
+		}
+		return set
+	}
+	a := script("a", always(set("nowhere")))
+	r := w.start(with(a).configured(soon))
+	w.createMap("a", "x")
+	r.settled(1)
+	for i, where := range []string{"same", "own", "same", "nowhere", "own"} {
+		a.now(always(set(where)))
+		w.touchMap("x", i)
+		own, same := 0, 0
+		if where == "own" {
+			own = 1
+		}
+		if where == "same" {
+			same = 1
+		}
+		w.eventually(fmt.Sprint(i, ": the address is ", where), func() (bool, string) {
+			first := w.named("loadbalancer", "shop")
+			if len(first) != 1 || first[0]["provisioning_status"] != "ACTIVE" {
+				return false, w.dump()
+			}
+			further, _ := first[0]["additional_vips"].([]any)
+			return len(further) == same && len(w.named("loadbalancer", "second")) == own, w.dump()
+		})
+		r.settled(1)
+	}
+}
