@@ -43,6 +43,7 @@ func Serve(driver drivers.Driver, options ...Option) {
 		os.Exit(status)
 	}
 	logger := Logger()
+	nameProcess(os.Args[0])
 	if err := takeStdout(); err != nil {
 		logger.Error("cannot set standard output aside", "error", err)
 		os.Exit(1)

@@ -1,11 +1,8 @@
 package host
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,31 +74,4 @@ func checkExecutable(path string) error {
 		return fmt.Errorf("%s is not executable (its mode is %s)", path, info.Mode().Perm())
 	}
 	return nil
-}
-
-// openExecutable checks an executable. With a digest it returns the open file that has it, to be executed itself.
-func openExecutable(path, digest string) (string, *os.File, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return "", nil, err
-	}
-	if err := checkExecutable(path); err != nil {
-		return "", nil, err
-	}
-	if digest == "" {
-		return path, nil, nil
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", nil, err
-	}
-	sum := sha256.New()
-	_, err = io.Copy(sum, file)
-	if found := hex.EncodeToString(sum.Sum(nil)); err == nil && !strings.EqualFold(found, digest) {
-		err = fmt.Errorf("%s has sha256 %s, configured is %s", path, found, digest)
-	}
-	if err != nil {
-		return "", nil, errors.Join(err, file.Close())
-	}
-	return path, file, nil
 }

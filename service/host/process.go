@@ -27,7 +27,7 @@ type process struct {
 	cmd      *exec.Cmd
 	path     string
 	lifeline *os.File // our end; its closing, by us or by our death, ends the driver
-	binary   *os.File // the executable that was checked, nil without a digest
+	program  *program // the executable, opened and checked
 	lines    *lines
 	out      *io.PipeReader // what go-plugin reads: the handshake alone
 	exited   chan struct{}
@@ -50,15 +50,16 @@ func passedOn() []string {
 }
 
 func newProcess(ctx context.Context, config Config) (*process, error) {
-	path, binary, err := openExecutable(config.Path, config.SHA256)
+	program, err := openProgram(config.Path, config.SHA256)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{path: path, binary: binary, lines: newLines(config.Logger), exited: make(chan struct{})}
+	path := program.path
+	p := &process{path: path, program: program, lines: newLines(config.Logger), exited: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: path, Args: append([]string{path}, config.Args...), SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
-	if binary != nil {
+	if program.byDescriptor() {
 		p.cmd.Path = "/proc/self/fd/4" // what was checked, whatever stands under its name by now
 	}
 	for _, name := range passedOn() {
@@ -80,8 +81,8 @@ func (p *process) Start(context.Context) error {
 	defer theirs.Close() //nolint:errcheck // the child has its own
 	p.lifeline = lifeline
 	p.cmd.ExtraFiles = []*os.File{theirs}
-	if p.binary != nil {
-		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, p.binary)
+	if p.program.byDescriptor() {
+		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, p.program.file)
 	}
 	outR, outW, err := os.Pipe()
 	if err != nil {
@@ -186,11 +187,10 @@ func (p *process) Kill(context.Context) error {
 
 // close lets go of our files, after the process is gone.
 func (p *process) close() {
-	for _, file := range []*os.File{p.lifeline, p.binary} {
-		if file != nil {
-			_ = file.Close()
-		}
+	if p.lifeline != nil {
+		_ = p.lifeline.Close()
 	}
+	p.program.close()
 }
 
 // Wait implements runner.Runner.
