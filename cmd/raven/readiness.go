@@ -22,6 +22,10 @@ const (
 	stalledAfter = 20 * time.Second
 )
 
+// stillAfter is how long a queue of the core that holds work may end nothing while no request to the cloud is under way. Within that a
+// pass may wait for its driver, and for the API server where it writes: both have bounds.
+func stillAfter(translate time.Duration) time.Duration { return 2*translate + 4*requestTimeout }
+
 // reportReadiness keeps a component per driver: not ready until every object was answered once, degraded while its process is
 // down, its watches fail or its replay is held. It tells systemd the same in a sentence, and that the core turns. It ends with ctx,
 // and its components with it.
@@ -35,10 +39,13 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	if r.candidate != nil {
 		components[leaderComponent] = registry.Component(leaderComponent)
 	}
+	works := &works{progress: progress, within: stillAfter(r.loaded.values.Duration(ravenGroup, "translate_timeout")), byName: map[string]*service.Work{}}
+	defer works.end()
 	loop := service.Loop{Clock: clock.RealClock{}, Name: "readiness", Logger: r.log, Interval: readinessInterval}
 	err := loop.Run(ctx, func(context.Context) error {
 		r.readiness(components)
 		notify.Status("%s", r.sentence(registry.Reports()))
+		works.look(r.engine().Work(), r.cloud.Busy())
 		beat.Turn()
 		return nil
 	})
@@ -47,6 +54,28 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	}
 	for _, c := range components {
 		c.Remove()
+	}
+}
+
+// works are the engine's queues and loops as the watchdog sees them.
+type works struct {
+	progress *service.Progress
+	within   time.Duration
+	byName   map[string]*service.Work
+}
+
+func (w *works) look(list []reconcile.Work, busy bool) {
+	for _, one := range list {
+		if w.byName[one.Name] == nil {
+			w.byName[one.Name] = w.progress.Work(one.Name, w.within)
+		}
+		w.byName[one.Name].Look(one.Held, one.Ended, busy)
+	}
+}
+
+func (w *works) end() {
+	for _, one := range w.byName {
+		one.End()
 	}
 }
 

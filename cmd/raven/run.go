@@ -84,7 +84,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), core)
 	serving := health.FromConfig(l.values)
-	serving.Gatherer, serving.Status, serving.Logger = metrics, core.status, logger
+	serving.Gatherer, serving.Status, serving.Stalled, serving.Logger = metrics, core.status, core.progress.Stalled, logger
 	launcher := service.NewLauncher(service.Config{
 		Logger: logger, Signal: signals, Notify: core.notify, Progress: core.progress,
 		Grace: func() time.Duration { return core.values().Duration(config.DefaultGroup, "graceful_shutdown_timeout") },

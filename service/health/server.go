@@ -63,6 +63,8 @@ type Config struct {
 	MetricsPort int
 	// Gatherer holds the metrics; nil serves none.
 	Gatherer prometheus.Gatherer
+	// Stalled names what stands still and never will go on; /livez fails while there is anything. Nil: nothing ever does.
+	Stalled func() []string
 	// Status makes the document that /status answers with as JSON, for the query of the request; nil serves none.
 	Status func(url.Values) (any, error)
 	Logger *slog.Logger // nil: slog.Default()
@@ -207,10 +209,10 @@ func (s *Server) Reset(context.Context) error { return nil }
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, r, "alive", func(state State) bool { return state != Failed })
+		s.answer(w, r, "alive", s.stalled(), func(state State) bool { return state != Failed })
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, r, "ready", func(state State) bool { return state == Ready || state == Degraded })
+		s.answer(w, r, "ready", nil, func(state State) bool { return state == Ready || state == Degraded })
 	})
 	if s.config.Status != nil {
 		mux.HandleFunc("GET /status", s.status)
@@ -227,9 +229,27 @@ func (s *Server) handleMetrics(mux *http.ServeMux) {
 	}))
 }
 
-// answer lists every component with its reason; the status is 200 where all are good enough, else 503. ?format=json answers JSON.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, what string, good func(State) bool) {
-	reports := s.registry.Reports()
+// stalled is a report of each part that stands still.
+func (s *Server) stalled() []Report {
+	if s.config.Stalled == nil {
+		return nil
+	}
+	names := s.config.Stalled()
+	if len(names) == 0 {
+		return nil
+	}
+	s.config.Logger.Error("loops stand still, so this process does not call itself alive", "loops", names)
+	reports := make([]Report, 0, len(names))
+	for _, name := range names {
+		reports = append(reports, Report{Name: name, State: Failed, Reason: "it stands still"})
+	}
+	return reports
+}
+
+// answer lists every component with its reason, and further ones; the status is 200 where all are good enough, else 503.
+// ?format=json answers JSON.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, what string, more []Report, good func(State) bool) {
+	reports := append(s.registry.Reports(), more...)
 	ok := len(reports) > 0 || what == "alive"
 	for _, report := range reports {
 		ok = ok && good(report.State)

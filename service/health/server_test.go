@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +123,27 @@ func TestProbes(t *testing.T) {
 			t.Errorf("%s: %d", path, code)
 		}
 	}
+}
+
+// TestStalledIsNotAlive: what stands still for ever is told by /livez, so that a probe has it started anew; /readyz has its own reasons.
+func TestStalledIsNotAlive(t *testing.T) {
+	registry := health.NewRegistry(clocktesting.NewFakePassiveClock(time.Unix(0, 0).UTC()))
+	registry.Component("raven").Ready()
+	var mu sync.Mutex
+	var stalled []string
+	s := start(t, health.Config{Stalled: func() []string { mu.Lock(); defer mu.Unlock(); return stalled }}, registry)
+	check := func(path string, code int, body string) {
+		t.Helper()
+		if gotCode, gotBody := fetch(t, http.MethodGet, "http://"+s.Address()+path); gotCode != code || gotBody != body {
+			t.Errorf("%s: %d %q, want %d %q", path, gotCode, gotBody, code, body)
+		}
+	}
+	check("/livez", 200, "alive\nready     raven\n")
+	mu.Lock()
+	stalled = []string{"queue pod"}
+	mu.Unlock()
+	check("/livez", 503, "not alive\nready     raven\nfailed    queue pod: it stands still\n")
+	check("/readyz", 200, "ready\nready     raven\n")
 }
 
 func TestStatusAndMetrics(t *testing.T) {

@@ -92,6 +92,8 @@ func (c *Cloud) send(ctx context.Context, r call) (map[string]any, error) {
 	if r.body != nil {
 		options.JSONBody = r.body
 	}
+	c.stats.sending.Add(1)
+	defer c.stats.sending.Add(-1)
 	started := c.clock.Now()
 	response, err := c.client.Request(traced, r.method, target, options) //nolint:bodyclose // read closes it
 	var doc map[string]any

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,7 +51,9 @@ func (s Stats) Total() (requests, items int64) {
 type requestKey struct{ method, kind, status string }
 
 type stats struct {
-	mu       sync.Mutex
+	sending atomic.Int64 // requests that are under way
+
+	mu       sync.Mutex // guards what follows
 	requests map[requestKey]*Request
 	events   map[string]int64
 }
@@ -102,6 +105,12 @@ func (c *Cloud) Stats() Stats {
 	}
 	out.HeldBack = max(c.gate.left(), 0)
 	return out
+}
+
+// Busy says whether a request is under way, or a service has asked to be left alone: who waits for the cloud then waits for something
+// that has a bound.
+func (c *Cloud) Busy() bool {
+	return c.stats.sending.Load() > 0 || c.gate.left() > 0 || c.balancers != nil && c.balancers.gate.left() > 0
 }
 
 // Collector returns the same as Prometheus metrics, under raven_openstack_.

@@ -38,7 +38,12 @@ func (e *Engine) Observe(ctx context.Context) error {
 }
 
 // observe lists what is ours and brings the mirror up to date. A failed list changes nothing.
-func (e *Engine) observe(ctx context.Context) error {
+func (e *Engine) observe(ctx context.Context) (err error) {
+	e.observing.do(func() { err = e.observeAll(ctx) })
+	return err
+}
+
+func (e *Engine) observeAll(ctx context.Context) error {
 	var begun uint64
 	e.store.do(func() { begun = e.store.cloud.tick })
 	listed, err := e.cloud.Observe(ctx, e.config.Cluster)

@@ -190,6 +190,8 @@ type Engine struct {
 	sweepNow chan struct{}
 	pollNow  chan struct{}
 	timers   timers
+
+	observing activity
 }
 
 // watcher is a driver and its part of the world.

@@ -27,6 +27,7 @@ type keyQueue struct {
 	concurrency int
 	config      Config
 	clock       clock.WithTickerAndDelayedExecution
+	passes      activity
 
 	mu    sync.Mutex
 	early map[watch.Key]bool // what came before run
@@ -88,7 +89,7 @@ func (q *keyQueue) run(ctx, working context.Context, work func(context.Context, 
 		slots <- struct{}{}
 		under.Go(func() {
 			defer func() { <-slots }()
-			settle(queue, key, work(working, key))
+			q.passes.do(func() { settle(queue, key, work(working, key)) })
 		})
 	}
 	under.Wait()
