@@ -113,14 +113,29 @@ func (m *Manager) installUnit(ctx context.Context, again bool, path string) ([]s
 
 // enablePackaged leaves a package's unit as it is.
 func (m *Manager) enablePackaged(ctx context.Context, path string) ([]string, error) {
-	if len(m.c.Files) > 0 {
-		return nil, fmt.Errorf("a package has installed %s, whose command line is changed by %q, not by this command", path,
-			"systemctl edit "+m.c.Name)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the unit: %w", err)
+	}
+	if own := strings.Join(m.words()[1:], " "); own != argumentsOf(string(text)) {
+		return nil, fmt.Errorf("a package has installed %s, which is not started with %q; its command line is changed by %q, not by this command",
+			path, own, "systemctl edit "+m.c.Name)
 	}
 	if _, err := m.run(ctx, "systemctl", "enable", m.c.Name); err != nil {
 		return nil, err
 	}
 	return []string{"enabled " + path + ", which a package has installed"}, nil
+}
+
+// argumentsOf is what a unit starts its program with, as it is written there.
+func argumentsOf(unit string) string {
+	for line := range strings.Lines(unit) {
+		if command, ok := strings.CutPrefix(line, "ExecStart="); ok {
+			_, arguments, _ := strings.Cut(strings.TrimSpace(command), " ")
+			return strings.TrimSpace(arguments)
+		}
+	}
+	return ""
 }
 
 // reachable refuses files that the unit hides from the service.

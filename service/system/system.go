@@ -120,12 +120,18 @@ func (m *Manager) privileged() error {
 	return nil
 }
 
-// unit is the unit with this program in it.
-func (m *Manager) unit() string {
+// words are the program and its arguments as a unit has them.
+func (m *Manager) words() []string {
 	words := make([]string, 0, len(m.c.Arguments)+1)
 	for _, word := range append([]string{m.c.Executable}, m.c.Arguments...) {
 		words = append(words, quote(word))
 	}
+	return words
+}
+
+// unit is the unit with this program in it.
+func (m *Manager) unit() string {
+	words := m.words()
 	var b strings.Builder
 	b.WriteString(m.marker() + "\n")
 	for line := range strings.Lines(m.c.Unit) {

@@ -184,9 +184,11 @@ func TestOthersUnits(t *testing.T) {
 			t.Error(err, uerr)
 		}
 		r.want("calls", r.calls, []string{"systemctl enable crow", "systemctl disable --now crow"})
-		r.c.Files = []string{"/etc/x.conf"}
-		if _, err := r.install(); err == nil || !strings.Contains(err.Error(), "systemctl edit crow") {
-			t.Errorf("with a file: %v", err)
+		for _, argument := range []string{"--config-file=/etc/x.conf", "--set=a.b=c", "--strict"} { // it would be dropped without a word
+			r.c.Arguments = []string{"run", argument}
+			if _, err := r.install(); err == nil || !strings.Contains(err.Error(), "systemctl edit crow") {
+				t.Errorf("with %s: %v", argument, err)
+			}
 		}
 	})
 }
