@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuryr/raven/etc"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/log"
 	"github.com/kuryr/raven/service/system"
 )
 
@@ -27,7 +29,10 @@ that packages install; where one did, it is used. On OpenRC, Upstart, procd and 
 Linux only.
 
 The flags --config-file, --config-dir, --set and --strict become part of the service's command line. Secrets need not be in those files: what is in
-/etc/credstore/raven.conf, readable by root only, systemd hands to the service as its last configuration file.`
+/etc/credstore/raven.conf, readable by root only, systemd hands to the service as its last configuration file.
+
+Exit statuses: 0 done, or it is so already; 1 an error, also where root is needed; 3 status: it does not run; 4 it is not installed;
+64 the command line is wrong.`
 
 func newServiceCommand(flags *globalFlags, io streams) *cobra.Command {
 	cmd := &cobra.Command{
@@ -51,6 +56,9 @@ func newServiceCommand(flags *globalFlags, io streams) *cobra.Command {
 	}
 	add("install", "Make the service, and let it start with the machine; again, it takes over what has changed",
 		func(ctx context.Context, m *system.Manager) error {
+			if err := flags.publicSet(); err != nil {
+				return err
+			}
 			done, err := m.Install(ctx)
 			if err == nil {
 				done = append(done, "start it with: raven service start")
@@ -72,6 +80,34 @@ func newServiceCommand(flags *globalFlags, io streams) *cobra.Command {
 		func(ctx context.Context, m *system.Manager) error { return m.Restart(ctx) })
 	cmd.AddCommand(newServiceStatusCommand(flags, io), newServiceLogsCommand(flags))
 	return cmd
+}
+
+// publicSet refuses a secret on the command line of a service: everybody may read its unit and see its processes.
+func (g *globalFlags) publicSet() error {
+	secret := map[config.Name]bool{}
+	for _, o := range coreOptions() {
+		for _, n := range append([]config.Name{o.Key()}, o.Deprecated...) {
+			if n.Group == "" {
+				n.Group = o.Group
+			}
+			if n.Name == "" {
+				n.Name = o.Name
+			}
+			secret[config.Option{Group: n.Group, Name: n.Name}.Key()] = o.Secret
+		}
+	}
+	for _, text := range g.set {
+		group, name, _, err := splitSet(text)
+		if err != nil {
+			return err
+		}
+		key := config.Option{Group: group, Name: name}.Key()
+		if known, declared := secret[key]; known || !declared && log.SecretName(name) { // a driver's are known by what they are called
+			return statusError{exitUsage, fmt.Errorf("--set %s.%s: a service's command line can be read by everybody; put the secret into "+
+				"/etc/credstore/raven.conf, or a file that --config-file names", group, name)}
+		}
+	}
+	return nil
 }
 
 func printLines(io streams, lines []string) {
