@@ -26,6 +26,8 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/log"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/watch"
 )
 
 func newRunCommand(flags *globalFlags, out streams) *cobra.Command {
@@ -116,8 +118,19 @@ func openLog(l *loaded, out streams) (*log.Log, error) {
 	c.Stderr = out.err
 	c.Color = log.Terminal(os.Stderr, os.Getenv)
 	redactor := log.NewRedactor()
-	redactor.Add(l.values.Secrets()...)
+	redactor.Add(l.secrets()...)
 	return log.New(c, redactor)
+}
+
+// secrets are those of the configuration, and of the clouds.yaml and the kubeconfig that it names.
+func (l *loaded) secrets() []string {
+	secrets := l.values.Secrets()
+	cloud, _ := openstack.FromConfig(l.values) // what is missing in it is told where it is used
+	secrets = append(secrets, cloud.Secrets()...)
+	if rest, err := watch.RESTConfig(l.values, version); err == nil {
+		secrets = append(secrets, watch.Secrets(rest)...)
+	}
+	return secrets
 }
 
 // report says at start what the configuration is.
@@ -265,7 +278,7 @@ func (d *daemon) Reset(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
-	d.logs.Redactor().Add(l.values.Secrets()...)
+	d.logs.Redactor().Add(l.secrets()...)
 	l.logWarnings(d.log)
 	var taken, refused []config.Change
 	l.values, taken, refused = config.Reload(d.values(), l.values)
@@ -297,7 +310,7 @@ func (d *daemon) Mutate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
-	d.logs.Redactor().Add(l.values.Secrets()...)
+	d.logs.Redactor().Add(l.secrets()...)
 	l.logWarnings(d.log)
 	now, taken, refused := config.Mutate(d.values(), l.values)
 	if err := d.logs.Reset(ctx); err != nil {

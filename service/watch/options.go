@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -98,6 +100,16 @@ func RESTConfig(values *config.Values, version string) (*rest.Config, error) {
 	loaded.UserAgent = "raven/" + version
 	loaded.QPS = -1 // who may ask how often is the API server's to say, by priority and fairness
 	return loaded, nil
+}
+
+// Secrets returns the secrets with which the API server is asked as it is configured, those of the kubeconfig and of token files among
+// them, for a redactor. What cannot be read has none.
+func Secrets(c *rest.Config) []string {
+	secrets := []string{c.BearerToken, c.Password}
+	if text, err := os.ReadFile(c.BearerTokenFile); err == nil {
+		secrets = append(secrets, strings.TrimSpace(string(text)))
+	}
+	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 }
 
 func configFromFile(values *config.Values) (*rest.Config, error) {
