@@ -27,6 +27,25 @@ func Connect(tb testing.TB, driver drivers.Driver) *wire.Client {
 // ConnectWith is Connect with settings for both ends.
 func ConnectWith(tb testing.TB, driver drivers.Driver, serve wire.ServerConfig, call wire.ClientConfig) *wire.Client {
 	tb.Helper()
+	conn, stop, err := serveInside(driver, serve)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	client := wire.NewClient(conn, call)
+	tb.Cleanup(func() {
+		client.Close()
+		if err := stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	if err := client.Connect(tb.Context()); err != nil {
+		tb.Fatalf("connecting to the driver: %v", err)
+	}
+	return client
+}
+
+// serveInside serves a driver inside of this process and connects to it. stop ends both.
+func serveInside(driver drivers.Driver, serve wire.ServerConfig) (conn *grpc.ClientConn, stop func() error, err error) {
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(wire.ServerOptions()...)
 	wire.Register(server, wire.NewServer(driver, serve))
@@ -36,25 +55,20 @@ func ConnectWith(tb testing.TB, driver drivers.Driver, serve wire.ServerConfig, 
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
 	)
-	conn, err := grpc.NewClient("passthrough:driver", options...)
+	conn, err = grpc.NewClient("passthrough:driver", options...)
 	if err != nil {
-		tb.Fatalf("dialling the driver: %v", err)
+		server.Stop()
+		<-served
+		return nil, nil, fmt.Errorf("dialling the driver: %w", err)
 	}
-	client := wire.NewClient(conn, call)
-	tb.Cleanup(func() {
-		client.Close()
-		if err := conn.Close(); err != nil {
-			tb.Errorf("closing the connection: %v", err)
-		}
+	return conn, func() error {
+		closed := conn.Close()
 		server.Stop()
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			tb.Errorf("serving the driver: %v", err)
+			return fmt.Errorf("serving the driver: %w", err)
 		}
-	})
-	if err := client.Connect(tb.Context()); err != nil {
-		tb.Fatalf("connecting to the driver: %v", err)
-	}
-	return client
+		return closed
+	}, nil
 }
 
 // ErrUnsettled says that a driver still had open needs after drivers.MaxRounds rounds.

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/kuryr/raven/drivers"
 	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
@@ -100,6 +101,9 @@ func Plugins(p *Plugin) plugin.PluginSet { return plugin.PluginSet{PluginName: p
 func Register(registrar grpc.ServiceRegistrar, server *Server) {
 	ravenv1.RegisterDriverServiceServer(registrar, server)
 }
+
+// Contract returns the description of the contract, for what is made of it in other languages.
+func Contract() protoreflect.FileDescriptor { return ravenv1.File_raven_v1_driver_proto }
 
 func orDiscard(logger *slog.Logger) *slog.Logger {
 	if logger == nil {
