@@ -160,7 +160,7 @@ func engineGrace(timeout time.Duration) time.Duration {
 func (r *runtime) engine() *reconcile.Engine { return r.engines.Load() }
 
 func (r *runtime) newEngine() error {
-	engine, err := reconcile.New(r.engineConfig(), r.cloud, r.writer, clock.RealClock{}, r.log)
+	engine, err := reconcile.New(r.engineConfig(), r.cloud, writeback.NewFenced(r.writer, r.cloud.Pass), clock.RealClock{}, r.log)
 	if err == nil {
 		r.engines.Store(engine)
 	}

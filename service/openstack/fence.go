@@ -33,6 +33,12 @@ func (c *Cloud) Admit(term context.Context, valid func() bool) {
 	c.fence.shut, c.fence.term, c.fence.valid = false, term, valid
 }
 
+// Pass returns the context of another change than one of the cloud, if the fence lets it pass now: one fence for all that only one
+// process may do. It must be cancelled; it ends with the term. The error is ErrFenced.
+func (c *Cloud) Pass(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	return c.fence.pass(ctx)
+}
+
 // pass returns the context of a change that may be sent now. It must be cancelled.
 func (f *fence) pass(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	f.mu.Lock()
