@@ -14,11 +14,13 @@ import (
 )
 
 // TestQuota lets the project run out of ports: as many pods as there is room for get one, an Event on the others says why they wait, and
-// all get theirs once the quota is raised.
+// all get theirs once the quota is raised. Neutron counts before it makes, so that requests at the same moment may each find the last
+// room: somewhat more pods than there is room for may get theirs, but never fewer.
 func TestQuota(t *testing.T) {
 	s := standing(t)
 	createNamespace(t, "qu-a")
 	s.settled(t)
+	const all, room = 9, 2 // pods
 	used, err := world.cloud.list(t.Context(), "ports", "fields=id&project_id="+world.cloud.project)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +35,7 @@ func TestQuota(t *testing.T) {
 		_, err := world.admin.call(ctx, http.MethodPut, path, thing{"quota": thing{"port": ports}})
 		return err
 	}
-	if err := set(t.Context(), len(used)+2); err != nil {
+	if err := set(t.Context(), len(used)+room); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -41,11 +43,10 @@ func TestQuota(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	names := []string{"a", "b", "c", "d", "e"}
-	for _, name := range names {
-		createPod(t, "qu-a", name)
+	for i := range all {
+		createPod(t, "qu-a", fmt.Sprint("p", i))
 	}
-	await(t, "two pods to have ports and three to be told why not", func(ctx context.Context) string {
+	await(t, "pods to have the ports that there is room for, and all others to be told why not", func(ctx context.Context) string {
 		list, err := pods("qu-a").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -57,8 +58,8 @@ func TestQuota(t *testing.T) {
 			}
 		}
 		told, err := told(ctx, "qu-a", "RavenCannotApply", "OverQuota")
-		if err != nil || with != 2 || told != 3 {
-			return fmt.Sprintf("%d have one, %d were told (%v)", with, told, err)
+		if err != nil || with < room || with == all || with+told != all {
+			return fmt.Sprintf("of %d %d have one, with room for %d; %d were told (%v)", all, with, room, told, err)
 		}
 		return ""
 	})
