@@ -34,19 +34,39 @@ func (c *Cloud) LoadBalancerProviders(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// PollLoadBalancers returns the load balancers of a cluster with their statuses and addresses, without their parts: one list.
-func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string) ([]plan.Observed, error) {
+// PollLoadBalancers returns the load balancers of a cluster with their statuses and addresses, without their parts: by one list of those
+// that have its tag. Where some of those that are known by their ids are not among them, a second list, of the whole project, tells
+// which of them have only lost the tag: these are in the answer too, whatever proves now whose they are.
+func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string, known []string) ([]plan.Observed, error) {
 	b := c.balancers
 	if b == nil {
-		return nil, nil
+		return nil, c.without("polling", "")
 	}
-	query := url.Values{"tags": {plan.Identity{Cluster: cluster}.Tags()[0]}, "fields": {
+	query := url.Values{"fields": {
 		"id", "description", "tags", "provisioning_status", "vip_address", "vip_port_id", "vip_subnet_id", "vip_network_id",
 	}}
 	if b.projectID != "" {
 		query.Set("project_id", b.projectID)
 	}
-	return b.pages(ctx, b.kinds[drivers.KindLoadBalancer], query, func(o plan.Observed) bool { return o.Managed })
+	tagged := clone(query)
+	tagged.Set("tags", plan.Identity{Cluster: cluster}.Tags()[0])
+	k := b.kinds[drivers.KindLoadBalancer]
+	found, err := b.pages(ctx, k, tagged, everything)
+	if err != nil {
+		return nil, err
+	}
+	missing := make(map[string]bool, len(known))
+	for _, id := range known {
+		missing[id] = true
+	}
+	for _, o := range found {
+		delete(missing, o.ID)
+	}
+	if len(missing) == 0 {
+		return found, nil
+	}
+	untagged, err := b.pages(ctx, k, query, func(o plan.Observed) bool { return missing[o.ID] })
+	return append(found, untagged...), err
 }
 
 // fewTrees is up to how many load balancers are inspected one by one; more are by lists of all parts.

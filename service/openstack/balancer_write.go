@@ -166,6 +166,34 @@ func (b *balancers) remove(ctx context.Context, id string) error {
 	return err
 }
 
+// retag adds tags to a load balancer, or takes them away. Nothing is written where they are as they should be.
+func (b *balancers) retag(ctx context.Context, id string, tags []string, add bool) error {
+	k := b.kinds[drivers.KindLoadBalancer]
+	r := call{op: "tagging", method: http.MethodGet, kind: k, path: k.path + "/" + url.PathEscape(id), what: id}
+	doc, err := b.do(ctx, r)
+	if err != nil {
+		return err
+	}
+	lb, err := k.answer(r, doc)
+	if err != nil {
+		return err
+	}
+	now := slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool { return slices.Contains(tags, tag) })
+	if add {
+		now = append(now, tags...)
+	}
+	if sameSet(now, lb.Tags) {
+		return nil
+	}
+	r.method, r.body = http.MethodPut, map[string]any{k.one: map[string]any{"tags": now}}
+	_, err = b.do(ctx, r)
+	return err
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
+}
+
 // FailOver has a load balancer's provider make what is behind it anew. ClassForbidden and ClassUnsupported say that it cannot be
 // done by these credentials or this provider.
 func (c *Cloud) FailOver(ctx context.Context, id string) error {
@@ -180,31 +208,36 @@ func (c *Cloud) FailOver(ctx context.Context, id string) error {
 	return err
 }
 
-// ChangePart applies a step on a part of a load balancer by one request, and returns the load balancer as it will be when its
-// provider is done. ClassBusy says that it takes no changes now.
-func (c *Cloud) ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (plan.Observed, error) {
+// Change is what a request makes of a load balancer, as it will be when its provider is done. What it was given stays as it is.
+type Change func(plan.Observed) plan.Observed
+
+// ChangePart applies a step on a part of a load balancer by one request, and returns what that changes: of the load balancer as it is
+// known by then, for others may have learned more of it meanwhile. ClassBusy says that it takes no changes now.
+func (c *Cloud) ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (Change, error) {
 	b := c.balancers
 	if b == nil {
-		return plan.Observed{}, c.without("changing", lb.ID)
+		return nil, c.without("changing", lb.ID)
 	}
 	if step.Part.Kind == plan.VIPPort {
-		return b.changeVIP(ctx, lb, step)
+		return b.changeVIP(ctx, step)
 	}
 	r, err := b.partCall(lb, step)
 	if err != nil {
-		return plan.Observed{}, err
+		return nil, err
 	}
 	answer, err := b.do(ctx, r)
 	switch {
 	case step.Op == plan.Delete && Classify(err) == ClassNotFound:
 		answer = map[string]any{}
 	case err != nil:
-		return plan.Observed{}, err
+		return nil, err
 	}
 	inner, _ := answer[r.kind.one].(map[string]any)
-	lb = changed(Settled(lb), step, inner)
-	lb.Status = "PENDING_UPDATE"
-	return lb, nil
+	return func(lb plan.Observed) plan.Observed {
+		lb = changed(Settled(lb), step, inner)
+		lb.Status = "PENDING_UPDATE"
+		return lb
+	}, nil
 }
 
 // partCall returns the request of a step.
@@ -246,15 +279,17 @@ func (b *balancers) partCall(lb plan.Observed, step plan.Step) (call, error) {
 	return r, nil
 }
 
-// changeVIP sets the security groups of a VIP's port.
-func (b *balancers) changeVIP(ctx context.Context, lb plan.Observed, step plan.Step) (plan.Observed, error) {
+// changeVIP sets the security groups of a VIP's port. The load balancer itself knows nothing of it.
+func (b *balancers) changeVIP(ctx context.Context, step plan.Step) (Change, error) {
 	port, err := b.neutron.Update(ctx, drivers.KindPort, step.Part.ID, 0, map[string]any{"security_groups": step.Attrs["vip_sg_ids"]})
 	if err != nil {
-		return plan.Observed{}, err
+		return nil, err
 	}
-	lb.Attrs = maps.Clone(lb.Attrs)
-	lb.Attrs["vip_sg_ids"] = port.Attrs["security_groups"]
-	return lb, nil
+	return func(lb plan.Observed) plan.Observed {
+		lb.Attrs = maps.Clone(lb.Attrs)
+		lb.Attrs["vip_sg_ids"] = port.Attrs["security_groups"]
+		return lb
+	}, nil
 }
 
 // changed returns a load balancer after a step on a part of it; answer is the part's document, if there was one.

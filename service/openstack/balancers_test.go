@@ -126,10 +126,11 @@ func TestChangeParts(t *testing.T) {
 			break
 		}
 		settledList(t, c) // the simulation's providers have done their work by the next request
-		var err error
-		if lb, err = c.ChangePart(t.Context(), lb, p.Steps[0]); err != nil {
+		change, err := c.ChangePart(t.Context(), lb, p.Steps[0])
+		if err != nil {
 			t.Fatalf("%+v: %v", p.Steps[0], err)
 		}
+		lb = change(lb)
 	}
 	if s.Count("listener") != 1 || s.Count("pool") != 1 || s.Count("member") != 2 {
 		t.Errorf("it is not whole:\n%s", s.Dump(sim.DumpOptions{}))

@@ -92,7 +92,7 @@ func (k kind) observed(doc map[string]any) plan.Observed {
 		}
 	}
 	o.Identity, o.Managed = plan.Parse(o.Tags, o.Description)
-	if !k.taggable && o.Managed {
+	if !k.taggable && !k.tagged && o.Managed {
 		// The cloud keeps no tags of this kind, so none are missing.
 		o.Tags = o.Identity.Tags()
 	}

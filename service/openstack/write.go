@@ -86,7 +86,8 @@ func (c *Cloud) Delete(ctx context.Context, name drivers.Kind, id string) error 
 	return err
 }
 
-// AddTags adds tags one by one, so that others' tags stay. Of a kind that the cloud keeps no tags of it does nothing.
+// AddTags adds tags one by one, so that others' tags stay. Of a kind that the cloud keeps no tags of it does nothing. Those of a load
+// balancer can only be written together: they are read just before that, and the load balancer is busy afterwards.
 func (c *Cloud) AddTags(ctx context.Context, name drivers.Kind, id string, tags []string) error {
 	return c.tags(ctx, name, http.MethodPut, "tagging", id, tags)
 }
@@ -97,9 +98,15 @@ func (c *Cloud) RemoveTags(ctx context.Context, name drivers.Kind, id string, ta
 }
 
 func (c *Cloud) tags(ctx context.Context, name drivers.Kind, method, op, id string, tags []string) error {
-	_, k, err := c.service(op, name, id)
-	if err != nil || !k.taggable {
+	at, k, err := c.service(op, name, id)
+	if err != nil {
 		return err
+	}
+	if at != c {
+		return c.balancers.retag(ctx, id, tags, method == http.MethodPut)
+	}
+	if !k.taggable {
+		return nil
 	}
 	for _, tag := range tags {
 		path := k.path + "/" + url.PathEscape(id) + "/tags/" + url.PathEscape(tag)

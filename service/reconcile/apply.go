@@ -86,7 +86,7 @@ func (e *Engine) write(ctx context.Context, step *plan.Step) (plan.Observed, err
 
 func (e *Engine) arrive(r plan.Observed) {
 	if r.Kind == drivers.KindLoadBalancer {
-		e.takeBalancers([]plan.Observed{r})
+		e.takeBalancer(r)
 		return
 	}
 	var woken []item
@@ -140,23 +140,28 @@ func (e *Engine) retag(ctx context.Context, step plan.Step) error {
 // tagged notes tags that were written. Their resource has another revision now, which is read when it is needed: an update
 // that comes too late is told so.
 func (e *Engine) tagged(step plan.Step) {
+	e.store.do(func() {
+		if known, ok := e.store.cloud.get(step.Kind, step.ID); ok {
+			e.store.cloud.put(retagged(known, step))
+		}
+	})
+}
+
+// retagged is a resource after a change of its tags.
+func retagged(o plan.Observed, step plan.Step) plan.Observed {
 	missing, _ := step.Attrs["tags"].([]string)
 	remove, _ := step.Attrs["remove"].([]string)
-	e.store.do(func() {
-		entry := e.store.cloud.entries[resourceKey{step.Kind, step.ID}]
-		if entry == nil {
-			return
-		}
-		o := entry.Observed
-		o.Tags = slices.DeleteFunc(slices.Clone(o.Tags), func(tag string) bool { return slices.Contains(remove, tag) })
-		o.Tags = append(o.Tags, missing...)
-		o.Identity, o.Managed = plan.Parse(o.Tags, o.Description)
-		e.store.cloud.put(o)
-	})
+	o.Tags = slices.DeleteFunc(slices.Clone(o.Tags), func(tag string) bool { return slices.Contains(remove, tag) })
+	o.Tags = append(o.Tags, missing...)
+	o.Identity, o.Managed = plan.Parse(o.Tags, o.Description)
+	return o
 }
 
 // reread takes over one resource as it is now, and says whether it is gone.
 func (e *Engine) reread(ctx context.Context, kind drivers.Kind, id string) (gone bool, err error) {
+	if kind == drivers.KindLoadBalancer {
+		return e.rereadBalancer(ctx, id)
+	}
 	r, err := e.cloud.Get(ctx, kind, id)
 	if openstack.Classify(err) == openstack.ClassNotFound {
 		e.depart(kind, id)

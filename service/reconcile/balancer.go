@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -210,20 +211,57 @@ func (e *Engine) mendAgain(o *owner) time.Duration {
 	return wait
 }
 
-// takeBalancers takes load balancers over as they are now, and wakes who waits for them and whose they are.
-func (e *Engine) takeBalancers(list []plan.Observed) {
-	if len(list) == 0 {
-		return
-	}
+// takeBalancer takes a load balancer over as it is now, and wakes who waits for it and whose it is.
+func (e *Engine) takeBalancer(lb plan.Observed) {
 	var woken []item
-	now := e.clock.Now()
+	e.store.do(func() { woken = e.store.takeBalancer(lb, e.clock.Now()) })
+	e.wakeAll(woken)
+	e.requestPoll()
+}
+
+// takeSeen takes over what was seen of load balancers since the tick at which they were known as they were looked at. What was
+// written since then counts, not what was seen beside it.
+func (e *Engine) takeSeen(list []plan.Observed, begun uint64) {
+	var woken []item
 	e.store.do(func() {
-		for _, lb := range list {
-			woken = append(woken, e.store.takeBalancer(lb, now)...)
+		for _, lb := range e.store.still(list, begun) {
+			woken = append(woken, e.store.takeBalancer(lb, e.clock.Now())...)
 		}
 	})
 	e.wakeAll(woken)
 	e.requestPoll()
+}
+
+// rereads is how often a load balancer is read again that was written to while it was read, which takes several requests.
+const rereads = 3
+
+// rereadBalancer takes over a load balancer as it is now, and says whether it is gone.
+func (e *Engine) rereadBalancer(ctx context.Context, id string) (gone bool, err error) {
+	for try := 1; ; try++ {
+		var begun uint64
+		e.store.do(func() { begun = e.store.cloud.tick })
+		lb, err := e.cloud.Get(ctx, drivers.KindLoadBalancer, id)
+		switch {
+		case openstack.Classify(err) == openstack.ClassNotFound:
+			e.depart(drivers.KindLoadBalancer, id)
+			return true, nil
+		case err != nil:
+			return false, err
+		}
+		var woken []item
+		taken := false
+		e.store.do(func() {
+			found := e.store.cloud.entries[resourceKey{lb.Kind, lb.ID}]
+			if taken = try == rereads || found == nil || found.written <= begun; taken {
+				woken = e.store.takeBalancer(lb, e.clock.Now())
+			}
+		})
+		if taken {
+			e.wakeAll(woken)
+			e.requestPoll()
+			return false, nil
+		}
+	}
 }
 
 func (s *store) takeBalancer(lb plan.Observed, now time.Time) []item {

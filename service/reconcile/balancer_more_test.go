@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,5 +154,54 @@ func TestAddressOfACreateUnderWay(t *testing.T) {
 	r.stands("a", "x", reconcile.Waiting, "a port has the address that no load balancer owns")
 	if len(w.named("port", "octavia-lb-"+id)) != 1 {
 		t.Errorf("it was taken away:\n%s", w.dump())
+	}
+}
+
+// TestABalancerThatLostItsTags is the same one: it is not made anew, and gets them back beside those of others. So is one that is to be
+// kept from now on.
+func TestABalancerThatLostItsTags(t *testing.T) {
+	w := balancers(t, amphora())
+	a := script("a", always(shopOf(1).set()))
+	r := w.start(with(a).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.DriftInterval = time.Hour // it is not seen before something else is done
+	}))
+	w.createMap("a", "x")
+	r.settled(1)
+	lb := w.one("loadbalancer", "shop")
+	w.by(http.MethodPut, "/lbaas/loadbalancers/"+text(lb, "id"), map[string]any{"loadbalancer": map[string]any{"tags": []string{"mine"}}}, http.StatusOK)
+	w.eventually("it takes changes", func() (bool, string) {
+		return w.one("loadbalancer", "shop")["provisioning_status"] == "ACTIVE", w.dump()
+	})
+	w.cloud.ResetLog()
+	a.now(always(shopOf(3).set()))
+	w.touchMap("x", 1)
+	w.eventually("three members", func() (bool, string) { return len(w.members("shop:TCP:80")) == 3, w.dump() })
+	r.settled(1)
+	w.wantWrites("PUT member_batch 202", "PUT member_batch 202")
+	if err := r.engine.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tags := func() []any {
+		list, _ := w.one("loadbalancer", "shop")["tags"].([]any)
+		return list
+	}
+	w.eventually("its tags", func() (bool, string) {
+		return len(tags()) == 5 && slices.Contains(tags(), any("mine")), fmt.Sprint(tags())
+	})
+	r.settled(1)
+	set := shopOf(3).set()
+	set.Resources[2].OnDelete = drivers.Retain
+	a.now(always(set))
+	w.touchMap("x", 2)
+	w.eventually("another policy", func() (bool, string) {
+		return len(tags()) == 5 && slices.Contains(tags(), any("raven:policy=retain")), fmt.Sprint(tags())
+	})
+	r.settled(1)
+	if now := w.one("loadbalancer", "shop"); now["id"] != lb["id"] {
+		t.Error("it is another one")
+	}
+	if writes := w.lbWrites(); slices.ContainsFunc(writes, func(s string) bool { return strings.HasSuffix(s, "400") }) {
+		t.Errorf("refused: %v", writes)
 	}
 }

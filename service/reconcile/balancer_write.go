@@ -16,12 +16,12 @@ import (
 
 // Balancer changes load balancers, which take changes one at a time and carry them out some time after.
 type Balancer interface {
-	// ChangePart applies a step on a part, and returns the load balancer as it will be.
-	ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (plan.Observed, error)
+	// ChangePart applies a step on a part, and returns what that changes of the load balancer.
+	ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (openstack.Change, error)
 	// FailOver has the provider make what is behind a load balancer anew.
 	FailOver(ctx context.Context, id string) error
-	// PollLoadBalancers lists them with their statuses and addresses, without parts.
-	PollLoadBalancers(ctx context.Context, cluster string) ([]plan.Observed, error)
+	// PollLoadBalancers lists them with their statuses and addresses, without parts. Which of those that are known it leaves out is gone.
+	PollLoadBalancers(ctx context.Context, cluster string, known []string) ([]plan.Observed, error)
 	// LoadBalancerProviders lists the names of the providers that can be chosen.
 	LoadBalancerProviders(ctx context.Context) ([]string, error)
 	// InspectLoadBalancers returns them with the statuses of their parts.
@@ -128,61 +128,76 @@ func hasParts(attrs map[string]any) bool {
 	return len(listOf(attrs["listeners"]))+len(listOf(attrs["pools"])) > 0
 }
 
-// changeBalancer applies a step on a load balancer that exists.
+// changeBalancer applies a step on a load balancer that exists. What it changes is written into what is known when the answer comes,
+// not into what was known when it was asked for: whoever has looked at the load balancer meanwhile may know more of it.
 func (e *Engine) changeBalancer(ctx context.Context, step *plan.Step) (plan.Observed, error) {
 	var (
 		lb plan.Observed
 		ok bool
 	)
-	e.store.do(func() {
-		var found *entry
-		if found, ok = e.store.cloud.entries[resourceKey{step.Kind, step.ID}]; ok {
-			lb = found.Observed
-		}
-	})
+	e.store.do(func() { lb, ok = e.store.cloud.get(step.Kind, step.ID) })
 	if !ok {
 		return plan.Observed{}, fmt.Errorf("load balancer %s is not there any more", step.ID)
 	}
-	var (
-		changed plan.Observed
-		err     error
-	)
-	switch {
-	case step.Part != nil:
-		changed, err = e.cloud.ChangePart(ctx, lb, *step)
-	case step.Op == plan.Failover:
-		changed = lb
-		changed.Status = statusUpdating
-		err = e.cloud.FailOver(ctx, step.ID)
-	case step.Op == plan.Delete:
-		changed = lb
-		changed.Status = "PENDING_DELETE"
-		err = e.cloud.Delete(ctx, step.Kind, step.ID)
-	default:
-		changed, err = e.cloud.Update(ctx, step.Kind, step.ID, 0, step.Attrs)
-		if err == nil {
-			changed.Attrs = maps.Clone(changed.Attrs)
-			for _, name := range []string{"listeners", "pools", "vip_sg_ids"} {
-				changed.Attrs[name] = lb.Attrs[name]
-			}
-		}
-	}
+	change, err := e.askBalancer(ctx, lb, *step)
 	if err != nil {
 		return plan.Observed{}, err
 	}
+	return e.amend(lb, change, *step), nil
+}
+
+// askBalancer asks for a step, and returns what it changes.
+func (e *Engine) askBalancer(ctx context.Context, lb plan.Observed, step plan.Step) (openstack.Change, error) {
+	switch {
+	case step.Part != nil:
+		return e.cloud.ChangePart(ctx, lb, step)
+	case step.Op == plan.Failover:
+		return becomes(statusUpdating), e.cloud.FailOver(ctx, step.ID)
+	case step.Op == plan.Delete:
+		return becomes("PENDING_DELETE"), e.cloud.Delete(ctx, step.Kind, step.ID)
+	case step.Op == plan.Tag:
+		return func(lb plan.Observed) plan.Observed { return becomes(statusUpdating)(retagged(lb, step)) }, e.retag(ctx, step)
+	}
+	updated, err := e.cloud.Update(ctx, step.Kind, step.ID, 0, step.Attrs)
+	return func(lb plan.Observed) plan.Observed {
+		now := updated
+		now.Attrs = maps.Clone(now.Attrs)
+		for _, name := range []string{"listeners", "pools", "vip_sg_ids"} {
+			now.Attrs[name] = lb.Attrs[name]
+		}
+		return now
+	}, err
+}
+
+// becomes is the change of a load balancer's status alone.
+func becomes(status string) openstack.Change {
+	return func(lb plan.Observed) plan.Observed {
+		lb.Status = status
+		return lb
+	}
+}
+
+// amend writes a change into what is known of a load balancer, and returns it as it is then. One that has gone meanwhile stays gone.
+func (e *Engine) amend(lb plan.Observed, change openstack.Change, step plan.Step) plan.Observed {
+	var woken []item
 	now := e.clock.Now()
 	e.store.do(func() {
-		if was, _ := plan.ConditionOf(&lb); was == plan.Broken || was == plan.Partial {
-			e.store.mended(*step, now)
+		known, ok := e.store.cloud.get(lb.Kind, lb.ID)
+		if !ok {
+			return
 		}
-	})
-	e.takeBalancers([]plan.Observed{changed})
-	e.store.do(func() {
-		if b := e.store.busy[changed.ID]; b != nil && step.Part != nil && step.Op == plan.Create {
+		if was, _ := plan.ConditionOf(&lb); was == plan.Broken || was == plan.Partial {
+			e.store.mended(step, now)
+		}
+		lb = change(known)
+		woken = e.store.takeBalancer(lb, now)
+		if b := e.store.busy[lb.ID]; b != nil && step.Part != nil && step.Op == plan.Create {
 			b.check = true
 		}
 	})
-	return changed, nil
+	e.wakeAll(woken)
+	e.requestPoll()
+	return lb
 }
 
 // afterBalancer brings what is known up to date with a refused step on a load balancer. It says whether another plan may do.
@@ -219,20 +234,23 @@ func (e *Engine) afterBalancer(ctx context.Context, fail stepError) error {
 
 // afterBusy learns what keeps a load balancer from taking changes.
 func (e *Engine) afterBusy(ctx context.Context, fail stepError) error {
-	var lb plan.Observed
+	var (
+		lb    plan.Observed
+		ok    bool
+		begun uint64
+	)
 	e.store.do(func() {
-		if found := e.store.cloud.entries[resourceKey{fail.step.Kind, fail.step.ID}]; found != nil {
-			lb = found.Observed
-		}
+		begun = e.store.cloud.tick
+		lb, ok = e.store.cloud.get(fail.step.Kind, fail.step.ID)
 	})
-	if lb.ID == "" {
+	if !ok {
 		return mendedError{fail}
 	}
 	list, err := e.cloud.InspectLoadBalancers(ctx, []plan.Observed{lb})
 	if err != nil {
 		return stepError{step: fail.step, err: err}
 	}
-	e.takeBalancers(list)
+	e.takeSeen(list, begun)
 	for _, lb := range list {
 		if condition, _ := plan.ConditionOf(&lb); condition != plan.Ready && condition != plan.Partial {
 			continue
@@ -259,13 +277,13 @@ func lockedPool(lb plan.Observed) (plan.Part, bool) {
 // unlock has a provider finish with the listeners of a pool, by a change of the pool that changes nothing: OVN's leaves them
 // PENDING_UPDATE after a change of the pool's health monitor.
 func (e *Engine) unlock(ctx context.Context, fail stepError, lb plan.Observed, pool plan.Part) error {
-	changed, err := e.cloud.ChangePart(ctx, lb, plan.Step{
+	change, err := e.cloud.ChangePart(ctx, lb, plan.Step{
 		Op: plan.Update, Kind: lb.Kind, Identity: lb.Identity, ID: lb.ID, Part: &pool, Attrs: map[string]any{"name": pool.Name},
 	})
 	if err != nil {
 		return stepError{step: fail.step, err: err}
 	}
-	e.takeBalancers([]plan.Observed{changed})
+	e.amend(lb, change, plan.Step{})
 	return mendedError{fail}
 }
 

@@ -158,6 +158,15 @@ func (m *mirror) replace(listed []plan.Observed, begun uint64) (changed, differe
 	return changed, different, gone
 }
 
+// get returns a resource as it is known.
+func (m *mirror) get(kind drivers.Kind, id string) (plan.Observed, bool) {
+	e := m.entries[resourceKey{kind, id}]
+	if e == nil {
+		return plan.Observed{}, false
+	}
+	return e.Observed, true
+}
+
 // ofKind returns all resources of a kind.
 func (m *mirror) ofKind(kind drivers.Kind) []plan.Observed {
 	var list []plan.Observed

@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
@@ -92,8 +94,9 @@ func (e *Engine) pollCeiling() time.Duration {
 // poll takes over the statuses of all load balancers. It says whether one of those that were busy has moved.
 func (e *Engine) poll(ctx context.Context) (moved bool, err error) {
 	var begun uint64
-	e.store.do(func() { begun = e.store.cloud.tick })
-	listed, err := e.cloud.PollLoadBalancers(ctx, e.config.Cluster)
+	var busy []string
+	e.store.do(func() { begun, busy = e.store.cloud.tick, slices.Collect(maps.Keys(e.store.busy)) })
+	listed, err := e.cloud.PollLoadBalancers(ctx, e.config.Cluster, busy)
 	if err != nil {
 		return false, fmt.Errorf("listing the load balancers: %w", err)
 	}
@@ -110,7 +113,7 @@ func (e *Engine) poll(ctx context.Context) (moved bool, err error) {
 	}
 	var woken []item
 	e.store.do(func() {
-		for _, lb := range e.store.still(news, begun) { // what was written to while others were inspected stays as it is
+		for _, lb := range e.store.still(news, begun) { // what was written to meanwhile stays as it is
 			before := progressOf(e.store, lb.ID)
 			woken = append(woken, e.store.takeBalancer(lb, now)...)
 			moved = moved || before != progress(lb)
@@ -205,7 +208,7 @@ func (s *store) polled(listed []plan.Observed, begun uint64) (news, inspect []pl
 		switch {
 		case old == nil:
 			delete(s.busy, id)
-		case !seen[id] && old.written <= begun:
+		case !seen[id] && old.written <= begun: // the list is of the whole project for those that it would lack
 			gone = append(gone, id)
 		}
 	}
