@@ -3,6 +3,7 @@ package openstack
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -144,9 +145,13 @@ func (b *balancers) all(ctx context.Context, keep func(plan.Observed) bool) ([]p
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if err := b.fill(ctx, found, p); err != nil {
+	known, err := b.fill(ctx, found, p)
+	if err != nil {
 		return nil, err
 	}
+	b.mu.Lock()
+	b.members = known // of pools that are gone nothing is kept
+	b.mu.Unlock()
 	return found, nil
 }
 
@@ -161,8 +166,8 @@ func documents(list []plan.Observed) []map[string]any {
 // parts are documents of whatever load balancer.
 type parts struct{ listeners, pools, monitors, ports []map[string]any }
 
-// fill puts parts into their load balancers, and lists the members of their pools.
-func (b *balancers) fill(ctx context.Context, found []plan.Observed, p parts) error {
+// fill puts parts into their load balancers, lists the members of their pools, and returns these by pool.
+func (b *balancers) fill(ctx context.Context, found []plan.Observed, p parts) (map[string]poolMembers, error) {
 	byID := make(map[string]map[string]any, len(found))
 	for _, o := range found {
 		o.Attrs["listeners"], o.Attrs["pools"] = []any{}, []any{}
@@ -224,7 +229,7 @@ func textOf(doc map[string]any, name string) string {
 
 // fillMembers lists the members of pools. A list of pools has their members' ids only; it tells when a pool was changed last,
 // to the second: what is listed anew is only trusted the second time.
-func (b *balancers) fillMembers(ctx context.Context, pools []map[string]any) error {
+func (b *balancers) fillMembers(ctx context.Context, pools []map[string]any) (map[string]poolMembers, error) {
 	known := make(map[string]poolMembers, len(pools))
 	var lock sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
@@ -255,13 +260,7 @@ func (b *balancers) fillMembers(ctx context.Context, pools []map[string]any) err
 			return err
 		})
 	}
-	err := group.Wait()
-	if err == nil {
-		b.mu.Lock()
-		b.members = known
-		b.mu.Unlock()
-	}
-	return err
+	return known, group.Wait()
 }
 
 func stateOf(pool map[string]any) string {
@@ -330,7 +329,14 @@ func (b *balancers) get(ctx context.Context, id string) (plan.Observed, error) {
 			p.ports = append(p.ports, o.Attrs)
 		}
 	}
-	return lb, b.fill(ctx, []plan.Observed{lb}, p)
+	known, err := b.fill(ctx, []plan.Observed{lb}, p)
+	if err != nil {
+		return plan.Observed{}, err
+	}
+	b.mu.Lock()
+	maps.Copy(b.members, known) // what is known of others' pools stays
+	b.mu.Unlock()
+	return lb, nil
 }
 
 // part reads one listener, pool or monitor; nil for one that is not there.

@@ -105,6 +105,48 @@ func TestMembersAreListedOnlyWhenTheyMayHaveChanged(t *testing.T) {
 	}
 }
 
+// TestOneThatIsReadLeavesTheOthersKnown: reading one load balancer costs no list of the members of others.
+func TestOneThatIsReadLeavesTheOthersKnown(t *testing.T) {
+	s, c := startSim(t, sim.Options{})
+	_, at := place(t, c, "10.0.0.0/24")
+	pools := map[string]string{}
+	for i := range 3 {
+		attrs := wholeBalancer(at.ID, "amphora")
+		attrs["vip_address"] = fmt.Sprintf("10.0.0.%d", 90+i)
+		lb := must(t, c, drivers.KindLoadBalancer, fmt.Sprint("lb", i), attrs)
+		pool, _ := listAt(lb.Attrs, "pools")[0].(map[string]any)
+		pools[lb.ID] = textOf(pool, "id")
+	}
+	list := func() []plan.Observed {
+		list, err := c.List(t.Context(), drivers.KindLoadBalancer, "c1")
+		if err != nil || len(list) != 3 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		return list
+	}
+	for range 3 { // until they are known to stand still
+		list()
+	}
+	one := list()[0].ID
+	if _, err := c.Get(t.Context(), drivers.KindLoadBalancer, one); err != nil {
+		t.Fatal(err)
+	}
+	s.ResetLog()
+	for range 3 {
+		list()
+	}
+	var listed []string
+	for _, r := range s.Log(0) {
+		if strings.HasSuffix(r.Path, "/members") {
+			listed = append(listed, r.Path)
+		}
+	}
+	want := "/v2.0/lbaas/pools/" + pools[one] + "/members"
+	if fmt.Sprint(listed) != fmt.Sprint([]string{want}) {
+		t.Errorf("the members were listed of %v, want %s", listed, want)
+	}
+}
+
 func TestChangeParts(t *testing.T) {
 	s, c := startSim(t, sim.Options{})
 	_, at := place(t, c, "10.0.0.0/24")
