@@ -148,6 +148,9 @@ func (c *computer) match(observed map[id][]*Observed) {
 	for _, m := range c.matches {
 		if m.observed != nil {
 			m.diffs = c.compare(m.desired, m.observed)
+			if m.desired.Bound {
+				m.diffs = slices.DeleteFunc(m.diffs, func(d difference) bool { return d.immutable })
+			}
 		}
 	}
 }

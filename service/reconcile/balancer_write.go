@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
 )
@@ -285,32 +283,4 @@ func (e *Engine) unlock(ctx context.Context, fail stepError, lb plan.Observed, p
 	}
 	e.amend(lb, change, plan.Step{})
 	return mendedError{fail}
-}
-
-// vet refuses to end a load balancer for the sake of another provider that the cloud does not have.
-func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
-	var wanted, present string
-	e.store.do(func() {
-		for _, r := range o.set.Resources {
-			spec, ok := r.Spec.(drivers.LoadBalancer)
-			if ok && spec.Provider != nil && plan.LogicalName(step.Kind, r.Name) == step.Identity.Name {
-				wanted = *spec.Provider
-			}
-		}
-		if found := e.store.cloud.entries[resourceKey{step.Kind, step.ID}]; found != nil {
-			present = provider(found.Observed)
-		}
-	})
-	if wanted == "" || present == "" || wanted == present {
-		return nil
-	}
-	names, err := e.cloud.LoadBalancerProviders(ctx)
-	if err != nil {
-		return fmt.Errorf("looking whether the cloud has provider %s: %w", wanted, err)
-	}
-	if !slices.Contains(names, wanted) {
-		return terminalError{fmt.Errorf("the load balancer of provider %s stays: the cloud has no provider %q, but %s",
-			present, wanted, strings.Join(names, ", "))}
-	}
-	return nil
 }

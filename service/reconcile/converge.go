@@ -69,6 +69,7 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 			return result{}
 		}
 		unknown := e.lookup(ctx, o.set) // one may have turned out to be gone
+		stopped := e.vetoed(o)
 		p, out := e.plan(o, frozen)
 		e.notice(o, out.notices)
 		if e.resolveDoubts(ctx, p, try) {
@@ -79,7 +80,7 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 			e.applyAll(ctx, o, ready, try)
 			continue
 		}
-		if errs := slices.AppendSeq(unknown, maps.Values(try.failed)); len(errs) > 0 {
+		if errs := slices.AppendSeq(append(unknown, stopped...), maps.Values(try.failed)); len(errs) > 0 {
 			if err := e.writeWhatIs(ctx, w, o, meta, out); err != nil {
 				errs = append(errs, err)
 			}

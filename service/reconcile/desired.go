@@ -65,6 +65,7 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok {
 				d.Unmade = s.unmade[provider(there)]
 			}
+			d.Bound = s.bound(w, &d)
 		case drivers.KindFloatingIP:
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok && wasFound(there) {
 				d.Identity.Policy = drivers.Retain

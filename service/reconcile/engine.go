@@ -73,6 +73,7 @@ type Cloud interface {
 	Finder
 	Changer
 	Balancer
+	Vetter
 	Limits
 }
 

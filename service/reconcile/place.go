@@ -46,7 +46,7 @@ func (e *Engine) create(ctx context.Context, step *plan.Step) (plan.Observed, er
 // request asks the cloud for a resource.
 func (e *Engine) request(ctx context.Context, step *plan.Step) (plan.Observed, error) {
 	if step.Kind == drivers.KindLoadBalancer {
-		return e.createBalancer(ctx, step)
+		return e.replaceBalancer(ctx, step)
 	}
 	return e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
 }

@@ -176,6 +176,9 @@ type store struct {
 	lookups map[drivers.Lookup]plan.Observed
 	// unmade are providers of load balancers that made none of the further addresses they were asked for.
 	unmade map[string]bool
+	// vetoes keep load balancers from being replaced, and swaps are what those that go for others were made of.
+	vetoes map[doubtKey]veto
+	swaps  map[doubtKey]swap
 	// refused are reads that were refused a moment ago.
 	refused map[string]refusal
 	// foreign are subnets that are not ours but that our ports have addresses of.
@@ -210,6 +213,8 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		crowded:     map[string]int{},
 		lookups:     map[drivers.Lookup]plan.Observed{},
 		unmade:      map[string]bool{},
+		vetoes:      map[doubtKey]veto{},
+		swaps:       map[doubtKey]swap{},
 		refused:     map[string]refusal{},
 		foreign:     map[string]plan.Observed{},
 		orphans:     map[plan.Owner]int{},

@@ -45,6 +45,7 @@ func (e *Engine) verdict(err error) verdict {
 		step      stepError
 		lookup    lookupError
 		kept      keptError
+		stays     vetoError
 	)
 	switch {
 	case errors.As(err, &unknown):
@@ -53,6 +54,8 @@ func (e *Engine) verdict(err error) verdict {
 		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}}
 	case errors.As(err, &kept):
 		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, quiet: true}
+	case errors.As(err, &stays):
+		return verdict{phase: Terminal, next: result{again: stays.wait}}
 	case errors.As(err, &terminal):
 		return verdict{phase: Terminal}
 	case errors.As(err, &inUse):

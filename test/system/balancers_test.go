@@ -248,6 +248,41 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 	p.stop()
 }
 
+// A value that is well formed and leads nowhere is said by its name, and costs neither the load balancer nor what is behind it.
+func TestAnnotationThatLeadsNowhere(t *testing.T) {
+	r := newBalancerRig(t, simcloud.Amphora(brief()))
+	p := r.start()
+	r.createNamespace("shop")
+	r.scale("shop", "web", 1)
+	r.createService("shop", "web", object{"type": "LoadBalancer"})
+	r.awaitServices(p)
+	named := func() (ids []any) {
+		for _, lb := range r.cloud.LoadBalancers() {
+			if lb["name"] == "shop/web" {
+				ids = append(ids, lb["id"])
+			}
+		}
+		return ids
+	}
+	before := named()
+	const key = "loadbalancer.openstack.org/flavor-id"
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"0f0e0d0c-0b0a-4908-8706-050403020100"}}}`, key))
+	must(t, "an Event", func() string {
+		for _, e := range r.events() {
+			if strings.Contains(e, "stays as it is: annotation "+key+": the cloud has no flavor") {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%q", r.events())
+	})
+	r.scale("shop", "web", 3)
+	must(t, "members", func() string { return r.balancersAmiss() })
+	if after := named(); len(before) != 1 || len(after) != 1 || before[0] != after[0] {
+		t.Errorf("it was given up: %v became %v", before, after)
+	}
+	p.stop()
+}
+
 // The driver's process dies while Services are made.
 func TestServicesOutliveTheirDriver(t *testing.T) {
 	r := newBalancerRig(t, simcloud.Amphora(brief()))

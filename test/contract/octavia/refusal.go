@@ -135,6 +135,8 @@ func badRequests(a *api) {
 		a.refused(http.StatusNotFound, name+" "+none+" not found.", http.MethodGet, path+none, nil)
 		a.refused(http.StatusNotFound, name+" "+none+" not found.", http.MethodDelete, path+none, nil)
 	}
+	a.refused(http.StatusNotFound, "", http.MethodGet, "/flavors/"+none, nil)
+	a.refused(http.StatusNotFound, "", http.MethodGet, "/availabilityzones/"+a.prefix, nil)
 	a.refused(http.StatusNotFound, "Pool "+none+" not found.", http.MethodGet, "/pools/"+none+"/members", nil)
 	a.refused(http.StatusNotFound, "Pool "+none+" not found.", http.MethodPut, "/pools/"+none+"/members", attrs{"members": []attrs{}})
 	a.refused(http.StatusNotFound, "Load Balancer "+none+" not found.", http.MethodPost, "/listeners",
@@ -222,6 +224,8 @@ func forbidden(a *api) {
 	a.refused(http.StatusForbidden, "Policy does not allow this request to be performed.", http.MethodGet, "/loadbalancers?project_id="+strings.Repeat("0", 32), nil)
 	a.refused(http.StatusForbidden, "Policy does not allow this request to be performed.", http.MethodPut, "/quotas/"+a.project(),
 		attrs{"quota": attrs{"load_balancer": 1}})
+	a.refused(http.StatusForbidden, "", http.MethodGet, "/flavorprofiles/"+uuid.NewString(), nil)
+	a.refused(http.StatusForbidden, "", http.MethodGet, "/availabilityzoneprofiles/"+uuid.NewString(), nil)
 }
 
 func (a *api) project() string {

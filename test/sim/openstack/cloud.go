@@ -90,6 +90,7 @@ type Cloud struct {
 	workSeq int64                  // of the last one
 	lanes   map[string][]time.Time // by provider: until when each of its workers is busy
 	flavors []flavor
+	zones   []zone
 }
 
 // New makes a cloud with its projects, users and, unless told otherwise, an external network.

@@ -121,10 +121,19 @@ func (t *tx) loose(o *object) bool {
 
 // pickProvider chooses by name, by flavor or by default.
 func (t *tx) pickProvider(in map[string]any) (*Provider, error) {
-	if az := str(in, "availability_zone"); az != "" {
-		return nil, validation("Invalid availability zone.")
-	}
 	name := str(in, "provider")
+	if az := str(in, "availability_zone"); az != "" {
+		z, ok := t.c.zoneByName(az)
+		switch {
+		case !ok:
+			return nil, validation("Invalid availability zone.")
+		case name == "":
+			name = z.provider
+		case name != z.provider:
+			return nil, octavia(http.StatusBadRequest, "ProviderAvailabilityZoneMismatchError",
+				"Availability zone '%s' is not compatible with provider '%s'", az, name)
+		}
+	}
 	if id := str(in, "flavor_id"); id != "" {
 		f, ok := t.c.flavorByID(id)
 		switch {

@@ -102,7 +102,9 @@ func (t *tx) balancing(r *http.Request, where target, in map[string]any) (respon
 	case "flavors":
 		return t.flavors(r, where)
 	case "availabilityzones":
-		return t.availabilityZones(r)
+		return t.availabilityZones(r, where)
+	case "flavorprofiles", "availabilityzoneprofiles":
+		return t.profiles(where)
 	}
 	k := where.kind
 	if k == nil {

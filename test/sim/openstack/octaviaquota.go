@@ -50,12 +50,64 @@ func (t *tx) flavors(r *http.Request, where target) (response, error) {
 	return jsonResponse(http.StatusOK, map[string]any{"flavors": all, "flavors_links": []any{}}), nil
 }
 
-// availabilityZones serves /availabilityzones: there are none.
-func (t *tx) availabilityZones(r *http.Request) (response, error) {
+// zone is an availability zone of load balancers, of one provider.
+type zone struct{ name, provider string }
+
+// AddAvailabilityZone adds an availability zone for a provider's load balancers.
+func (c *Cloud) AddAvailabilityZone(name, provider string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.zones = append(c.zones, zone{name, provider})
+}
+
+func (c *Cloud) zoneByName(name string) (zone, bool) {
+	i := slices.IndexFunc(c.zones, func(z zone) bool { return z.name == name })
+	if i < 0 {
+		return zone{}, false
+	}
+	return c.zones[i], true
+}
+
+func (z zone) doc() map[string]any {
+	return map[string]any{"name": z.name, "description": "", "enabled": true, "availability_zone_profile_id": z.name}
+}
+
+// availabilityZones serves /availabilityzones and /availabilityzones/<name>.
+func (t *tx) availabilityZones(r *http.Request, where target) (response, error) {
 	if r.Method != http.MethodGet {
 		return response{}, policyForbidden()
 	}
-	return jsonResponse(http.StatusOK, map[string]any{"availability_zones": []any{}, "availability_zones_links": []any{}}), nil
+	if where.id != "" {
+		z, ok := t.c.zoneByName(where.id)
+		if !ok {
+			return response{}, octavia(http.StatusNotFound, "NotFound", "Availability Zone %s not found.", where.id)
+		}
+		return jsonResponse(http.StatusOK, map[string]any{"availability_zone": z.doc()}), nil
+	}
+	all := []any{}
+	for _, z := range t.c.zones {
+		all = append(all, z.doc())
+	}
+	return jsonResponse(http.StatusOK, map[string]any{"availability_zones": all, "availability_zones_links": []any{}}), nil
+}
+
+// profiles serves /flavorprofiles/<id> and /availabilityzoneprofiles/<id>, to an administrator. Each flavor and zone has one of its own.
+func (t *tx) profiles(where target) (response, error) {
+	if !t.who.admin {
+		return response{}, policyForbidden()
+	}
+	one, owner := "flavorprofile", ""
+	if f, ok := t.c.flavorByID(where.id); ok {
+		owner = f.provider
+	}
+	if where.segment == "availabilityzoneprofiles" {
+		z, _ := t.c.zoneByName(where.id)
+		one, owner = "availability_zone_profile", z.provider
+	}
+	if owner == "" {
+		return response{}, octavia(http.StatusNotFound, "NotFound", "Profile %s not found.", where.id)
+	}
+	return jsonResponse(http.StatusOK, map[string]any{one: map[string]any{"id": where.id, "name": where.id, "provider_name": owner}}), nil
 }
 
 // providers serves /providers and, to an administrator, /providers/<name>/flavor_capabilities.

@@ -1,0 +1,70 @@
+package openstack
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// BalancerFlavor says whether load balancers can have a flavor, by id, and of which provider it is; "" if these credentials cannot see
+// that. ClassForbidden says that they cannot see flavors at all.
+func (c *Cloud) BalancerFlavor(ctx context.Context, id string) (there bool, provider string, err error) {
+	return c.lookAt(ctx, "flavor", "lbaas/flavors/", "flavorprofile", "lbaas/flavorprofiles/", id)
+}
+
+// BalancerZone says the same of an availability zone of load balancers, by name.
+func (c *Cloud) BalancerZone(ctx context.Context, name string) (there bool, provider string, err error) {
+	return c.lookAt(ctx, "availability_zone", "lbaas/availabilityzones/", "availability_zone_profile", "lbaas/availabilityzoneprofiles/", name)
+}
+
+// lookAt reads something that a load balancer may be made with, and the profile that it has.
+func (c *Cloud) lookAt(ctx context.Context, one, path, profile, profiles, name string) (there bool, provider string, err error) {
+	b := c.balancers
+	if b == nil {
+		return false, "", c.without("looking up", name)
+	}
+	read := func(path, one string) (map[string]any, error) {
+		doc, err := b.do(ctx, call{
+			op: "looking up", method: http.MethodGet, kind: b.kinds[drivers.KindLoadBalancer], path: path, what: name,
+		})
+		inner, _ := doc[one].(map[string]any)
+		return inner, err
+	}
+	doc, err := read(path+url.PathEscape(name), one)
+	switch {
+	case Classify(err) == ClassNotFound:
+		return false, "", nil
+	case err != nil:
+		return false, "", err
+	case doc["enabled"] == false:
+		return false, "", nil
+	}
+	id := textOf(doc, profile+"_id")
+	if one == "flavor" {
+		id = textOf(doc, "flavor_profile_id")
+	}
+	if id == "" {
+		return true, "", nil
+	}
+	doc, err = read(profiles+url.PathEscape(id), profile)
+	if class := Classify(err); class == ClassForbidden || class == ClassNotFound {
+		return true, "", nil // most credentials may not see profiles
+	}
+	return true, textOf(doc, "provider_name"), err
+}
+
+// PortsAt lists the ports, as far as these credentials see them, that have an address on a subnet, or on a network where no subnet is
+// named.
+func (c *Cloud) PortsAt(ctx context.Context, networkID, subnetID, address string) ([]plan.Observed, error) {
+	query := url.Values{"fixed_ips": {"ip_address=" + address}}
+	if subnetID != "" {
+		query.Set("fixed_ips", "subnet_id="+subnetID)
+		query.Add("fixed_ips", "ip_address="+address)
+	} else {
+		query.Set("network_id", networkID)
+	}
+	return c.pages(ctx, c.kinds[drivers.KindPort], query, everything)
+}
