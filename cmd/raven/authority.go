@@ -19,6 +19,7 @@ type authority struct {
 	sha256       string
 	allowWatches []string
 	allowKinds   []string
+	allowRead    []string
 }
 
 func driverGroup(name string) string { return "driver:" + name }
@@ -41,6 +42,10 @@ func authorityOptions(names []string) []config.Option {
 		}, config.Option{
 			Group: group, Name: "allow_kinds", Type: config.List, Declarer: declarer,
 			Help: "The kinds of resources that the driver may make, for example port. Unset: all that it declares.",
+		}, config.Option{
+			Group: group, Name: "allow_read", Type: config.List, Declarer: declarer,
+			Help: "Files and folders that the driver may read and execute, beside its program and what is below /usr and /lib: for example a " +
+				"Python environment. Absolute paths.",
 		})
 	}
 	return options
@@ -51,6 +56,7 @@ func authorityOf(v *config.Values, name string) authority {
 	return authority{
 		command: strings.Fields(v.String(group, "command")), sha256: v.String(group, "sha256"),
 		allowWatches: v.List(group, "allow_watches"), allowKinds: v.List(group, "allow_kinds"),
+		allowRead: v.List(group, "allow_read"),
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/host/confine"
 )
 
 // The exit statuses.
@@ -42,6 +45,13 @@ func (s statusError) Error() string {
 func (s statusError) Unwrap() error { return s.err }
 
 func main() {
+	if confine.Called(os.Args) {
+		confine.Main(os.Args) // this process becomes a driver
+	}
+	if err := host.Shield(); err != nil {
+		fmt.Fprintln(os.Stderr, "raven: "+err.Error())
+		os.Exit(exitError)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	status := run(ctx, os.Args[1:], standardStreams())
 	stop()

@@ -109,7 +109,7 @@ func laterOptions() []config.Option {
 // coreOptions are all options but those of drivers.
 func coreOptions() []config.Option {
 	return slices.Concat(
-		ravenOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(),
+		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(),
 		laterOptions(),
 	)
 }
@@ -135,6 +135,7 @@ type driverProgram struct {
 	authority authority
 	// runtimeDir is the folder for its socket.
 	runtimeDir string
+	sandbox    *host.Sandbox
 	info       drivers.Info
 }
 
@@ -209,9 +210,9 @@ func enabled(ctx context.Context, sources config.Sources) ([]driverProgram, erro
 
 // placeOptions are those that finding and asking the drivers takes.
 func placeOptions() []config.Option {
-	return slices.DeleteFunc(ravenOptions(), func(o config.Option) bool {
+	return append(slices.DeleteFunc(ravenOptions(), func(o config.Option) bool {
 		return !slices.Contains([]string{"drivers", "plugin_dir", "runtime_dir"}, o.Name)
-	})
+	}), sandboxOptions()...)
 }
 
 func enabledBy(ctx context.Context, sources config.Sources, options []config.Option) ([]driverProgram, error) {
@@ -253,6 +254,10 @@ func inspect(ctx context.Context, names []string, v *config.Values) ([]driverPro
 	if len(names) == 0 {
 		return nil, fmt.Errorf("[%s] drivers is empty: name at least one, for example namespace,pod", ravenGroup)
 	}
+	sandbox, err := sandboxFrom(v)
+	if err != nil {
+		return nil, err
+	}
 	programs := make([]driverProgram, len(names))
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
@@ -264,7 +269,7 @@ func inspect(ctx context.Context, names []string, v *config.Values) ([]driverPro
 			return nil, fmt.Errorf("[%s] drivers names %q twice", ravenGroup, name)
 		}
 		wg.Go(func() {
-			programs[i], errs[i] = inspectOne(ctx, name, v)
+			programs[i], errs[i] = inspectOne(ctx, name, v, sandbox)
 		})
 	}
 	wg.Wait()
@@ -276,8 +281,8 @@ func inspect(ctx context.Context, names []string, v *config.Values) ([]driverPro
 	return programs, checkSharedSecrets(programs)
 }
 
-func inspectOne(ctx context.Context, name string, v *config.Values) (driverProgram, error) {
-	p := driverProgram{name: name, authority: authorityOf(v, name), runtimeDir: runtimeDir(v)}
+func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox) (driverProgram, error) {
+	p := driverProgram{name: name, authority: authorityOf(v, name), runtimeDir: runtimeDir(v), sandbox: sandbox}
 	var err error
 	if p.path, p.args, err = p.authority.program(name, v.String(ravenGroup, "plugin_dir")); err != nil {
 		return p, err
@@ -294,7 +299,7 @@ func inspectOne(ctx context.Context, name string, v *config.Values) (driverProgr
 func (p driverProgram) launch(values drivers.Values) host.Config {
 	return host.Config{
 		Name: p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values,
-		RuntimeDir: p.runtimeDir,
+		RuntimeDir: p.runtimeDir, Sandbox: p.sandbox, AllowRead: p.authority.allowRead,
 	}
 }
 

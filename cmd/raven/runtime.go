@@ -210,6 +210,9 @@ func (r *runtime) watchers(ctx context.Context) error {
 // launch starts the drivers' processes, all at once.
 func (r *runtime) launch(ctx context.Context) error {
 	r.units = make([]*unit, len(r.loaded.programs))
+	if len(r.loaded.programs) > 0 {
+		reportSandbox(r.log, r.loaded.programs[0].sandbox)
+	}
 	errs := make([]error, len(r.units))
 	var wg sync.WaitGroup
 	for i, p := range r.loaded.programs {

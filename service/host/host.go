@@ -41,6 +41,10 @@ type Config struct {
 	Args []string
 	// SHA256 is the hexadecimal digest that the executable must have. Empty: any.
 	SHA256 string
+	// Sandbox confines the driver; see NewSandbox. Nil does not.
+	Sandbox *Sandbox
+	// AllowRead are files and folders that a confined driver may read and execute beside the libraries of the machine.
+	AllowRead []string
 	// Env adds variables as KEY=value to the few that a driver gets. Nothing secret belongs here: others can read it.
 	Env []string
 	// Values configure the driver at start. Nil leaves that to Configure.

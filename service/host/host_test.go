@@ -46,6 +46,8 @@ func TestTranslateAndStop(t *testing.T) {
 	}
 }
 
+func pidText(p *Plugin) string { return strconv.Itoa(p.Status().PID) }
+
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil && !zombie(pid) }
 
 // zombie tells a process that is dead but not waited for, as orphans may be where nothing reaps them.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -49,7 +50,7 @@ func start(ctx context.Context, config Config, folder string) (*instance, error)
 		SyncStderr:       process.lines,
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runner, error) {
 			process.cmd.Env = append(process.cmd.Env, spec.Env...)
-			return process, nil
+			return process, process.confine(config, socketFolder(spec.Env))
 		},
 	})
 	if err := i.connect(ctx); err != nil {
@@ -65,6 +66,16 @@ func start(ctx context.Context, config Config, folder string) (*instance, error)
 		return nil, err
 	}
 	return i, nil
+}
+
+// socketFolder is the folder that go-plugin made for the driver's socket.
+func socketFolder(env []string) string {
+	for _, variable := range env {
+		if folder, ok := strings.CutPrefix(variable, plugin.EnvUnixSocketDir+"="); ok {
+			return folder
+		}
+	}
+	return ""
 }
 
 // connect shakes hands and opens the stream. go-plugin knows no context, so the end of ctx kills the process under it.

@@ -18,10 +18,14 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/plugins/sdk"
+	"github.com/kuryr/raven/service/host/confine"
 )
 
 // The test binary is its own drivers: started with "driver:<mode>" it serves one, with "host:<dir>" it is a Raven that launches one.
 func TestMain(m *testing.M) {
+	if confine.Called(os.Args) {
+		confine.Main(os.Args)
+	}
 	if len(os.Args) > 1 {
 		if mode, ok := strings.CutPrefix(os.Args[1], "driver:"); ok {
 			testDriver(mode)

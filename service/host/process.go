@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 
 	"github.com/kuryr/raven/plugins/wire"
+	"github.com/kuryr/raven/service/host/confine"
 )
 
 // process is a driver's process in go-plugin's terms. It has a process group and a lifeline of its own, nothing of Raven's
@@ -28,6 +30,8 @@ type process struct {
 	path     string
 	lifeline *os.File // our end; its closing, by us or by our death, ends the driver
 	program  *program // the executable, opened and checked
+	folder   string   // of a confined driver's socket; empty: it is not confined
+	group    *confine.Group
 	lines    *lines
 	out      *io.PipeReader // what go-plugin reads: the handshake alone
 	exited   chan struct{}
@@ -49,6 +53,9 @@ func passedOn() []string {
 	}
 }
 
+// programAt is the program's descriptor in the driver; the lifeline's is the one before.
+const programAt = 4
+
 func newProcess(ctx context.Context, config Config) (*process, error) {
 	program, err := openProgram(config.Path, config.SHA256)
 	if err != nil {
@@ -60,7 +67,7 @@ func newProcess(ctx context.Context, config Config) (*process, error) {
 		Path: path, Args: append([]string{path}, config.Args...), SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if program.byDescriptor() {
-		p.cmd.Path = "/proc/self/fd/4" // what was checked, whatever stands under its name by now
+		p.cmd.Path = fmt.Sprintf("/proc/self/fd/%d", programAt) // what was checked, whatever stands under its name by now
 	}
 	for _, name := range passedOn() {
 		if value, ok := os.LookupEnv(name); ok {
@@ -95,16 +102,33 @@ func (p *process) Start(context.Context) error {
 	}
 	defer errW.Close() //nolint:errcheck // the child has its own
 	p.cmd.Stdout, p.cmd.Stderr = outW, errW
-	if err := p.execute(); err != nil {
+	started := make(chan error, 1)
+	toPlugin := p.handOver()
+	go func() { //nolint:contextcheck // the log is written as long as the process lives
+		// A driver dies with the thread that started it. So this one is kept for as long as the driver lives.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.execute()
+		started <- err
+		if err != nil {
+			return
+		}
+		var readers sync.WaitGroup
+		readers.Go(func() { p.readStdout(outR, toPlugin) })
+		readers.Go(func() { _, _ = io.Copy(p.lines, errR) })
+		p.reap(&readers, outR, errR)
+	}()
+	if err := <-started; err != nil {
 		return errors.Join(fmt.Errorf("cannot execute %s: %w", p.path, err), outR.Close(), errR.Close())
 	}
-	var readers sync.WaitGroup
-	var toPlugin *io.PipeWriter
-	p.out, toPlugin = io.Pipe()
-	readers.Go(func() { p.readStdout(outR, toPlugin) }) //nolint:contextcheck // the log is written as long as the process lives
-	readers.Go(func() { _, _ = io.Copy(p.lines, errR) })
-	go p.reap(&readers, outR, errR) //nolint:contextcheck // likewise
 	return nil
+}
+
+// handOver makes the pipe by which go-plugin gets the handshake.
+func (p *process) handOver() *io.PipeWriter {
+	out, in := io.Pipe()
+	p.out = out
+	return in
 }
 
 func (p *process) execute() error {
@@ -125,6 +149,9 @@ func (p *process) reap(readers *sync.WaitGroup, pipes ...*os.File) {
 	awaitExit(p.pid())
 	p.mu.Lock()
 	_ = syscall.Kill(-p.number, syscall.SIGKILL) // it is not waited for yet, so its group cannot be another's
+	if p.group != nil {
+		p.group.Kill()
+	}
 	p.reaped = true
 	p.mu.Unlock()
 	err := p.cmd.Wait()
@@ -191,6 +218,9 @@ func (p *process) close() {
 		_ = p.lifeline.Close()
 	}
 	p.program.close()
+	if p.group != nil {
+		p.group.Close()
+	}
 }
 
 // Wait implements runner.Runner.
@@ -223,7 +253,11 @@ func (p *process) Diagnose(context.Context) string { return "" }
 
 // PluginToHost implements runner.Runner.
 func (p *process) PluginToHost(network, address string) (string, string, error) {
-	return network, address, nil
+	if p.folder == "" || network != "unix" {
+		return network, address, nil
+	}
+	path, err := p.socket(address)
+	return network, path, err
 }
 
 // HostToPlugin implements runner.Runner.

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/host"
+)
+
+// sandboxOptions say how drivers are confined.
+func sandboxOptions() []config.Option {
+	return []config.Option{
+		{
+			Group: ravenGroup, Name: "driver_sandbox", Default: string(host.SandboxAuto), Declarer: declarer,
+			Choices: []string{string(host.SandboxAuto), string(host.SandboxRequired), string(host.SandboxOff)},
+			Help: "How drivers are confined: auto by all that this machine has, required as well and no driver runs where Landlock or " +
+				"seccomp is missing, off not at all. `raven driver info` says what confines them here.",
+		},
+		{
+			Group: ravenGroup, Name: "driver_user", Declarer: declarer,
+			Help: "The user that drivers run as, by name or number, which takes a Raven that runs as root. Default: a number of its own for " +
+				"each driver where Raven is root, else Raven's user.",
+		},
+		{
+			Group: ravenGroup, Name: "driver_memory_limit", Type: config.Integer, Default: "512", Min: num(0), Declarer: declarer,
+			Help: "How much memory a driver may have, in MiB, by a control group where Raven has one of its own (Delegate=memory), else by " +
+				"rlimit. 0 is no bound.",
+		},
+	}
+}
+
+// sandboxFrom makes the sandbox that the configuration asks for.
+func sandboxFrom(v *config.Values) (*host.Sandbox, error) {
+	sandbox, err := host.NewSandbox(host.Policy{
+		Mode: host.Mode(v.String(ravenGroup, "driver_sandbox")), User: v.String(ravenGroup, "driver_user"),
+		Memory: v.Int(ravenGroup, "driver_memory_limit") << 20,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("[%s] %w", ravenGroup, err)
+	}
+	return sandbox, nil
+}
+
+// reportSandbox says once by what drivers are confined, and what this machine lacks.
+func reportSandbox(log *slog.Logger, sandbox *host.Sandbox) {
+	var by, lacking []string
+	for _, m := range sandbox.Measures() {
+		if m.Active {
+			by = append(by, m.Name+" ("+m.Detail+")")
+		} else {
+			lacking = append(lacking, m.Name+" ("+m.Detail+")")
+		}
+	}
+	log.Info("drivers are confined", "by", by, "without", lacking)
+}

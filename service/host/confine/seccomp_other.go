@@ -1,0 +1,7 @@
+//go:build !amd64 && !arm64
+
+package confine
+
+const machine, foreign uint32 = 0, 0
+
+func architecture() []uint32 { return nil }

@@ -1,0 +1,72 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// confined is testConfig in a sandbox, which is said once.
+func confined(t *testing.T, mode string) Config {
+	t.Helper()
+	sandbox, err := NewSandbox(Policy{Mode: SandboxAuto})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range sandbox.Measures() {
+		t.Logf("%s: %t: %s", m.Name, m.Active, m.Detail)
+	}
+	config := testConfig(t, mode)
+	config.Sandbox = sandbox
+	return config
+}
+
+func TestConfinedDriverDoesItsWork(t *testing.T) {
+	p := launch(t, confined(t, "plain"))
+	if text, err := ask(t, p, "large", strings.Repeat("x", 1<<20)); err != nil || len(text) != 1<<20 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	status, err := os.ReadFile(filepath.Join("/proc", pidText(p), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "Seccomp:\t2"} {
+		if os.Geteuid() != 0 && strings.HasPrefix(want, "CapBnd") {
+			continue
+		}
+		if !strings.Contains(string(status), want) {
+			t.Errorf("no %q in\n%s", want, status)
+		}
+	}
+	if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another life", func() bool { return p.Status().Restarts == 1 && p.Status().State == Ready })
+	if _, err := ask(t, p, "fine", ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	for name, mode := range map[string]Mode{"plain": SandboxOff, "confined": SandboxAuto} {
+		b.Run(name, func(b *testing.B) {
+			sandbox, err := NewSandbox(Policy{Mode: mode})
+			if err != nil {
+				b.Fatal(err)
+			}
+			config := testConfig(b, "plain")
+			config.Sandbox = sandbox
+			for b.Loop() {
+				p, err := Launch(b.Context(), config)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := p.Stop(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
