@@ -348,7 +348,7 @@ func (g *gateway) sentAfter(when time.Time) []string {
 }
 
 // page fetches a page of the daemon's health server.
-func (p *peer) page(path string) string {
+func (p *raven) page(path string) string {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + p.address() + path)
 	if err != nil {

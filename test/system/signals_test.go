@@ -223,7 +223,18 @@ func TestReloadOfABadFileKeepsTheOldConfiguration(t *testing.T) {
 		if items := r.cloud.Stats().Items; items["POST port"] != 1 || r.deletions() != "map[]" {
 			t.Errorf("there were %d ports made, wanted the one for the new pod; deletions %s", items["POST port"], r.deletions())
 		}
+		const failed = "degraded  raven: the last reload failed, what was configured before is in force: "
+		if page := p.page("/readyz"); !strings.Contains(page, failed) || strings.Contains(page, password) {
+			t.Errorf("/readyz does not say that the reload failed, or why:\n%s", page)
+		}
 		r.write("kuryr.conf", good)
+		p.signal(syscall.SIGHUP)
+		within(t, "the end of that", func() string {
+			if page := p.page("/readyz"); strings.Contains(page, "reload") || !strings.Contains(page, "ready     raven\n") {
+				return page
+			}
+			return ""
+		})
 		if strings.Contains(p.log.String(), password) {
 			t.Error("the password is in the log")
 		}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/log"
+)
+
+// Reset reads the configuration again. A bad one, or one with which a side cannot be reached or a driver not be launched, changes
+// nothing; a good one takes the place of the old one. If neither works any more, both are tried until one does: a cloud that is
+// away for a while ends no daemon.
+func (d *daemon) Reset(ctx context.Context) error { return d.told(d.reload(ctx)) }
+
+func (d *daemon) reload(ctx context.Context) error {
+	l, err := d.flags.load(ctx)
+	if err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	d.logs.Redactor().Add(l.secrets()...)
+	l.logWarnings(d.log)
+	var taken, refused []config.Change
+	l.values, taken, refused = config.Reload(d.values(), l.values)
+	next, err := prepare(ctx, l, d.log, true)
+	if err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	if err := d.logs.Reset(ctx); err != nil {
+		next.stop(context.WithoutCancel(ctx))
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	d.logChanges(taken, refused)
+	d.state.NotReady("reloading")
+	if err := d.end(ctx); err != nil {
+		d.log.Warn("reloading", "error", err)
+	}
+	err = d.take(ctx, next)
+	if err == nil {
+		d.logs.SetLevel(log.FromConfig(l.values, "raven").Level)
+		return nil
+	}
+	return d.recover(ctx, l, err)
+}
+
+// Mutate reads the configuration again and takes over the mutable options in place; connections, drivers and work go on. A bad one
+// changes nothing.
+func (d *daemon) Mutate(ctx context.Context) error { return d.told(d.mutate(ctx)) }
+
+// told shows whoever looks at the daemon that its files are not what is in force, until a reload succeeds.
+func (d *daemon) told(err error) error {
+	switch {
+	case d.current() == nil: // neither works, or it stops
+	case err != nil:
+		d.state.Degraded("the last reload failed, what was configured before is in force: " + d.logs.Redactor().Text(err.Error()))
+	default:
+		d.state.Ready()
+	}
+	return err
+}
+
+func (d *daemon) mutate(ctx context.Context) error {
+	l, err := d.flags.load(ctx)
+	if err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	d.logs.Redactor().Add(l.secrets()...)
+	l.logWarnings(d.log)
+	now, taken, refused := config.Mutate(d.values(), l.values)
+	if err := d.logs.Reset(ctx); err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
+	d.mu.Lock()
+	mutated := *d.loaded
+	mutated.values = now
+	d.loaded = &mutated
+	d.mu.Unlock()
+	d.logs.SetLevel(log.FromConfig(now, "raven").Level)
+	d.logChanges(taken, refused)
+	return nil
+}
+
+// logChanges says what a SIGHUP changed, from where, and what it did not.
+func (d *daemon) logChanges(taken, refused []config.Change) {
+	for _, change := range taken {
+		d.log.Info("configuration changed", "change", change.String())
+	}
+	for _, change := range refused {
+		how := "restart_method = reload, or a new start, takes it over"
+		if change.StartOnly {
+			how = "a new start takes it over"
+		}
+		d.log.Warn("configuration changed, but the old value stays in force", "change", change.String(), "needs", how)
+	}
+}
+
+// recover tries the configuration that was in force and the new one in turn until one works or ctx ends.
+func (d *daemon) recover(ctx context.Context, l *loaded, err error) error {
+	d.mu.Lock()
+	previous := d.loaded
+	d.mu.Unlock()
+	d.log.Error("the new configuration does not work, going back to the old one", "error", err)
+	retry := service.BackOff{Clock: clock.RealClock{}, Initial: time.Second, Max: time.Minute}
+	try := previous
+	ended := retry.Run(ctx, func(ctx context.Context) error {
+		again := d.begin(ctx, try)
+		if again == nil {
+			return service.ErrDone
+		}
+		d.state.NotReady("neither the old nor the new configuration works: " + again.Error())
+		d.log.Error("trying again", "error", again)
+		if try == previous {
+			try = l
+		} else {
+			try = previous
+		}
+		return again
+	})
+	d.mu.Lock()
+	now := d.loaded
+	d.mu.Unlock()
+	if ended == nil && now == l {
+		d.logs.SetLevel(log.FromConfig(l.values, "raven").Level)
+		d.log.Info("the new configuration works now")
+		return nil
+	}
+	return errors.Join(err, ended)
+}
