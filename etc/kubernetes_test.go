@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -19,12 +20,13 @@ import (
 func manifests(t *testing.T) map[string]metav1.Object {
 	t.Helper()
 	kinds := map[string]func() metav1.Object{
-		"v1 Namespace":       func() metav1.Object { return &corev1.Namespace{} },
-		"v1 ServiceAccount":  func() metav1.Object { return &corev1.ServiceAccount{} },
-		"v1 ConfigMap":       func() metav1.Object { return &corev1.ConfigMap{} },
-		"v1 Secret":          func() metav1.Object { return &corev1.Secret{} },
-		"v1 Service":         func() metav1.Object { return &corev1.Service{} },
-		"apps/v1 Deployment": func() metav1.Object { return &appsv1.Deployment{} },
+		"v1 Namespace":                  func() metav1.Object { return &corev1.Namespace{} },
+		"v1 ServiceAccount":             func() metav1.Object { return &corev1.ServiceAccount{} },
+		"v1 ConfigMap":                  func() metav1.Object { return &corev1.ConfigMap{} },
+		"v1 Secret":                     func() metav1.Object { return &corev1.Secret{} },
+		"v1 Service":                    func() metav1.Object { return &corev1.Service{} },
+		"apps/v1 Deployment":            func() metav1.Object { return &appsv1.Deployment{} },
+		"policy/v1 PodDisruptionBudget": func() metav1.Object { return &policyv1.PodDisruptionBudget{} },
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
 		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
@@ -104,7 +106,9 @@ func TestManifestsFitTogether(t *testing.T) {
 	}
 	labels := pod.Labels
 	for _, selector := range []map[string]string{
-		deployment.Spec.Selector.MatchLabels, get[*corev1.Service](t, all, "Service raven-metrics").Spec.Selector,
+		deployment.Spec.Selector.MatchLabels,
+		get[*policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget raven").Spec.Selector.MatchLabels,
+		get[*corev1.Service](t, all, "Service raven-metrics").Spec.Selector,
 		pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchLabels,
 	} {
 		for key, value := range selector {
@@ -112,6 +116,20 @@ func TestManifestsFitTogether(t *testing.T) {
 				t.Errorf("a selector wants %s=%s, which the pod does not have", key, value)
 			}
 		}
+	}
+}
+
+// Of the two, one may be taken away at a time, by a drain as by an update; and one may, or no node could be drained.
+func TestOneIsLeftWhenNodesAreDrained(t *testing.T) {
+	all := manifests(t)
+	deployment := get[*appsv1.Deployment](t, all, "Deployment raven")
+	budget := get[*policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget raven").Spec
+	most := budget.MaxUnavailable.IntValue()
+	if budget.MinAvailable != nil || most < 1 || most >= int(*deployment.Spec.Replicas) {
+		t.Errorf("of %d may be taken away: %+v", *deployment.Spec.Replicas, budget)
+	}
+	if update := deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(); update != most {
+		t.Errorf("an update takes %d away", update)
 	}
 }
 

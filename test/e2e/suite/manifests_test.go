@@ -22,6 +22,7 @@ func TestManifestsAreTakenByTheAPIServer(t *testing.T) {
 		"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Secret": "secrets",
 		"Service": "services", "Deployment": "deployments", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 		"Role": "roles", "RoleBinding": "rolebindings",
+		"PodDisruptionBudget": "poddisruptionbudgets",
 	}
 	files, err := filepath.Glob("../../../etc/kubernetes/*.yaml")
 	if err != nil || len(files) < 5 {
