@@ -24,6 +24,8 @@ type match struct {
 	diffs    []difference
 	// replaced says why the observed one has to go first; empty: it may stay.
 	replaced string
+	// beside says that the other one is made while this one is still there.
+	beside bool
 	// cause is what else goes and takes this one with it; nil: it goes for its own sake.
 	cause *Observed
 }
@@ -124,7 +126,7 @@ func (c *computer) match(observed map[id][]*Observed) {
 		}
 		seen[at] = true
 		m := &match{id: at, desired: d}
-		m.observed = c.keep(observed[at])
+		m.observed = c.choose(d, observed[at])
 		delete(observed, at)
 		c.matches = append(c.matches, m)
 	}
@@ -144,6 +146,9 @@ func (c *computer) match(observed map[id][]*Observed) {
 			c.going[o.ID] = departure{observed: o, reason: "nobody wants it any more"}
 		}
 	}
+	for _, m := range c.matches {
+		c.rename(m)
+	}
 	c.keepUnsure()
 	for _, m := range c.matches {
 		if m.observed != nil {
@@ -151,6 +156,7 @@ func (c *computer) match(observed map[id][]*Observed) {
 			if m.desired.Bound {
 				m.diffs = slices.DeleteFunc(m.diffs, func(d difference) bool { return d.immutable })
 			}
+			c.follow(m)
 		}
 	}
 }
@@ -267,6 +273,9 @@ func (c *computer) replace() {
 		}
 		if m.replaced == "" {
 			m.replaced, m.cause = c.clinging(m)
+		}
+		if m.beside = m.id.kind == drivers.KindFloatingIP && m.replaced != "" && m.cause == nil; m.beside {
+			continue
 		}
 		if m.replaced != "" {
 			queue = append(queue, m)

@@ -14,6 +14,8 @@ func (c *computer) present(m *match) {
 	switch {
 	case m.observed == nil:
 		c.create(m, fmt.Sprintf("there is no %s %q yet", m.id.kind, m.desired.Identity.Name), nil)
+	case m.beside:
+		c.create(m, m.replaced, nil)
 	case m.replaced != "":
 		c.recreate(m)
 	default:
@@ -53,6 +55,7 @@ func (c *computer) create(m *match, reason string, waits []Wait) {
 	if guarded {
 		attrs["vip_sg_ids"], _ = c.resolve(groups)
 	}
+	c.unlead(m, attrs)
 	if gateway, ok := attrs["external_gateway_info"]; ok && canonical("network_id", part(gateway, "network_id"), false) == "" {
 		delete(attrs, "external_gateway_info") // no gateway is how a router begins
 	}
@@ -162,13 +165,17 @@ func (c *computer) identify(m *match) {
 	}
 	step := Step{Kind: m.id.kind, Identity: d.Identity, ID: o.ID, Revision: o.Revision}
 	policy := effective(d.Identity.Policy)
-	if effective(o.Identity.Policy) != policy {
+	renamed := o.Identity.Key() != m.id.key
+	if renamed || effective(o.Identity.Policy) != policy {
 		text, ok := Parse(nil, o.Description)
 		if !ok || text.Key() != m.id.key || text.Policy != policy {
 			step.Op = Update
 			step.Attrs = map[string]any{"description": d.Identity.Describe(o.Description)}
 			step.Old = map[string]any{"description": o.Description}
 			step.Reason = fmt.Sprintf("its policy is %s instead of %s", effective(o.Identity.Policy), policy)
+			if renamed {
+				step.Reason = fmt.Sprintf("it is %q from now on, and was %q", d.Identity.Name, o.Identity.Name)
+			}
 			c.plan.Steps = append(c.plan.Steps, step)
 			return
 		}
@@ -187,6 +194,13 @@ func (c *computer) identify(m *match) {
 	if last := missing[len(missing)-1]; strings.HasPrefix(last, policyToken) {
 		if other := otherPolicy(policy); slices.Contains(o.Tags, other) {
 			remove = append(remove, other)
+		}
+	}
+	if renamed {
+		for _, tag := range o.Identity.Tags() {
+			if slices.Contains(o.Tags, tag) && !slices.Contains(d.Identity.Tags(), tag) && !slices.Contains(remove, tag) {
+				remove = append(remove, tag)
+			}
 		}
 	}
 	if len(remove) > 0 {
@@ -213,6 +227,7 @@ func (c *computer) departures() {
 			c.plan.Steps = append(c.plan.Steps, Step{
 				Op: Update, Kind: kind, Identity: o.Identity, ID: o.ID, Revision: o.Revision, Attrs: map[string]any{"port_id": nil},
 				Old: map[string]any{"port_id": o.Attrs["port_id"]}, Reason: gone.reason + ", and it is retained: it leads nowhere from now on",
+				Waits: c.successors(o),
 			})
 		}
 		if o.Identity.Policy == drivers.Retain || kind == drivers.KindSecurityGroupRule && c.leaves(groupOf(o)) {
@@ -224,7 +239,7 @@ func (c *computer) departures() {
 		}
 		s := Step{
 			Op: Delete, Kind: kind, Identity: o.Identity, ID: o.ID, Revision: o.Revision, Reason: gone.reason,
-			Waits: distinct(append(c.users(o), c.stayers(gone)...)),
+			Waits: distinct(slices.Concat(c.users(o), c.stayers(gone), c.successors(o))),
 		}
 		if kind == drivers.KindLoadBalancer {
 			s.Waits = append(s.Waits, untouchable(o)...)

@@ -283,6 +283,53 @@ func TestAnnotationThatLeadsNowhere(t *testing.T) {
 	p.stop()
 }
 
+// A floating IP is given up only for another one that is there, and never for its own address.
+func TestFloatingIPIsNotGivenUp(t *testing.T) {
+	r := newBalancerRig(t, simcloud.OVN(brief()))
+	p := r.start()
+	r.createNamespace("shop")
+	r.scale("shop", "web", 1)
+	r.createService("shop", "web", object{"type": "LoadBalancer"})
+	r.awaitServices(p)
+	first := r.cloud.FloatingIPs()[0]
+	same := func() string {
+		if fips := r.cloud.FloatingIPs(); len(fips) != 1 || fips[0]["id"] != first["id"] || fips[0]["port_id"] != first["port_id"] {
+			return fmt.Sprintf("floating IPs are %v; %s", fips, p.settled())
+		}
+		return r.balancersAmiss()
+	}
+	refused := func(text string) {
+		t.Helper()
+		must(t, text, func() string {
+			if now := p.settled(); !strings.Contains(now, text) {
+				return fmt.Sprintf("it stands: %s", now)
+			}
+			return same()
+		})
+	}
+	r.patchService("shop", "web", fmt.Sprintf(`{"spec":{"loadBalancerIP":%q}}`, first["floating_ip_address"]))
+	must(t, "its own address", func() string {
+		if text := same(); text != "" {
+			return text
+		}
+		return r.servicesAmiss(p)
+	})
+	r.patchService("shop", "web", `{"spec":{"loadBalancerIP":"172.24.4.99"}}`)
+	refused("these credentials may not ask for an address of their own choice")
+	r.patchService("shop", "web", `{"spec":{"loadBalancerIP":null},
+		"metadata":{"annotations":{"loadbalancer.openstack.org/floating-network-id":"0f0e0d0c-0b0a-4908-8706-050403020100"}}}`)
+	refused("could not be found")
+	r.patchService("shop", "web", fmt.Sprintf(`{"spec":{"loadBalancerIP":%q},
+		"metadata":{"annotations":{"loadbalancer.openstack.org/floating-network-id":null}}}`, first["floating_ip_address"]))
+	must(t, "as it was", func() string {
+		if text := same(); text != "" {
+			return text
+		}
+		return r.servicesAmiss(p)
+	})
+	p.stop()
+}
+
 // The driver's process dies while Services are made.
 func TestServicesOutliveTheirDriver(t *testing.T) {
 	r := newBalancerRig(t, simcloud.Amphora(brief()))
