@@ -16,7 +16,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall package run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-command
+.PHONY: help build examples install uninstall package run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ uninstall: ## Remove what `make install` has installed, but the configuration
 
 package: ## Make a Debian package and an OCI image layout in dist/; ARCHES='amd64 arm64' for several
 	.ci/package/run $(VERSION) $(ARCHES)
+
+examples: build ## Build, test and run the drivers of examples/, and follow docs/writing-a-driver.md to the letter; Python with grpcio
+	.ci/examples
 
 run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it
 	@$(BIN)/raven-sim demo --raven $(BIN)/raven $(ARGS)

@@ -232,6 +232,7 @@ type report struct {
 }
 
 type object struct {
+	Driver    string     `json:"driver"`
 	Kind      string     `json:"kind"`
 	Namespace string     `json:"namespace"`
 	Name      string     `json:"name"`

@@ -68,7 +68,7 @@ Exit statuses: 0 done as asked, 1 an error, which is printed.`,
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
-	root.AddCommand(newServeCommand(), newDemoCommand(hurry), newBenchCommand(hurry)) //nolint:contextcheck // the command has its own
+	root.AddCommand(newServeCommand(), newDemoCommand(hurry), newBenchCommand(hurry), newTryCommand(hurry)) //nolint:contextcheck // the command has its own
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(errs, "raven-sim: "+err.Error())

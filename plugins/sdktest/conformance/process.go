@@ -70,6 +70,10 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 		p.stop()
 		return nil, fmt.Errorf("%s speaks %T, not gRPC", path, protocol)
 	}
+	if at := p.client.ReattachConfig().Addr.String(); filepath.Dir(at) != p.folder {
+		p.stop()
+		return nil, fmt.Errorf("%s listens on %s: its socket must be in the folder PLUGIN_UNIX_SOCKET_DIR itself", path, at)
+	}
 	return &Target{
 		Conn: over.Conn, PID: p.cmd.Process.Pid, Printed: p.words.last, Stop: sync.OnceValue(p.stop), Orphan: p.orphan,
 	}, nil

@@ -13,7 +13,9 @@ the contract are here under their own names (Set, Resource, Port, ...); raven/v1
 
 from . import contract
 from .contract import *  # noqa: F401,F403 - the messages of the contract
-from .language import Needs, Refused, Unanswered, diagnostic, from_role, name_of, output, ref, role, text, texts, values  # noqa: F401
+from .language import (  # noqa: F401
+    Needs, Refused, Unanswered, at, diagnostic, from_role, name_of, output, ref, role, text, texts, values,
+)
 from .server import serve  # noqa: F401
 
 Info = contract.GetInfoResponse

@@ -1,5 +1,7 @@
 """Small makers of the messages that drivers use most, and what translate is given and may raise."""
 
+import re
+
 from . import contract
 
 
@@ -82,5 +84,22 @@ def diagnostic(reason, message, severity=contract.SEVERITY_WARNING, resource="")
 
 def name_of(obj):
     """The namespace and the name of an object, "" for the namespace of a cluster-scoped one."""
-    metadata = obj.get("metadata") or {}
-    return metadata.get("namespace", ""), metadata.get("name", "")
+    return at(obj, "metadata.namespace", str, ""), at(obj, "metadata.name", str, "")
+
+
+def at(obj, path, kind, default=None):
+    """What stands at a dotted path of an object, the default where nothing does. A key with dots stands in brackets and quotes, as in
+    "metadata.annotations['example.org/key']". Another kind of value than str, int, dict, list or bool, as asked for, is a ValueError:
+    the people who look at the object see it, and what exists for the object stays."""
+    value = obj
+    for quoted, plain in re.findall(r"\['([^']*)'\]|([^.\[\]]+)", path):
+        if value is None:
+            return default
+        if not isinstance(value, dict):
+            raise ValueError(f"{path}: there is no way to it, for something above it is a {type(value).__name__}")
+        value = value.get(quoted or plain)
+    if value is None:
+        return default
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{path} is a {type(value).__name__}, not a {kind.__name__}")
+    return value

@@ -33,8 +33,8 @@ def serve(driver, workers=4):
             signal.signal(number, signal.SIG_IGN)  # Raven stops its drivers itself, after their work is drained
     server = grpc.server(futures.ThreadPoolExecutor(8, "grpc"), options=OPTIONS)
     server.add_generic_rpc_handlers((Service(driver, workers).handler(), process_handlers(done)))
-    folder = tempfile.mkdtemp(prefix="plugin-dir", dir=os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or None)
-    path = os.path.join(folder, "driver")
+    # The folder is Raven's; a confined driver can make a socket there, and no folder of its own.
+    path = os.path.join(os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or tempfile.mkdtemp(), "driver-" + os.urandom(4).hex())
     certificate = listen(server, path)
     server.start()
     os.write(handshake, f"1|{PROTOCOL}|unix|{path}|grpc|{certificate}\n".encode())

@@ -78,6 +78,8 @@ class Service:
         try:
             needs = Needs(answers_of(item))
             obj = json.loads(item.object.json)
+            if not isinstance(obj, dict):
+                raise ValueError("the object is none")
         except (ValueError, RecursionError) as bad:
             result.error.code, result.error.message = contract.ERROR_CODE_INVALID, f"reading the item: {bad}"
             return result

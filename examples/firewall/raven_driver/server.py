@@ -1,0 +1,131 @@
+"""The process of a driver: go-plugin's handshake, mutual TLS, health, the lifeline, and an orderly end."""
+
+import base64
+import os
+import signal
+import sys
+import tempfile
+import threading
+from concurrent import futures
+
+import grpc
+
+from . import log
+from .service import MAX_MESSAGE, Service
+
+COOKIE_KEY, COOKIE = "RAVEN_PLUGIN", "raven-driver-v1"
+PROTOCOL = 1
+OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 1000), ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+def serve(driver, workers=4):
+    """Serves a driver to the Raven that started this process, and returns when Raven is done with it. Started by hand, it says
+    what this program is and ends the process."""
+    by_hand(driver)
+    handshake = take_stdout()
+    log.set_up()
+    done = threading.Event()
+    if hold_lifeline():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # Raven stops its drivers itself, after their work is drained
+    server = grpc.server(futures.ThreadPoolExecutor(8, "grpc"), options=OPTIONS)
+    server.add_generic_rpc_handlers((Service(driver, workers).handler(), process_handlers(done)))
+    # The folder is Raven's; a confined driver can make a socket there, and no folder of its own.
+    path = os.path.join(os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or tempfile.mkdtemp(), "driver-" + os.urandom(4).hex())
+    certificate = listen(server, path)
+    server.start()
+    os.write(handshake, f"1|{PROTOCOL}|unix|{path}|grpc|{certificate}\n".encode())
+    done.wait()
+    server.stop(1).wait()
+    os._exit(0)  # pylint: disable=protected-access # a translation that hangs must not keep the process
+
+
+def listen(server, path):
+    """Listens with mutual TLS: our own new certificate, which the result holds, and Raven's, which alone is let in."""
+    client = os.environ.get("PLUGIN_CLIENT_CERT", "").encode()
+    if not client:
+        server.add_insecure_port("unix:" + path)
+        return ""
+    from . import certificate  # pylint: disable=import-outside-toplevel # only where it is needed
+    key, own, der = certificate.make()
+    server.add_secure_port("unix:" + path, grpc.ssl_server_credentials([(key, own)], client, True))
+    return base64.b64encode(der).decode().rstrip("=")
+
+
+def process_handlers(done):
+    """go-plugin's own services: health, and the request to end."""
+    serving, empty = b"\x08\x01", b""
+
+    def check(_request, _context):
+        return serving
+
+    def shutdown(_request, _context):
+        threading.Timer(0.05, done.set).start()
+        return empty
+
+    def raw(data):
+        return data
+
+    unary = grpc.unary_unary_rpc_method_handler
+    handlers = {
+        "/grpc.health.v1.Health/Check": unary(check, raw, raw), "/plugin.GRPCController/Shutdown": unary(shutdown, raw, raw),
+    }
+
+    class Handlers(grpc.GenericRpcHandler):
+        """Finds a handler by the whole name of its method."""
+
+        def service(self, handler_call_details):
+            return handlers.get(handler_call_details.method)
+
+    return Handlers()
+
+
+def take_stdout():
+    """Keeps standard output for the handshake; everything else that is printed goes to standard error, and to Raven's log."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return kept
+
+
+def hold_lifeline():
+    """Ends the process when the pipe ends whose other end is Raven's: it goes with Raven however that ends."""
+    number = os.environ.get("RAVEN_LIFELINE_FD")
+    if not number:
+        return False
+    fd = int(number)
+    os.set_inheritable(fd, False)
+
+    def wait():
+        while os.read(fd, 1):
+            pass
+        os._exit(0)  # pylint: disable=protected-access
+
+    threading.Thread(target=wait, daemon=True).start()
+    return True
+
+
+def by_hand(driver):
+    """Answers a person, and ends the process."""
+    if os.environ.get(COOKIE_KEY) == COOKIE and len(sys.argv) < 2:
+        return
+    info = driver.info()
+    command = sys.argv[1].lstrip("-") if len(sys.argv) > 1 else ""
+    if command == "version":
+        print(f"{info.name} {info.version or '(unknown version)'} (driver protocol {PROTOCOL})")
+        sys.exit(0)
+    if command in ("help", "h"):
+        print(f"{info.name} {info.version}, a driver of Raven (driver protocol {PROTOCOL})\n{info.description}")
+        for option in info.options:
+            print(f"  [{option.group}] {option.name}\n      {option.help}")
+        sys.exit(0)
+    if os.environ.get(COOKIE_KEY) == COOKIE:
+        return
+    print(
+        f"{sys.argv[0]} is a driver of Raven, which starts it by itself; it does nothing when started by hand.\n"
+        f"To use it, put it into [raven] plugin_dir as raven-driver-{info.name} and add {info.name} to [raven] drivers in "
+        "kuryr.conf.\n--help shows its options.", file=sys.stderr)
+    sys.exit(1)

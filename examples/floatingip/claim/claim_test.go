@@ -1,0 +1,15 @@
+package claim_test
+
+import (
+	"testing"
+
+	"github.com/kuryr/raven/plugins/sdktest"
+
+	"example.org/raven-driver-floatingip/claim"
+)
+
+// TestGolden compares what becomes of testdata/*/in.yaml, by direct call and over gRPC.
+func TestGolden(t *testing.T) { sdktest.Golden(t, claim.New(), "testdata") }
+
+// TestConforms puts the driver through the conformance suite.
+func TestConforms(t *testing.T) { sdktest.Conform(t, claim.New(), "../manifests/example.yaml") }
