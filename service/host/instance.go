@@ -42,8 +42,8 @@ func start(ctx context.Context, config Config, folder string) (*instance, error)
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
-		StartTimeout:     config.Timeouts.Start,
-		Logger:           hclog.NewNullLogger(), // what it says, our errors and the driver's own lines say better
+		StartTimeout:     config.Timeouts.Start + config.Timeouts.Kill, // ctx ends it earlier, and says why
+		Logger:           hclog.NewNullLogger(),                        // what it says, our errors and the driver's own lines say better
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: folder},
 		GRPCDialOptions:  wire.DialOptions(),
 		SyncStdout:       process.lines,

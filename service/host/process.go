@@ -62,7 +62,7 @@ func newProcess(ctx context.Context, config Config) (*process, error) {
 		return nil, err
 	}
 	path := program.path
-	p := &process{path: path, program: program, lines: newLines(config.Logger), exited: make(chan struct{})}
+	p := &process{path: path, program: program, lines: newLines(config.Logger, config.Clock), exited: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: path, Args: append([]string{path}, config.Args...), SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}

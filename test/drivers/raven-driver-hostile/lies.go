@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
+	"github.com/kuryr/raven/plugins/wire"
+)
+
+// perform plays a driver that breaks the contract from the beginning. It returns for one that does so later.
+func perform(lie string) {
+	switch lie {
+	case "other-protocol":
+		fmt.Println("1|99|unix|/nowhere|grpc|")
+		select {}
+	case "other-place": // the socket of somebody else
+		fmt.Printf("1|1|unix|%s|grpc|\n", os.Args[2])
+		select {}
+	case "garbage-socket": // what answers there is no gRPC
+		listener, err := net.Listen("unix", os.Getenv(plugin.EnvUnixSocketDir)+"/plugin")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Printf("1|1|unix|%s|grpc|\n", listener.Addr())
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(strings.Repeat("garbage\r\n", 1000)))
+		}
+	case "garbage-line":
+		fmt.Println(strings.Repeat("\x00\xff|", 100_000))
+		select {}
+	case "silent":
+		select {}
+	case "other-name", "no-kinds", "garbage-answers", "never", "endless-info":
+		plugin.Serve(&plugin.ServeConfig{
+			HandshakeConfig: wire.Handshake(), GRPCServer: plugin.DefaultGRPCServer,
+			Plugins: plugin.PluginSet{wire.PluginName: &liar{lie: lie}},
+		})
+		os.Exit(0)
+	}
+}
+
+// liar speaks the protocol by hand, and wrongly.
+type liar struct {
+	plugin.NetRPCUnsupportedPlugin
+	ravenv1.UnimplementedDriverServiceServer
+	lie string
+}
+
+func (l *liar) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
+	ravenv1.RegisterDriverServiceServer(server, l)
+	return nil
+}
+
+func (l *liar) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, nil
+}
+
+func (l *liar) GetInfo(ctx context.Context, _ *ravenv1.GetInfoRequest) (*ravenv1.GetInfoResponse, error) {
+	info := &ravenv1.GetInfoResponse{Name: "hostile", Version: "6.6.6"}
+	switch l.lie {
+	case "other-name":
+		info.Name = "pod"
+	case "endless-info":
+		<-ctx.Done()
+	}
+	return info, nil
+}
+
+func (l *liar) Configure(context.Context, *ravenv1.ConfigureRequest) (*ravenv1.ConfigureResponse, error) {
+	return &ravenv1.ConfigureResponse{}, nil
+}
+
+func (l *liar) Drain(ctx context.Context, _ *ravenv1.DrainRequest) (*ravenv1.DrainResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (l *liar) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateRequest, ravenv1.TranslateResponse]) error {
+	for {
+		request, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if l.lie == "never" {
+			continue
+		}
+		response := &ravenv1.TranslateResponse{Results: []*ravenv1.TranslateResult{{Id: 1 << 60}, {}, nil}}
+		for _, item := range request.GetItems() {
+			response.Results = append(response.Results,
+				&ravenv1.TranslateResult{Id: item.GetId()},                                                                                      // without an outcome
+				&ravenv1.TranslateResult{Id: item.GetId(), Outcome: &ravenv1.TranslateResult_Set{Set: &ravenv1.Set{}}},                          // and once more
+				&ravenv1.TranslateResult{Id: item.GetId() + 1, Outcome: &ravenv1.TranslateResult_Unanswered{Unanswered: &ravenv1.Unanswered{}}}) // and for another
+		}
+		if err := stream.Send(response); err != nil {
+			return err
+		}
+	}
+}

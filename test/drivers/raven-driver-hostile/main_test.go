@@ -1,0 +1,456 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/host/confine"
+)
+
+// The test binary is a Raven as well: one that becomes a driver, and with "raven:<folder>" one that launches the hostile driver and waits to
+// be killed.
+func TestMain(m *testing.M) {
+	if confine.Called(os.Args) {
+		confine.Main(os.Args)
+	}
+	if err := host.Shield(); err != nil {
+		panic(err)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "raven" {
+		raven(os.Args[2], os.Args[3])
+		return
+	}
+	status := m.Run()
+	if path, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(status)
+}
+
+// program builds the hostile driver once: the one that a stranger would ship, without the race detector.
+var program = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "hostile")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(folder, "raven-driver-hostile")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+const memoryLimit = 256 << 20
+
+// world is what a hostile driver finds on a machine.
+type world struct {
+	secret  string // a file with credentials
+	socket  string // of another program, that everybody may connect to
+	address string // where something listens with TCP
+}
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "world") //nolint:usetesting // sockets need short paths, and others must be able to come here
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	w := world{secret: filepath.Join(folder, "kuryr.conf"), socket: filepath.Join(folder, "docker.sock")}
+	if err := errors.Join(os.Chmod(folder, 0o755), os.WriteFile(w.secret, []byte("password = hunter2"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	unixListener, err := net.Listen("unix", w.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcpListener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(unixListener.Close(), tcpListener.Close()) })
+	w.address = tcpListener.Addr().String()
+	return w
+}
+
+func config(t testing.TB, user string, log io.Writer, args ...string) host.Config {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sandbox, err := host.NewSandbox(host.Policy{Mode: host.SandboxAuto, User: user, Memory: memoryLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.MkdirTemp("", "run") //nolint:usetesting // sockets need short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return host.Config{
+		Name: "hostile", Path: path, Args: args, RuntimeDir: folder, Sandbox: sandbox, Values: drivers.Values{},
+		Logger: slog.New(slog.NewJSONHandler(log, nil)),
+		Timeouts: host.Timeouts{
+			Start: 30 * time.Second, Call: 5 * time.Second, Ping: 5 * time.Second, Drain: 300 * time.Millisecond, Kill: time.Second,
+			BackoffMin: 10 * time.Millisecond,
+		},
+	}
+}
+
+func launch(t *testing.T, c host.Config) *host.Plugin {
+	t.Helper()
+	p, err := host.Launch(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// order makes the driver try something, and returns what it says came of it.
+func order(t testing.TB, p *host.Plugin, name, on string) (string, error) {
+	t.Helper()
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": name, "annotations": map[string]string{"on": on}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := p.Translate(t.Context(), drivers.Object{Watch: "pods", Raw: raw}, drivers.NewNeeds(nil))
+	if err != nil {
+		return "", err
+	}
+	return *set.Resources[0].Spec.(drivers.Network).Name, nil
+}
+
+func active(s *host.Sandbox, name string) bool {
+	return slices.ContainsFunc(s.Measures(), func(m host.Measure) bool { return m.Name == name && m.Active })
+}
+
+// TestAttacks orders every attack, with a user of the driver's own and with that of its core, and wants it refused. What this machine
+// lacks is printed, and what rests on it alone is left out.
+func TestAttacks(t *testing.T) {
+	same := strconv.Itoa(os.Geteuid())
+	users := map[string]string{"the core's user": same}
+	if os.Geteuid() == 0 {
+		users["a user of its own"] = ""
+	}
+	for name, user := range users {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("OS_PASSWORD", "hunter2")
+			w := newWorld(t)
+			c := config(t, user, io.Discard)
+			for _, m := range c.Sandbox.Measures() {
+				t.Logf("%-18s %-5t %s", m.Name, m.Active, m.Detail)
+			}
+			p := launch(t, c)
+			pid := p.Status().PID
+			attack(t, p, c.Sandbox, w)
+			if now := p.Status(); now.PID != pid || now.Restarts != 0 {
+				t.Errorf("the driver was to live on: %+v", now)
+			}
+		})
+	}
+}
+
+func attack(t *testing.T, p *host.Plugin, s *host.Sandbox, w world) {
+	t.Helper()
+	const landlock, seccomp, other, limits, always = "landlock", "seccomp", "another user", "limits", ""
+	for _, a := range []struct {
+		name, on string
+		by       []string // any of these refuses it; always: the core itself does
+	}{
+		{"read", w.secret, []string{landlock, other}},
+		{"read", "/etc/passwd", []string{landlock}},
+		{"list", filepath.Dir(w.secret), []string{landlock}},
+		{"list", "/", []string{landlock}},
+		{"list", "/root", []string{landlock, other}},
+		{"write", w.secret, []string{landlock, other}},
+		{"write", "/tmp/hostile-was-here", []string{landlock}},
+		{"remove", w.socket, []string{landlock, other}},
+		{"fill", "", []string{limits}},
+		{"core", "environ", []string{always}},
+		{"core", "mem", []string{always}},
+		{"core", "maps", []string{always}},
+		{"core", "cwd/kuryr.conf", []string{always}},
+		{"core-files", "", []string{always}},
+		{"trace", "", []string{always}},
+		{"peek", "", []string{always}},
+		{"signal", "", []string{seccomp, other}},
+		{"signal-all", "", []string{seccomp}},
+		{"connect", w.socket, []string{seccomp}},
+		{"connect", "@hostile", []string{seccomp}},
+		{"connect-tcp", w.address, []string{seccomp, landlock}},
+		{"connect-udp", "127.0.0.1:53", []string{seccomp}},
+		{"datagram", w.socket, []string{seccomp}},
+		{"listen-tcp", "", []string{seccomp, landlock}},
+		{"raw", "", []string{always}}, // no capabilities
+		{"start", "", []string{seccomp}},
+		{"fork", "", []string{seccomp}},
+		{"leave-group", "", []string{seccomp}},
+		{"outlive", "", []string{seccomp}},
+		{"become-root", "", []string{seccomp, other}},
+		{"unshare", "", []string{seccomp}},
+		{"mount", "", []string{always}},
+		{"descriptors", "", []string{limits}},
+	} {
+		if !slices.ContainsFunc(a.by, func(by string) bool { return by == always || active(s, by) }) {
+			t.Logf("not tried, for this machine lacks %v: %s %s", a.by, a.name, a.on)
+			continue
+		}
+		text, err := order(t, p, a.name, a.on)
+		if err != nil {
+			t.Errorf("%s %s: %v", a.name, a.on, err)
+		} else if !strings.HasPrefix(text, "refused: ") {
+			t.Errorf("%s %s: %s", a.name, a.on, text)
+		}
+	}
+	text, err := order(t, p, "environment", "")
+	if err != nil || !strings.HasPrefix(text, "got ") || strings.Contains(text, "hunter2") {
+		t.Errorf("environment: %s, %v", text, err)
+	}
+}
+
+// TestAttacksSucceedOtherwise shows that the attacks are ones: without a sandbox they get what they want.
+func TestAttacksSucceedOtherwise(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another user than root is refused much anyway")
+	}
+	w := newWorld(t)
+	c := config(t, "", io.Discard)
+	c.Sandbox = nil
+	p := launch(t, c)
+	for _, a := range []struct{ name, on string }{
+		{"read", w.secret}, {"list", "/root"}, {"write", filepath.Join(filepath.Dir(w.secret), "new")}, {"fill", ""}, {"core", "environ"},
+		{"core", "maps"}, {"core-files", ""}, {"signal", ""}, {"signal-all", ""}, {"connect", w.socket}, {"connect-tcp", w.address},
+		{"connect-udp", "127.0.0.1:53"}, {"listen-tcp", ""}, {"raw", ""}, {"start", ""}, {"outlive", ""}, {"become-root", ""}, {"unshare", ""},
+		{"remove", w.socket},
+	} {
+		if text, err := order(t, p, a.name, a.on); err != nil || !strings.HasPrefix(text, "got ") {
+			t.Errorf("%s %s: %s, %v", a.name, a.on, text, err)
+		}
+	}
+}
+
+func TestGiantAnswerIsOfOneObject(t *testing.T) {
+	c := config(t, "", io.Discard)
+	c.Timeouts.Call = time.Minute
+	p := launch(t, c)
+	var own *host.Error
+	if _, err := order(t, p, "giant", ""); !errors.As(err, &own) && !errors.Is(err, host.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	eventually(t, "it answers", func() bool { text, err := order(t, p, "nothing", ""); return err == nil && text == "got nothing" })
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	c := config(t, "", io.Discard)
+	c.Timeouts.Call = time.Minute
+	p := launch(t, c)
+	if text, err := order(t, p, "memory", ""); !errors.Is(err, host.ErrUnavailable) {
+		t.Errorf("4 GiB under a bound of %d MiB: %s, %v", memoryLimit>>20, text, err)
+	}
+	eventually(t, "another life", func() bool { text, err := order(t, p, "nothing", ""); return err == nil && text == "got nothing" })
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(data []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(data)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestFloodDoesNotFillTheLog(t *testing.T) {
+	var log lockedBuffer
+	c := config(t, "", &log)
+	c.Timeouts.Call = time.Minute
+	p := launch(t, c)
+	if text, err := order(t, p, "flood", ""); err != nil || !strings.HasPrefix(text, "got ") {
+		t.Fatalf("%s, %v", text, err)
+	}
+	if text, err := order(t, p, "nothing", ""); err != nil {
+		t.Errorf("afterwards: %s, %v", text, err)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	text := log.String()
+	if len(text) > 20<<20 || !strings.Contains(text, "dropped") {
+		t.Errorf("%d bytes of log, of 50 MB written", len(text))
+	}
+}
+
+func TestStopIsBoundedWhateverItIgnores(t *testing.T) {
+	p := launch(t, config(t, "", io.Discard))
+	pid := p.Status().PID
+	if text, err := order(t, p, "ignore-signals", ""); err != nil {
+		t.Fatalf("%s, %v", text, err)
+	}
+	hanging := make(chan error, 1)
+	go func() {
+		_, err := order(t, p, "hang", "")
+		hanging <- err
+	}()
+	began := time.Now()
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("stopping took %s", took)
+	}
+	if err := <-hanging; err == nil {
+		t.Error("the call in flight got an answer")
+	}
+	eventually(t, "the process is gone", func() bool { return !alive(pid) })
+}
+
+// raven launches the hostile driver, says its process, and waits to be killed.
+func raven(path, folder string) {
+	sandbox, err := host.NewSandbox(host.Policy{Mode: host.SandboxAuto, Memory: memoryLimit})
+	if err != nil {
+		panic(err)
+	}
+	p, err := host.Launch(context.Background(), host.Config{Path: path, RuntimeDir: folder, Sandbox: sandbox})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(p.Status().PID)
+	time.Sleep(time.Minute)
+}
+
+func TestNoProcessOutlivesAKilledRaven(t *testing.T) {
+	c := config(t, "", io.Discard)
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := exec.Command(own, "raven", c.Path, c.RuntimeDir)
+	core.Stderr = os.Stderr
+	out, err := core.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := core.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 32)
+	count, err := out.Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(line[:count])))
+	if err != nil || !alive(pid) {
+		t.Fatalf("driver process %d: %v", pid, err)
+	}
+	if err := core.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = core.Wait()
+	eventually(t, "the driver, which holds no lifeline and ignores signals, is gone", func() bool { return !alive(pid) })
+}
+
+func TestLies(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"another protocol":           {[]string{"other-protocol"}, "driver protocol 99"},
+		"another's socket":           {[]string{"other-place", w.socket}, "its socket"},
+		"no gRPC behind its socket":  {[]string{"garbage-socket"}, ""},
+		"garbage for a handshake":    {[]string{"garbage-line"}, "is not ready within"},
+		"nothing for a handshake":    {[]string{"silent"}, "is not ready within"},
+		"another driver's name":      {[]string{"other-name"}, `calls itself driver "pod"`},
+		"no answer to the first ask": {[]string{"endless-info"}, "is not ready within"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := config(t, "", io.Discard, c.args...)
+			config.Timeouts.Start = 3 * time.Second
+			began := time.Now()
+			p, err := host.Launch(t.Context(), config)
+			if err == nil {
+				_ = p.Stop(t.Context())
+				t.Fatal("it was believed")
+			}
+			t.Logf("%.300q", err.Error())
+			if !strings.HasPrefix(err.Error(), "driver(hostile): ") || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%q does not say %q", err, c.says)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("took %s", took)
+			}
+		})
+	}
+}
+
+func TestGarbageAnswersAreErrorsOfTheirObjects(t *testing.T) {
+	p := launch(t, config(t, "", io.Discard, "garbage-answers"))
+	for range 5 {
+		var own *host.Error
+		if text, err := order(t, p, "x", ""); !errors.As(err, &own) {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+	if s := p.Status(); s.Restarts != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestNoAnswerIsADeadline(t *testing.T) {
+	c := config(t, "", io.Discard, "never")
+	c.Timeouts.Call = 500 * time.Millisecond
+	p := launch(t, c)
+	if text, err := order(t, p, "x", ""); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+func alive(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(status), ") ")
+	return !strings.HasPrefix(rest, "Z") && syscall.Kill(pid, 0) == nil
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
