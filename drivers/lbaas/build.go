@@ -27,7 +27,8 @@ type builder struct {
 	wants   settings
 	service *services.Service
 	ports   []services.Port
-	routed  map[services.PodName]bool // pods on their host's network
+	// routed are the pods that are known, and whether they are on their host's network; nil where all members are routed anyway.
+	routed map[services.PodName]bool
 	set     drivers.Set
 	vips    []vip
 	made    map[string]bool // the logical names of floating IPs and lookups
@@ -261,9 +262,18 @@ func (b *builder) pool(name string, p *services.Port, f frame) drivers.Pool {
 		}
 	}
 	for _, backend := range f.backends(p) {
+		if b.unheard(backend) {
+			continue
+		}
 		pool.Members = append(pool.Members, b.member(backend, f.subnet))
 	}
 	return pool
+}
+
+// unheard says whether a backend's pod is not known yet, so that nobody can say where it is: it is a member as soon as that is known.
+func (b *builder) unheard(backend services.Backend) bool {
+	_, known := b.routed[backend.Pod]
+	return b.routed != nil && backend.Pod.Name != "" && !known
 }
 
 // member describes a backend. What is on a subnet of the pods is named with it where that is asked for; anything else is reached

@@ -131,8 +131,8 @@ func undecided(set drivers.Set) drivers.Set {
 	return set
 }
 
-// routedPods returns the pods whose addresses are not on their namespace's subnet, because they are on their host's network, and
-// whether they are known yet. It is nil where all members are routed anyway.
+// routedPods returns the Service's pods, those whose addresses are not on their namespace's subnet because they are on their host's
+// network as true, and whether they are known yet. It is nil where all members are routed anyway.
 func (c *config) routedPods(needs *drivers.Needs, s *services.Service, p provider) (map[services.PodName]bool, bool, error) {
 	if !c.onSubnet(p) || len(s.Spec.Selector) == 0 {
 		return nil, true, nil
@@ -154,9 +154,7 @@ func (c *config) routedPods(needs *drivers.Needs, s *services.Service, p provide
 		if err := object.Into(&pod); err != nil {
 			return nil, true, err
 		}
-		if pod.Spec.HostNetwork {
-			routed[services.PodName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}] = true
-		}
+		routed[services.PodName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}] = pod.Spec.HostNetwork
 	}
 	return routed, answered, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+
+	"github.com/kuryr/raven/drivers"
 )
 
 // balancing plans the parts of one load balancer that exists and stays.
@@ -281,8 +283,11 @@ func (b *balancing) members(pool Part, want, have map[string]any) {
 	var changed, whole []any
 	added, differ := 0, 0
 	for _, member := range structures(resolved) {
-		whole = append(whole, member)
 		old := there[memberKey(member)]
+		if elsewhere(member, old) {
+			continue // it goes, and comes back: a member stays on its subnet
+		}
+		whole = append(whole, member)
 		delete(there, memberKey(member))
 		switch {
 		case old == nil:
@@ -306,6 +311,13 @@ func (b *balancing) members(pool Part, want, have map[string]any) {
 		attrs["members"] = []any{}
 	}
 	b.step(stepMembers, Update, part, attrs, reason, waits...)
+}
+
+// elsewhere says whether a member is on another subnet than it should be.
+func elsewhere(want, have map[string]any) bool {
+	subnet := canonical("subnet_id", want["subnet_id"], false)
+	_, unknown := want["subnet_id"].(drivers.Ref)
+	return have != nil && !unknown && subnet != "" && subnet != canonical("subnet_id", have["subnet_id"], false)
 }
 
 // memberDiffers compares what can be changed of a member.

@@ -183,6 +183,29 @@ func TestBalancerMembers(t *testing.T) {
 	}
 }
 
+// TestMemberOnAnotherSubnet goes first, and is made anew then: its subnet cannot be changed.
+func TestMemberOnAnotherSubnet(t *testing.T) {
+	wish := lbWish(func(lb *drivers.LoadBalancer) {
+		for i := range lb.Pools[0].Members {
+			lb.Pools[0].Members[i].SubnetID = drivers.Text("pods")
+		}
+	})
+	there := lbDoc(func(o *Observed) {
+		members := structures(structures(o.Attrs["pools"])[0]["members"])
+		members[0]["subnet_id"], members[1]["subnet_id"] = "pods", "vips"
+	})
+	p := Compute(Input{Desired: wish, Observed: there, Prune: true})
+	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 1 {
+		t.Errorf("one goes, so want the one that stays: %v", got)
+	}
+	pool := structures(there[0].Attrs["pools"])[0]
+	pool["members"] = pool["members"].([]any)[:1]
+	p = Compute(Input{Desired: wish, Observed: there, Prune: true})
+	if got := p.Steps[0].Attrs; got["additive"] != true || len(got["members"].([]any)) != 1 {
+		t.Errorf("want the one that went: %v", got)
+	}
+}
+
 // TestRivals: an address that another load balancer of ours has is waited for, whoever's that is.
 func TestRivals(t *testing.T) {
 	other := lbDoc(func(o *Observed) { o.ID, o.Identity.Owner.UID = "lb-0", "gone" })

@@ -57,3 +57,42 @@ func TestFurtherAddressesComeAndGo(t *testing.T) {
 		r.settled(1)
 	}
 }
+
+// TestMembersChangeTheirSubnet: they are made anew on the one that they should be on, and then rest.
+func TestMembersChangeTheirSubnet(t *testing.T) {
+	w := balancers(t, amphora())
+	want := shopOf(2)
+	on := "subnet"
+	want.extra = func(lb *drivers.LoadBalancer) {
+		for i := range lb.Pools {
+			for j := range lb.Pools[i].Members {
+				m := &lb.Pools[i].Members[j]
+				m.Address, m.SubnetID = fmt.Sprintf("10.9.0.%d", j), drivers.From(on) // an address that is on neither of them
+			}
+		}
+	}
+	set := func() drivers.Set {
+		set := want.set()
+		second := subnet("second", "10.8.0.0/24")
+		second.Name = "second"
+		set.Resources = append(set.Resources, second)
+		return set
+	}
+	a := script("a", always(set()))
+	r := w.start(with(a).configured(soon))
+	w.createMap("a", "x")
+	r.settled(1)
+	on = "second"
+	a.now(always(set()))
+	w.touchMap("x", 1)
+	id := w.one("subnet", "second")["id"]
+	w.eventually("members on the second subnet", func() (bool, string) {
+		for _, m := range w.cloud.Objects("member") {
+			if m["subnet_id"] != id || m["provisioning_status"] != "ACTIVE" {
+				return false, w.dump()
+			}
+		}
+		return len(w.cloud.Objects("member")) == 4, w.dump()
+	})
+	r.settled(1)
+}
