@@ -29,7 +29,7 @@ func newDriverCommand(flags *globalFlags, io streams) *cobra.Command {
 	}
 	list.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
 	cmd.AddCommand(list, newDriverRBACCommand(flags, io))
-	cmd.AddCommand(newDriverCheckCommand(flags, io))
+	cmd.AddCommand(newDriverCheckCommand(flags, io), newDriverNewCommand(flags, io))
 	return cmd
 }
 
