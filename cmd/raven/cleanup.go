@@ -79,6 +79,8 @@ type cleanupReport struct {
 	Retained []cleanupRow         `json:"retained"`
 	Removed  int                  `json:"removed"`
 	Left     []reconcile.Leftover `json:"left"`
+	// Unseen says of what nobody knows whether there is any.
+	Unseen []string `json:"unseen,omitempty"`
 }
 
 type cleanupRow struct {
@@ -128,6 +130,10 @@ func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *openstack.Cloud, 
 	}
 	report := cleanupReport{
 		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{}, Left: []reconcile.Leftover{},
+		Unseen: p.Unseen,
+	}
+	for _, text := range p.Unseen {
+		fmt.Fprintln(io.err, "warning:", text)
 	}
 	for _, step := range p.Steps {
 		report.Remove = append(report.Remove, cleanupRow{step.Kind, cmp.Or(p.Names[step.ID], step.Identity.Name), step.ID})
@@ -213,6 +219,9 @@ func listClusters(ctx context.Context, cloud *openstack.Cloud, io streams, forma
 	clusters, err := cloud.Clusters(ctx)
 	if err != nil {
 		return err
+	}
+	if err := cloud.Balancing(); err != nil {
+		fmt.Fprintln(io.err, "warning: nobody has looked for load balancers:", err)
 	}
 	if format != "table" {
 		return structured(io.out, format, clusters)

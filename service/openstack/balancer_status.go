@@ -13,7 +13,7 @@ import (
 
 // LoadBalancerProviders lists the names of the cloud's providers of load balancers.
 func (c *Cloud) LoadBalancerProviders(ctx context.Context) ([]string, error) {
-	b := c.balancers
+	b := c.octavia()
 	if b == nil {
 		return nil, c.without("listing the providers", "")
 	}
@@ -38,7 +38,7 @@ func (c *Cloud) LoadBalancerProviders(ctx context.Context) ([]string, error) {
 // that have its tag. Where some of those that are known by their ids are not among them, a second list, of the whole project, tells
 // which of them have only lost the tag: these are in the answer too, whatever proves now whose they are.
 func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string, known []string) ([]plan.Observed, error) {
-	b := c.balancers
+	b := c.octavia()
 	if b == nil {
 		return nil, c.without("polling", "")
 	}
@@ -75,7 +75,7 @@ const fewTrees = 3
 // InspectLoadBalancers returns load balancers with the statuses of their parts as they are now. Of many, those of members are not
 // looked at.
 func (c *Cloud) InspectLoadBalancers(ctx context.Context, list []plan.Observed) ([]plan.Observed, error) {
-	b := c.balancers
+	b := c.octavia()
 	if b == nil {
 		return nil, c.without("inspecting", "")
 	}

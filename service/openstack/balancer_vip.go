@@ -21,7 +21,7 @@ const sightings = time.Hour
 // seen before, at least after ago, which is longer than any request takes; otherwise it stays, and wait is when to ask again. Nothing
 // is done without an address and a subnet.
 func (c *Cloud) FreeVIP(ctx context.Context, subnetID, address string, after time.Duration) (freed bool, wait time.Duration, err error) {
-	b := c.balancers
+	b := c.octavia()
 	if b == nil || subnetID == "" || address == "" || c.projectID == "" {
 		return false, 0, nil
 	}

@@ -197,7 +197,7 @@ func sameSet(a, b []string) bool {
 // FailOver has a load balancer's provider make what is behind it anew. ClassForbidden and ClassUnsupported say that it cannot be
 // done by these credentials or this provider.
 func (c *Cloud) FailOver(ctx context.Context, id string) error {
-	b := c.balancers
+	b := c.octavia()
 	if b == nil {
 		return c.without("failing over", id)
 	}
@@ -214,7 +214,7 @@ type Change func(plan.Observed) plan.Observed
 // ChangePart applies a step on a part of a load balancer by one request, and returns what that changes: of the load balancer as it is
 // known by then, for others may have learned more of it meanwhile. ClassBusy says that it takes no changes now.
 func (c *Cloud) ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (Change, error) {
-	b := c.balancers
+	b := c.octavia()
 	if b == nil {
 		return nil, c.without("changing", lb.ID)
 	}

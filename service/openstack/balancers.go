@@ -2,7 +2,6 @@ package openstack
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gophercloud/gophercloud/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kuryr/raven/drivers"
@@ -55,60 +53,6 @@ func balancerKinds() map[drivers.Kind]kind {
 		table[k.name] = k
 	}
 	return table
-}
-
-// newBalancers joins the load balancing service to a connection. Both end together.
-func newBalancers(c *Cloud, client *gophercloud.ServiceClient) *balancers {
-	own := &Cloud{
-		config: c.config, log: c.log, clock: c.clock, client: client, transport: c.transport, projectID: c.projectID,
-		extensions: map[string]bool{}, kinds: balancerKinds(), slots: newSlots(c.config.MaxConcurrency, c.clock),
-		gate: newGate(c.clock), fence: c.fence, stats: c.stats, dropped: c.dropped, careful: c.careful,
-		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{}, stop: c.stop,
-	}
-	k := own.kinds[drivers.KindLoadBalancer]
-	own.finders[k.name] = &finder{cloud: own, kind: k}
-	b := &balancers{Cloud: own, neutron: c, members: map[string]poolMembers{}, left: map[string]time.Time{}}
-	own.balancers = b
-	return b
-}
-
-// balancing finds the load balancing service's address in the catalog. A cloud without one has no load balancers: nil.
-func balancing(config Config, client *gophercloud.ProviderClient) *gophercloud.ServiceClient {
-	address := catalogued(config, client, "load-balancer", "load-balancing", "loadbalancer")
-	parsed, err := url.Parse(address)
-	if address == "" || err != nil || parsed.Host == "" {
-		return nil
-	}
-	address = strings.TrimRight(address, "/")
-	for _, version := range []string{"/v2.0/lbaas", "/v2/lbaas", "/v2.0", "/v2"} {
-		address = strings.TrimSuffix(address, version)
-	}
-	base := gophercloud.NormalizeURL(address)
-	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: "load-balancer"}
-}
-
-// without is the error of everything that needs a load balancing service in a cloud that has none.
-func (c *Cloud) without(op, what string) error {
-	in := ""
-	if c.config.RegionName != "" {
-		in = fmt.Sprintf(" for region %q", c.config.RegionName)
-	}
-	return &Error{
-		Op: op, Kind: drivers.KindLoadBalancer, What: what, class: ClassTerminal,
-		Message: "the cloud has no load balancing service: its catalog has no endpoint of type load-balancer" + in,
-	}
-}
-
-// service returns the connection that a kind is asked through, and the kind.
-func (c *Cloud) service(op string, name drivers.Kind, what string) (*Cloud, kind, error) {
-	if name != drivers.KindLoadBalancer {
-		k, err := c.kind(name)
-		return c, k, err
-	}
-	if c.balancers == nil {
-		return nil, kind{}, c.without(op, what)
-	}
-	return c.balancers.Cloud, c.balancers.kinds[name], nil
 }
 
 // all lists the load balancers of a cluster, with all their parts: five lists, and one of every pool's members that may have

@@ -211,15 +211,3 @@ func TestClassifyOctavia(t *testing.T) {
 		})
 	}
 }
-
-// TestWithoutOctavia: there is nothing to list, and nothing can be made.
-func TestWithoutOctavia(t *testing.T) {
-	_, c := startSim(t, sim.Options{NoOctavia: true})
-	if list, err := c.List(t.Context(), drivers.KindLoadBalancer, "c1"); err != nil || len(list) != 0 {
-		t.Errorf("%v, %v", list, err)
-	}
-	_, err := c.Create(t.Context(), drivers.KindLoadBalancer, named("lb"), map[string]any{})
-	if Classify(err) != ClassTerminal || !strings.Contains(err.Error(), "load-balancer") {
-		t.Errorf("got %v", err)
-	}
-}

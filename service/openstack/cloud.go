@@ -27,7 +27,7 @@ type Cloud struct {
 	config     Config
 	log        *slog.Logger
 	clock      clock.Clock
-	client     *gophercloud.ServiceClient
+	client     atomic.Pointer[gophercloud.ServiceClient] // of balancers nil as long as the catalog has no such service
 	transport  http.RoundTripper
 	projectID  string
 	extensions map[string]bool
@@ -41,7 +41,7 @@ type Cloud struct {
 	room       atomic.Pointer[func(networkID string) (free int, known bool)]
 	batchers   map[drivers.Kind]*batcher
 	finders    map[drivers.Kind]*finder
-	balancers  *balancers // nil: the cloud has no load balancing service
+	balancers  *balancers
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -51,13 +51,14 @@ type Cloud struct {
 // newCloud builds a Cloud around an authenticated client.
 func newCloud(config Config, client *gophercloud.ServiceClient, transport http.RoundTripper, logger *slog.Logger) *Cloud {
 	c := &Cloud{
-		config: config, log: logger, clock: config.Clock, client: client, transport: transport,
+		config: config, log: logger, clock: config.Clock, transport: transport,
 		extensions: map[string]bool{}, kinds: kinds(),
 		slots: newSlots(config.MaxConcurrency, config.Clock), gate: newGate(config.Clock),
 		fence: &fence{}, stats: newStats(), dropped: newDropped(logger), careful: newCareful(config.Clock),
 		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{},
 		stop: make(chan struct{}),
 	}
+	c.client.Store(client)
 	for name, k := range c.kinds {
 		c.finders[name] = &finder{cloud: c, kind: k}
 		if k.bulk {

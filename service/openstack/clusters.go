@@ -9,15 +9,16 @@ import (
 )
 
 // Clusters counts, by cluster id and kind, what stands in the project with the identity of any cluster. It lists all the
-// project's networks, routers, ports and so on: it is for people, not for the loop. Ids that are long are shortened.
+// project's networks, routers, ports and so on: it is for people, not for the loop. Ids that are long are shortened. Load
+// balancers are left out where Balancing has an error.
 func (c *Cloud) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, error) {
 	clusters := map[string]map[drivers.Kind]int{}
 	for _, name := range drivers.Kinds() {
 		if slices.Contains([]drivers.Kind{drivers.KindLookup, drivers.KindRouterInterface, drivers.KindSecurityGroupRule}, name) {
 			continue // interfaces are among the ports, rules have their groups' cluster
 		}
-		if name == drivers.KindLoadBalancer && c.balancers == nil {
-			continue // the cloud has none
+		if name == drivers.KindLoadBalancer && c.octavia() == nil {
+			continue // see Balancing
 		}
 		at, k, err := c.service(opList, name, "")
 		if err != nil {
@@ -43,4 +44,12 @@ func (c *Cloud) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, 
 		}
 	}
 	return clusters, nil
+}
+
+// Balancing says, with ErrNoBalancing, that load balancers cannot be looked for, and nil if they can.
+func (c *Cloud) Balancing() error {
+	if c.octavia() == nil {
+		return c.without(opList, "")
+	}
+	return nil
 }

@@ -49,9 +49,7 @@ func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Cloud, e
 	if c.projectID, err = project(client); err != nil {
 		return nil, terminal("reading the token of %s: %w", config.who(), err)
 	}
-	if octavia := balancing(config, client); octavia != nil {
-		c.balancers = newBalancers(c, octavia)
-	}
+	c.balancers = newBalancers(c, balancing(config, client))
 	if err := c.readExtensions(ctx); err != nil {
 		c.Close()
 		return nil, err
@@ -261,25 +259,6 @@ func network(config Config, options gophercloud.AuthOptions, client *gophercloud
 	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: "network"}, nil
 }
 
-// catalogued returns the address of a service by its types, and "" where the catalog has none.
-func catalogued(config Config, client *gophercloud.ProviderClient, types ...string) string {
-	result, ok := client.GetAuthResult().(interface {
-		ExtractServiceCatalog() (*tokens.ServiceCatalog, error)
-	})
-	if !ok {
-		return ""
-	}
-	catalog, err := result.ExtractServiceCatalog()
-	if err != nil {
-		return ""
-	}
-	address, err := endpoint(catalog, config, "", types...)
-	if err != nil {
-		return ""
-	}
-	return address
-}
-
 func endpoint(catalog *tokens.ServiceCatalog, config Config, where string, types ...string) (string, error) {
 	interfaces := config.Interfaces
 	if len(interfaces) == 0 {
@@ -342,7 +321,7 @@ func project(client *gophercloud.ProviderClient) (string, error) {
 // readExtensions reads once what the networking service can do.
 func (c *Cloud) readExtensions(ctx context.Context) error {
 	r := call{
-		op: "reading the extensions of the networking service at " + redacted(c.client.Endpoint), method: http.MethodGet,
+		op: "reading the extensions of the networking service at " + redacted(c.client.Load().Endpoint), method: http.MethodGet,
 		kind: kind{many: "extensions"}, path: "extensions",
 	}
 	doc, err := c.do(ctx, r)
@@ -360,7 +339,7 @@ func (c *Cloud) readExtensions(ctx context.Context) error {
 	}
 	if !c.extensions["standard-attr-description"] {
 		return terminal("the networking service at %s has no descriptions (extension standard-attr-description), which Raven knows its resources by",
-			redacted(c.client.Endpoint))
+			redacted(c.client.Load().Endpoint))
 	}
 	limit(c.kinds, c.extensions)
 	for name := range c.kinds {

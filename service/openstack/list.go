@@ -46,7 +46,7 @@ func (c *Cloud) Observe(ctx context.Context, cluster string) ([]plan.Observed, e
 }
 
 // List returns the resources of one kind in the project that carry the cluster's identity, by tags or by description. A
-// partial list is an error.
+// partial list is an error; so is, with ErrNoBalancing, a list of load balancers where the catalog has no service for them.
 func (c *Cloud) List(ctx context.Context, name drivers.Kind, cluster string) ([]plan.Observed, error) {
 	found, err := c.listAll(ctx, name, cluster)
 	if err != nil {
@@ -64,17 +64,14 @@ func (c *Cloud) ObserveKind(ctx context.Context, name drivers.Kind, cluster stri
 // of which the project may have many that are not ours, the first list asks only for what may prove an identity without
 // tags; that comes first so that a port which is being tagged is in the second at the latest.
 func (c *Cloud) listAll(ctx context.Context, name drivers.Kind, cluster string) ([]plan.Observed, error) {
-	if name == drivers.KindLoadBalancer && c.balancers == nil {
-		return nil, nil // there are none
-	}
-	_, k, err := c.service(opList, name, "")
-	if err != nil {
-		return nil, err
-	}
 	want := plan.Identity{Cluster: cluster}.Key().Cluster
 	ours := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
 	if name == drivers.KindLoadBalancer {
-		return c.balancers.all(ctx, ours)
+		return c.allBalancers(ctx, ours)
+	}
+	k, err := c.kind(name)
+	if err != nil {
+		return nil, err
 	}
 	query := url.Values{}
 	if c.projectID != "" {

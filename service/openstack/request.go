@@ -82,7 +82,8 @@ func (c *Cloud) send(ctx context.Context, r call) (map[string]any, error) {
 		GetConn:      func(string) { sent.Store(false) },
 		WroteHeaders: func() { sent.Store(true) },
 	})
-	target := c.client.ServiceURL(r.path)
+	client := c.client.Load()
+	target := client.ServiceURL(r.path)
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
@@ -95,7 +96,7 @@ func (c *Cloud) send(ctx context.Context, r call) (map[string]any, error) {
 	c.stats.sending.Add(1)
 	defer c.stats.sending.Add(-1)
 	started := c.clock.Now()
-	response, err := c.client.Request(traced, r.method, target, options) //nolint:bodyclose // read closes it
+	response, err := client.Request(traced, r.method, target, options) //nolint:bodyclose // read closes it
 	var doc map[string]any
 	if err == nil {
 		doc, err = read(response)

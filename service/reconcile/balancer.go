@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,6 +41,7 @@ type balancerState struct {
 	piecemeal map[doubtKey]time.Time
 	// away is why the load balancing service could not be read; nothing is done to a load balancer meanwhile.
 	away       error
+	missed     bool // and it was told that somebody wants one
 	activation time.Duration
 	stillAfter time.Duration
 	clock      clock.PassiveClock
@@ -359,6 +361,7 @@ func waitBusy(id string) waitKey { return waitKey{what: "busy", name: id} }
 func (s *store) recount(now time.Time, err error) []item {
 	var woken []item
 	back := s.away != nil && err == nil
+	s.missed = s.missed && err != nil
 	s.away = err
 	known := map[string]bool{}
 	for _, lb := range s.cloud.ofKind(drivers.KindLoadBalancer) {
@@ -371,7 +374,7 @@ func (s *store) recount(now time.Time, err error) []item {
 	maps.DeleteFunc(s.mendings, func(_ doubtKey, m *mending) bool { return now.After(m.until) })
 	if back {
 		for _, o := range s.owners {
-			if slices.ContainsFunc(o.set.Resources, func(r drivers.Resource) bool { return r.Spec.Kind() == drivers.KindLoadBalancer }) {
+			if o.balanced {
 				woken = append(woken, o.item)
 			}
 		}
@@ -379,8 +382,26 @@ func (s *store) recount(now time.Time, err error) []item {
 	return woken
 }
 
-// afterObservedBalancers has the load balancers looked at again soon, if they could not be now or some of them are busy.
+// balanced says whether a Set has load balancers.
+func balanced(set drivers.Set) bool {
+	return slices.ContainsFunc(set.Resources, func(r drivers.Resource) bool { return r.Spec.Kind() == drivers.KindLoadBalancer })
+}
+
+// afterObservedBalancers has the load balancers looked at again soon, if they could not be now or some of them are busy. A cloud that
+// has no service for them is asked for it at every drift check, and it is a fault only where somebody wants one.
 func (e *Engine) afterObservedBalancers(ctx context.Context, err error) {
+	if errors.Is(err, openstack.ErrNoBalancing) {
+		missed := false
+		e.store.do(func() {
+			s := e.store
+			missed = !s.missed && slices.ContainsFunc(slices.Collect(maps.Values(s.owners)), func(o *owner) bool { return o.balanced })
+			s.missed = s.missed || missed
+		})
+		if missed {
+			e.log.WarnContext(ctx, "load balancers are wanted, and nothing is concluded about those that may be there", "error", err)
+		}
+		return
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			e.log.WarnContext(ctx, "the load balancing service could not be read; nothing is concluded from it", "error", err)
@@ -390,17 +411,23 @@ func (e *Engine) afterObservedBalancers(ctx context.Context, err error) {
 	e.requestPoll()
 }
 
-// withhold takes out of a plan what concerns load balancers while nobody knows what there is of them. The store is locked.
-func (s *store) withhold(o *owner, p *plan.Plan) {
+// withhold takes out of a plan what concerns load balancers while nobody knows what there is of them, and says so. The store is locked.
+func (s *store) withhold(o *owner, p *plan.Plan) string {
 	if s.away == nil {
-		return
+		return ""
 	}
-	concerned := slices.ContainsFunc(o.set.Resources, func(r drivers.Resource) bool { return r.Spec.Kind() == drivers.KindLoadBalancer })
+	concerned := o.balanced
 	p.Steps = slices.DeleteFunc(p.Steps, func(step plan.Step) bool {
 		concerned = concerned || step.Kind == drivers.KindLoadBalancer
 		return step.Kind == drivers.KindLoadBalancer
 	})
-	if concerned {
-		p.Pending = append(p.Pending, plan.Wait{Message: fmt.Sprintf("waiting for the load balancing service: %v", s.away)})
+	if !concerned {
+		return ""
 	}
+	text := fmt.Sprintf("waiting for the load balancing service: %v", s.away)
+	p.Pending = append(p.Pending, plan.Wait{Message: text})
+	if errors.Is(s.away, openstack.ErrNoBalancing) { // which does not pass by itself
+		p.Notices = append(p.Notices, text)
+	}
+	return text
 }

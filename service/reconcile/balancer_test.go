@@ -336,17 +336,6 @@ func TestWhatAProviderCannotDo(t *testing.T) {
 	})
 }
 
-// TestNoLoadBalancingService is an error of the object, and of nothing else.
-func TestNoLoadBalancingService(t *testing.T) {
-	w := newWorld(t, simkube.Options{}, simcloud.Options{NoOctavia: true})
-	b := script("b", always(shop()))
-	r := w.start(with(script("a", always(shopOf(1).set())), b).configured(quick))
-	w.createMap("a", "x")
-	w.createMap("b", "y")
-	r.stands("a", "x", reconcile.Terminal, "no load balancing service")
-	r.stands("b", "y", reconcile.Done, "")
-}
-
 // TestBalancerInError is failed over, or made anew, once; then less and less often.
 func TestBalancerInError(t *testing.T) {
 	w := balancers(t, amphora())

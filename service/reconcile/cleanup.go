@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,6 +46,8 @@ type CleanupPlan struct {
 	Steps []plan.Step `json:"steps"`
 	// Retained is what stays because its policy says so.
 	Retained []plan.Observed `json:"retained"`
+	// Unseen says of what it is not known whether there is any; the rest can go all the same.
+	Unseen []string `json:"unseen,omitempty"`
 	// Names are the names that the cloud has for all of them, by id; a router interface has none.
 	Names map[string]string `json:"names"`
 }
@@ -65,11 +68,11 @@ const cleanupPause = time.Second
 
 // Plan says what Run would remove, and writes nothing.
 func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
-	m, err := c.observe(ctx)
+	m, unseen, err := c.observe(ctx)
 	if err != nil {
 		return CleanupPlan{}, err
 	}
-	p := CleanupPlan{Steps: compute(m).Steps, Names: map[string]string{}}
+	p := CleanupPlan{Steps: compute(m).Steps, Names: map[string]string{}, Unseen: unseen}
 	for _, e := range m.entries {
 		if name, _ := e.Attrs["name"].(string); name != "" {
 			p.Names[e.ID] = name
@@ -85,7 +88,7 @@ func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 // Run removes what it can, and returns what it could not. It ends when nothing is left, when nothing has moved for Patience, or
 // with ctx.
 func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
-	m, err := c.observe(ctx)
+	m, _, err := c.observe(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -110,31 +113,35 @@ func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
 				return leftovers(m, steps, failures), fmt.Errorf("cleaning up cluster %s: %w", c.Cluster, err)
 			}
 		}
-		if m, err = c.observe(ctx); err != nil { // others work there too, and a create may have come late
+		if m, _, err = c.observe(ctx); err != nil { // others work there too, and a create may have come late
 			return nil, err
 		}
 		looked = true
 	}
 }
 
-// observe lists everything of the cluster.
-func (c *Cleanup) observe(ctx context.Context) (*mirror, error) {
+// observe lists everything of the cluster. Load balancers that a cloud has no service for are not looked for, and unseen says so: what
+// they use cannot go, all else can.
+func (c *Cleanup) observe(ctx context.Context) (m *mirror, unseen []string, err error) {
 	observed, err := c.Cloud.Observe(ctx, c.Cluster)
 	if err != nil {
-		return nil, fmt.Errorf("looking for what cluster %s has: %w", c.Cluster, err)
+		return nil, nil, fmt.Errorf("looking for what cluster %s has: %w", c.Cluster, err)
 	}
 	balancers, err := c.Cloud.ObserveKind(ctx, drivers.KindLoadBalancer, c.Cluster)
-	if err != nil {
-		return nil, fmt.Errorf("looking for the load balancers that cluster %s has: %w", c.Cluster, err)
+	switch {
+	case errors.Is(err, openstack.ErrNoBalancing):
+		unseen = []string{fmt.Sprintf("nobody has looked for load balancers: %v", err)}
+	case err != nil:
+		return nil, nil, fmt.Errorf("looking for the load balancers that cluster %s has: %w", c.Cluster, err)
 	}
-	m := newMirror()
+	m = newMirror()
 	for _, o := range append(observed, balancers...) {
 		if c.Retained {
 			o.Identity.Policy = drivers.Delete
 		}
 		m.put(o)
 	}
-	return m, nil
+	return m, unseen, nil
 }
 
 // compute plans the removal of everything in a mirror.

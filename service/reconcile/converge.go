@@ -107,6 +107,7 @@ type outcome struct {
 	messages  []string
 	conflicts []string
 	notices   []string
+	withheld  string // why there is only a part of a plan
 	outputs   outputs
 }
 
@@ -136,8 +137,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 		}
 	}
 	p.Steps = append(p.Steps, w.marks...)
-	s.withhold(o, &p)
-	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...)}
+	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...), withheld: s.withhold(o, &p)}
 	out.notices = s.troubles(o.id, p)
 	out.conflicts = append(out.conflicts, s.conflictsOf(o)...)
 	out.messages, out.blocked = s.waitsOf(w, p)

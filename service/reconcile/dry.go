@@ -125,6 +125,9 @@ func (e *Engine) dryPlans(
 			p.Steps, p.Waits = apart(computed.Steps)
 			p.Held = computed.Held
 			p.Problems = append(p.Problems, out.conflicts...)
+			if out.withheld != "" {
+				p.Problems = append(p.Problems, out.withheld)
+			}
 			if w := byName[o.item.driver]; w != nil && !o.gone && !out.outputs.partial {
 				p.Writes = differing(w.manager, out.outputs, metas[o.id])
 			}

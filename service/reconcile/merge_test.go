@@ -1,10 +1,12 @@
 package reconcile
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,5 +195,30 @@ func TestLooksAreMerged(t *testing.T) {
 				t.Error("it does not count as busy any more")
 			}
 		})
+	}
+}
+
+// TestNobodyMissesWhatNobodyWants: a cloud without a load balancing service is told of once, and only where somebody wants one.
+func TestNobodyMissesWhatNobodyWants(t *testing.T) {
+	e := mergeEngine(&meanwhile{})
+	var log bytes.Buffer
+	e.log = slog.New(slog.NewTextHandler(&log, nil))
+	look := func() {
+		for range 3 {
+			e.store.do(func() { e.store.recount(e.clock.Now(), openstack.ErrNoBalancing) })
+			e.afterObservedBalancers(t.Context(), openstack.ErrNoBalancing)
+		}
+	}
+	look()
+	if log.Len() > 0 || len(e.timers.pending) > 0 {
+		t.Errorf("said: %s; %d further checks", &log, len(e.timers.pending))
+	}
+	o := e.store.ensureOwner(item{driver: "a"}, target{uid: "u"}, e.clock.Now())
+	e.store.do(func() {
+		e.store.adopt(o, drivers.Set{Resources: []drivers.Resource{{Name: "lb", Spec: drivers.LoadBalancer{}}}})
+	})
+	look()
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 || len(e.timers.pending) > 0 {
+		t.Errorf("said %d times: %s; %d further checks", n, &log, len(e.timers.pending))
 	}
 }

@@ -84,6 +84,9 @@ func (e *Engine) settleGone(o *owner, out outcome) result {
 				left++
 			}
 		}
+		if e.store.away != nil && o.balanced {
+			left++ // it may still have some: out says so
+		}
 		if left == 0 {
 			e.store.forget(o)
 			woken = e.store.released()

@@ -56,6 +56,8 @@ type owner struct {
 	// unheard counts the tries in this replay that passed without an answer.
 	unheard int
 	held    int // deletions that are held back
+	// balanced: its Set has load balancers, or had when it was last known what there is of them.
+	balanced bool
 	// compared is the driver's epoch for which the replay guard has counted what the answer would end; guarded says that it
 	// holds that.
 	compared int

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -48,7 +49,7 @@ type Options struct {
 	NoPortTags bool
 	// Providers of load balancers; the first is the default one. Nil: Amphora(Work{}) and OVN(Work{}), which are done at once.
 	Providers []Provider
-	// NoOctavia leaves out Octavia.
+	// NoOctavia leaves out Octavia, until SetOctavia.
 	NoOctavia bool
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
 	LogSize int
@@ -63,6 +64,8 @@ type Cloud struct {
 	handler http.Handler
 	profile *Profile
 	workers *workers
+
+	noOctavia atomic.Bool
 
 	done chan struct{} // closed by Close: everything that waits gives up
 	jobs sync.WaitGroup
@@ -132,6 +135,7 @@ func New(o Options) *Cloud {
 			c.tables[k.name] = newTable(k)
 		}
 	}
+	c.noOctavia.Store(o.NoOctavia)
 	c.accounts = newAccounts(c, o.Password)
 	if !o.NoExternal {
 		c.addExternal()
@@ -202,6 +206,9 @@ func (c *Cloud) NetworkURL() string { return c.BaseURL() + "/networking" }
 
 // LoadBalancerURL returns Octavia's URL, as the catalogue has it.
 func (c *Cloud) LoadBalancerURL() string { return c.BaseURL() + "/load-balancer" }
+
+// SetOctavia has Octavia come or go, with its place in the catalogue. What it made stays.
+func (c *Cloud) SetOctavia(there bool) { c.noOctavia.Store(!there) }
 
 // wait waits for d, and returns false if the cloud was closed or ctx ended meanwhile.
 func (c *Cloud) wait(ctx context.Context, d time.Duration) bool {

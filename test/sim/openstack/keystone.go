@@ -203,7 +203,7 @@ func (c *Cloud) catalog() []any {
 		return map[string]any{"id": name, "name": name, "type": kind, "endpoints": endpoints}
 	}
 	all := []any{service("keystone", "identity", c.base+"/v3"), service("neutron", "network", c.base+"/networking")}
-	if !c.opts.NoOctavia {
+	if !c.noOctavia.Load() {
 		all = append(all, service("octavia", "load-balancer", c.base+"/load-balancer"))
 	}
 	return all

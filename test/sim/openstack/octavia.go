@@ -71,7 +71,7 @@ func (w target) labelOf(method string) string {
 
 // octaviaVersions answers what needs no token.
 func (c *Cloud) octaviaVersions(r *http.Request, path string) (response, bool) {
-	if c.opts.NoOctavia {
+	if c.noOctavia.Load() {
 		return pathResponse("Not Found", ""), true
 	}
 	if r.Method != http.MethodGet || path != "" {
