@@ -66,7 +66,7 @@ func TestFirstContractStillWorks(t *testing.T) {
 func runs(t *testing.T, program string) {
 	t.Helper()
 	values := drivers.Values{"first": {"colour": "blue", "depth": int64(1), "ranges": []string{"10.0.0.0/8"}}}
-	plugin, err := host.Launch(t.Context(), host.Config{Name: "first", Path: program, Values: values, RuntimeDir: t.TempDir()})
+	plugin, err := host.Launch(t.Context(), host.Config{Name: "first", Path: program, Values: values})
 	if err != nil {
 		t.Fatal(err)
 	}
