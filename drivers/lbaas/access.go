@@ -65,15 +65,7 @@ func (b *builder) access() {
 	switch {
 	case !b.ours():
 	case b.wants.outside.keep:
-		b.set.Undecided = append(b.set.Undecided, externalBalancer)
-		if name := b.floatingName(); !b.made[name] {
-			b.made[name] = true
-			b.set.Undecided = append(b.set.Undecided, name)
-		}
-		b.led[balancer4] = true // perhaps
-		// Neither of the two resolves unless it exists, and then only one does: what is written stays written.
-		b.ingress("4", drivers.From(b.floatingName(), "floating_ip_address"))
-		b.ingress("external", drivers.From(externalBalancer, "vip_address"))
+		b.stay()
 	case b.limited() && b.wants.provider.lacksCIDRs && !b.config.memberRules:
 		b.say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no "+
 			"address outside: name another provider in annotation %s, or see [%s] %s", &b.wants.provider, ProviderAnnotation, octaviaGroup, optMemberRules)
@@ -90,6 +82,10 @@ func (b *builder) access() {
 			b.say(drivers.Error, "BadExternalIP", "spec.externalIPs: %q is no IP address", text)
 			continue
 		}
+		if b.wants.outside.unread || b.ours() && b.wants.outside.keep {
+			b.leave(addr.Unmap())
+			continue
+		}
 		b.floating(addr.Unmap().String(), b.vipOf4())
 	}
 	if b.limited() && b.internalGap != "" {
@@ -98,9 +94,57 @@ func (b *builder) access() {
 	}
 }
 
-// ownVIP adds a load balancer with a VIP on the network that the Service names, of the first IP version that the cluster has, and a
-// floating IP to it unless it is internal.
+// stay leaves the address that a Service of type LoadBalancer has outside as it is. The load balancers are followed as far as it is known
+// which of them there are.
+func (b *builder) stay() {
+	name := b.floatingName()
+	b.made[name] = true
+	b.set.Undecided = append(b.set.Undecided, name)
+	out := &b.wants.outside
+	switch own := out.vipNet != "" || out.vipSub != ""; {
+	case own && !out.unaimed:
+		b.external()
+	default:
+		b.set.Undecided = append(b.set.Undecided, externalBalancer)
+		b.led[balancer4] = !out.unaimed && !out.internal
+	}
+	// Neither of the two resolves unless it exists, and then only one does: what is written stays written.
+	b.ingress("4", drivers.From(name, "floating_ip_address"))
+	b.ingress("external", drivers.From(externalBalancer, "vip_address"))
+}
+
+// leave leaves the floating IP of an externalIP as it is, and follows the load balancer that it leads to.
+func (b *builder) leave(addr netip.Addr) {
+	name, to := drivers.FloatingIPName(addr.String()), b.vipOf4()
+	if b.made[name] {
+		return
+	}
+	b.made[name] = true
+	b.set.Undecided = append(b.set.Undecided, name)
+	switch {
+	case to == nil || addr.Is6():
+	case b.led[to.balancer]:
+		b.further(addr.String())
+	case b.ours() && b.wants.outside.unaimed: // the first leads to the clusterIP, or to one of its own
+		b.set.Undecided = append(b.set.Undecided, furtherName(addr.String()))
+		fallthrough
+	default:
+		b.led[to.balancer] = true
+	}
+}
+
+// ownVIP adds a load balancer with a VIP on the network that the Service names, and a floating IP to it unless it is internal.
 func (b *builder) ownVIP() {
+	b.external()
+	if b.wants.outside.internal {
+		b.ingress("external", drivers.From(externalBalancer, "vip_address"))
+		return
+	}
+	b.ingressOf(b.floating(b.service.Spec.LoadBalancerIP, &vip{balancer: externalBalancer}))
+}
+
+// external adds a load balancer with a VIP on the network that the Service names, of the first IP version that the cluster has.
+func (b *builder) external() {
 	subnet := drivers.Text(b.wants.outside.vipSub) // unset without one
 	lb := b.parts(frame{name: b.service.Name() + ":external", subnet: subnet, ip4: b.ip4, ip6: !b.ip4, backends: of(b.ip4)})
 	if lb.VIPSubnetID = subnet; subnet.IsZero() {
@@ -110,11 +154,6 @@ func (b *builder) ownVIP() {
 		lb.VIPAddress = &asked
 	}
 	b.add(drivers.Resource{Name: externalBalancer, Spec: lb})
-	if b.wants.outside.internal {
-		b.ingress("external", drivers.From(externalBalancer, "vip_address"))
-		return
-	}
-	b.ingressOf(b.floating(b.service.Spec.LoadBalancerIP, &vip{balancer: externalBalancer}))
 }
 
 // onClusterIP says that an internal Service is reached by its clusterIPs, which Neutron's routers know.
@@ -204,13 +243,15 @@ func (b *builder) floating(address string, to *vip) string {
 // further adds a load balancer for a floating IP, with a VIP that Neutron chooses: it lets no second floating IP of one network lead
 // to one address.
 func (b *builder) further(address string) *vip {
-	name := balancer4 + "-" + address
+	name := furtherName(address)
 	subnet := drivers.FromRole(b.role(drivers.ServiceSubnet))
 	lb := b.parts(frame{name: b.service.Name() + ":" + address, subnet: subnet, ip4: true, backends: of(true)})
 	lb.VIPSubnetID = subnet
 	b.add(drivers.Resource{Name: name, Spec: lb})
 	return &vip{balancer: name}
 }
+
+func furtherName(address string) string { return balancer4 + "-" + address }
 
 func asking(addr netip.Addr) string {
 	if addr.IsValid() {

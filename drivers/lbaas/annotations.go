@@ -79,8 +79,10 @@ type monitor struct{ delay, timeout, maxRetries int64 }
 
 // outside is how a Service of type LoadBalancer is to be reached.
 type outside struct {
-	// keep says that some value is bad, so that it is not known.
+	// keep says that some value is bad, so that it is not known; unread that it is one of an annotation, unaimed that it is one of those
+	// that say which load balancer the floating IP leads to.
 	keep             bool
+	unread, unaimed  bool
 	internal         bool
 	network, subnet  string // of the floating IP; empty: as configured
 	vipNet, vipSub   string // of an own VIP; both empty: none
@@ -256,11 +258,11 @@ func (r *reader) outside() outside {
 		}
 		return ""
 	}
-	out := outside{
-		internal: r.flag(internalAnnotation, false), network: text(floatingNetwork), subnet: text(floatingSubnet),
-		vipNet: text(vipNetwork), vipSub: text(vipSubnet), keepOnDelete: r.flag(keepFloatingIP, false),
-	}
-	out.keep = len(r.problems) > before
+	out := outside{internal: r.flag(internalAnnotation, false), vipNet: text(vipNetwork), vipSub: text(vipSubnet)}
+	out.unaimed = len(r.problems) > before
+	out.network, out.subnet, out.keepOnDelete = text(floatingNetwork), text(floatingSubnet), r.flag(keepFloatingIP, false)
+	out.unread = len(r.problems) > before
+	out.keep = out.unread
 	return out
 }
 

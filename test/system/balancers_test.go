@@ -3,6 +3,7 @@ package system_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -245,6 +246,63 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 		}
 		return r.servicesAmiss(p)
 	})
+	p.stop()
+}
+
+// Neither floating IPs nor load balancers move because a value cannot be read, and endpoints are followed.
+func TestBadAnnotationMovesNoExternalIP(t *testing.T) {
+	r := newBalancerRig(t, simcloud.OVN(brief()))
+	p := r.start()
+	r.createNamespace("shop")
+	r.scale("shop", "web", 1)
+	r.floatingIP("172.24.4.66")
+	r.floatingIP("172.24.4.67")
+	r.createService("shop", "web", object{"type": "LoadBalancer", "externalIPs": []any{"172.24.4.66", "172.24.4.67"}})
+	const internal, keep = "service.beta.kubernetes.io/openstack-internal-load-balancer", "loadbalancer.openstack.org/keep-floatingip"
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, internal))
+	where := func() string {
+		var list []string
+		for _, fip := range r.cloud.FloatingIPs() {
+			list = append(list, fmt.Sprint(fip["floating_ip_address"], " to ", fip["fixed_ip_address"]))
+		}
+		for _, lb := range r.cloud.LoadBalancers() {
+			list = append(list, fmt.Sprint(lb["name"], " ", lb["id"]))
+		}
+		slices.Sort(list)
+		return strings.Join(list, ", ")
+	}
+	must(t, "two floating IPs", func() string {
+		if strings.Count(where(), "172.24.4.6") != 3 || r.cloud.Count("loadbalancer") != 3 { // two, and the name of a load balancer
+			return where()
+		}
+		return p.settled()
+	})
+	before := where()
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"maybe"}}}`, keep))
+	must(t, "an Event", func() string {
+		if !strings.Contains(strings.Join(r.events(), "\n"), keep) {
+			return fmt.Sprintf("%q", r.events())
+		}
+		return ""
+	})
+	r.scale("shop", "web", 3)
+	must(t, "members of both", func() string {
+		members := map[any]int{}
+		for _, m := range r.cloud.Objects("member") {
+			if strings.HasPrefix(fmt.Sprint(m["name"]), "shop/web") {
+				members[m["pool_id"]]++
+			}
+		}
+		for _, n := range members {
+			if n != 3 || len(members) != 2 {
+				return fmt.Sprint(members)
+			}
+		}
+		return ""
+	})
+	if after := where(); after != before {
+		t.Errorf("there were %s, and are %s", before, after)
+	}
 	p.stop()
 }
 
