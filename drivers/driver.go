@@ -35,6 +35,9 @@ type Driver interface {
 // ErrUnavailable is what Translate returns while a driver's process is dead or starting: no opinion, ask again later.
 var ErrUnavailable = errors.New("the driver is not available")
 
+// ErrIsolated is what Translate returns for an object that ended or hung its driver again and again and is kept from it: no opinion.
+var ErrIsolated = errors.New("the object is isolated")
+
 // MaxRounds is how often the core calls Translate for one version of an object to settle its needs.
 const MaxRounds = 3
 

@@ -34,6 +34,15 @@ func (e *Error) Is(target error) bool {
 	return (e.Code == Deadline && target == context.DeadlineExceeded) || (e.Code == Cancelled && target == context.Canceled)
 }
 
+// LostError says that the driver ended while it had this object in hand. It is ErrUnavailable, too.
+type LostError struct{ err error }
+
+// Error implements error.
+func (l *LostError) Error() string { return l.err.Error() }
+
+// Unwrap is for errors.Is.
+func (l *LostError) Unwrap() error { return l.err }
+
 func errorToProto(err error) *ravenv1.TranslateError {
 	code := ravenv1.ErrorCode_ERROR_CODE_TERMINAL
 	var known *Error

@@ -96,6 +96,9 @@ func (s *clientSession) call(ctx context.Context, item *ravenv1.TranslateItem) (
 		case <-s.done:
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			if !call.sent.IsZero() {
+				return nil, &LostError{s.err}
+			}
 			return nil, s.err
 		case <-ctx.Done():
 			s.leave(call)

@@ -3,9 +3,9 @@
 // is ErrUnavailable.
 //
 //	          Launch                  exits, hangs, stream ends
-//	(none) ───────────▶ ready ────────────────────────────────▶ restarting
-//	                      ▲                                         │
-//	                      └───── started and configured: OnReady ───┘
+//	(none) ───────────▶ ready ────────────────────────────────▶ restarting ──── too often ───▶ quarantined
+//	                      ▲                                         │                              │
+//	                      └───── started and configured: OnReady ───┴── after a while, or Restart ─┘
 //	Stop from either: drain, end, kill, all within a bound.
 package host
 
@@ -63,6 +63,11 @@ type Config struct {
 	// replays. Neither is called for the first start or for Stop. They must not block nor call Stop.
 	OnExit  func(error)
 	OnReady func()
+	// OnQuarantine is called when the driver is lost again and again and is left alone for a while, with the last reason. It must not
+	// block.
+	OnQuarantine func(error)
+	// MaxLosses is how often in a row it may be lost without having been stable in between; 0 is 10.
+	MaxLosses int
 }
 
 // Timeouts bound what a driver may take. Zero fields have the defaults named.
@@ -77,7 +82,8 @@ type Timeouts struct {
 
 	BackoffMin time.Duration // before the first restart, doubled each time; 100 ms
 	BackoffMax time.Duration // 30 s
-	Stable     time.Duration // after so long a life the backoff starts anew; 60 s
+	Stable     time.Duration // after so long a life the backoff starts anew; 2 min
+	Quarantine time.Duration // how long a driver, or an object that ends it, is left alone; 10 min
 }
 
 func (t Timeouts) withDefaults() Timeouts {
@@ -94,7 +100,8 @@ func (t Timeouts) withDefaults() Timeouts {
 		{&t.Kill, 3 * time.Second},
 		{&t.BackoffMin, 100 * time.Millisecond},
 		{&t.BackoffMax, 30 * time.Second},
-		{&t.Stable, time.Minute},
+		{&t.Stable, 2 * time.Minute},
+		{&t.Quarantine, 10 * time.Minute},
 	} {
 		if *field.value <= 0 {
 			*field.value = field.zero
@@ -119,6 +126,12 @@ func (c Config) withDefaults() Config {
 	if c.OnReady == nil {
 		c.OnReady = func() {}
 	}
+	if c.OnQuarantine == nil {
+		c.OnQuarantine = func(error) {}
+	}
+	if c.MaxLosses <= 0 {
+		c.MaxLosses = 10
+	}
 	return c
 }
 
@@ -136,6 +149,9 @@ type Plugin struct {
 	folder *folder
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the supervisor has returned
+
+	suspects *suspects
+	requests chan request // for a restart
 
 	stopping sync.Once
 	stopErr  error
@@ -158,7 +174,9 @@ type State string
 const (
 	Ready      State = "ready"
 	Restarting State = "restarting"
-	Stopped    State = "stopped"
+	// Quarantined drivers were lost too often: they are tried again after a long while, or when an operator says so.
+	Quarantined State = "quarantined"
+	Stopped     State = "stopped"
 )
 
 // Status describes a Plugin for people.
@@ -168,6 +186,7 @@ type Status struct {
 	Since    time.Time // when State began
 	Restarts int       // since Launch
 	LastExit string    // why the last process was lost; empty if none was
+	Isolated int       // objects that are kept from the driver, because they end or hang it
 }
 
 // Launch starts a driver and returns when it can be asked: after its Info is known and, where Values are given, it is
@@ -175,7 +194,10 @@ type Status struct {
 // launch alone. The caller must Stop the Plugin.
 func Launch(ctx context.Context, config Config) (*Plugin, error) {
 	config = config.withDefaults()
-	p := &Plugin{config: config, done: make(chan struct{}), values: config.Values}
+	p := &Plugin{
+		config: config, done: make(chan struct{}), values: config.Values, requests: make(chan request),
+		suspects: newSuspects(config.Clock, config.Timeouts.Quarantine),
+	}
 	var err error
 	if p.folder, err = newFolder(config.RuntimeDir); err != nil {
 		return nil, p.wrap(err)
@@ -233,7 +255,9 @@ func (p *Plugin) Watches() []drivers.Watch {
 func (p *Plugin) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.status
+	status := p.status
+	status.Isolated, _ = p.suspects.counts()
+	return status
 }
 
 // Configure implements drivers.Driver. Values that the driver accepts are also those of later restarts.
@@ -257,17 +281,33 @@ func (p *Plugin) Configure(ctx context.Context, values drivers.Values) error {
 }
 
 // Translate implements drivers.Driver. The error is ErrUnavailable when there is no driver to ask, an *Error when it is about
-// this object, or that of ctx. The driver has Timeouts.Call for it; before that it may wait for its turn, for as long as the
+// this object, ErrIsolated when the object is kept from the driver, or that of ctx. The driver has Timeouts.Call for it; before that it may wait for its turn, for as long as the
 // driver answers others or until it is given up.
 func (p *Plugin) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
-	p.mu.Lock()
-	current := p.current
-	p.mu.Unlock()
-	if current == nil {
-		return drivers.Set{}, p.wrap(ErrUnavailable)
+	current := p.instance()
+	for {
+		if current == nil {
+			return drivers.Set{}, p.wrap(ErrUnavailable)
+		}
+		leave, err := p.suspects.enter(ctx, object, needs)
+		if err != nil {
+			return drivers.Set{}, p.wrap(err)
+		}
+		set, err := current.client.Translate(ctx, object, needs)
+		leave(current.excuse(err))
+		next := p.instance()
+		if err == nil || ctx.Err() != nil || next == nil || next == current || !current.retired.Load() {
+			return set, p.wrap(err)
+		}
+		current = next // it was replaced by Restart: the new one answers
 	}
-	set, err := current.client.Translate(ctx, object, needs)
-	return set, p.wrap(err)
+}
+
+// instance is the one to ask, nil if there is none.
+func (p *Plugin) instance() *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
 }
 
 // Stop drains, stops and, where that does not do, kills the driver with all that it started. It takes at most the times of Drain

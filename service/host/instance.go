@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -23,6 +24,15 @@ type instance struct {
 	plugin  *plugin.Client
 	conn    *grpc.ClientConn
 	client  *wire.Client
+	retired atomic.Bool // we end it ourselves
+}
+
+// excuse is an error for which no object can be blamed, where we ended the process ourselves.
+func (i *instance) excuse(err error) error {
+	if err != nil && i.retired.Load() {
+		return ErrUnavailable
+	}
+	return err
 }
 
 // start executes the driver and shakes hands with it. Its sockets come under folder.
@@ -121,6 +131,7 @@ var errSurvives = errors.New("the process does not end")
 // stop ends the process and all that it started. go-plugin's own end has neither a bound nor an eye for work in hand, and hangs
 // on a process that a signal stopped: so drain first, then let it end, then kill the group.
 func (i *instance) stop(ctx context.Context, timeouts Timeouts, drain bool) error {
+	i.retired.CompareAndSwap(false, drain)
 	if drain && i.client != nil {
 		bounded, cancel := context.WithTimeout(ctx, timeouts.Drain)
 		_ = i.client.Drain(bounded) // whatever comes of it, the process ends

@@ -45,34 +45,144 @@ func (p *Plugin) configure(ctx context.Context, next *instance) error {
 	return nil
 }
 
+// request asks the supervisor for another life; it answers once.
+type request struct{ answer chan error }
+
+// Restart starts the driver anew from what stands under its path now, and replaces the process at hand when the new one is configured:
+// no call is without a driver meanwhile. When it cannot be started the old one stays, if there is one. What was isolated is shown to it
+// again, and a quarantine ends. OnReady is called before Restart returns.
+func (p *Plugin) Restart(ctx context.Context) error {
+	r := request{make(chan error, 1)}
+	select {
+	case p.requests <- r:
+	case <-p.done:
+		return p.wrap(ErrUnavailable)
+	case <-ctx.Done():
+		return p.wrap(ctx.Err())
+	}
+	select {
+	case err := <-r.answer:
+		return p.wrap(err)
+	case <-p.done:
+		return p.wrap(ErrUnavailable)
+	case <-ctx.Done():
+		return p.wrap(ctx.Err())
+	}
+}
+
 // supervise watches one instance after another until ctx ends. The last one stays the current one, for Stop.
 func (p *Plugin) supervise(ctx context.Context, current *instance) {
-	backoff := p.config.Timeouts.BackoffMin
+	patience := newPatience(p.config)
 	for {
 		began := p.config.Clock.Now()
-		reason := p.watch(ctx, current)
+		asked, reason := p.watch(ctx, current)
 		if ctx.Err() != nil {
 			return
 		}
-		if p.config.Clock.Since(began) >= p.config.Timeouts.Stable {
-			backoff = p.config.Timeouts.BackoffMin
+		if asked != nil {
+			current = p.replace(ctx, current, *asked)
+			continue
 		}
+		patience.lived(p.config.Clock.Since(began))
 		p.lost(reason)
 		_ = current.stop(ctx, p.config.Timeouts, false)
-		for current = nil; current == nil; {
-			p.config.Logger.Error("driver lost, restarting it", "reason", reason, "in", backoff)
-			if !p.pause(ctx, backoff) {
-				return
-			}
-			backoff = min(2*backoff, p.config.Timeouts.BackoffMax)
-			current, reason = p.restart(ctx)
-			if ctx.Err() != nil {
-				return
-			}
+		if current = p.revive(ctx, patience, reason); current == nil {
+			return
 		}
 		p.config.Logger.Info("driver is back", "pid", current.process.pid())
 		p.config.OnReady()
 	}
+}
+
+// revive starts a lost driver until it runs, ever later, and after too many losses much later. It returns nil when ctx ended.
+func (p *Plugin) revive(ctx context.Context, patience *patience, reason error) *instance {
+	for {
+		_, isolated := p.suspects.counts()
+		delay, quarantined := patience.next(isolated)
+		if quarantined {
+			p.quarantine(reason, delay)
+		} else {
+			p.config.Logger.Error("driver lost, restarting it", "reason", reason, "in", delay)
+		}
+		asked, ok := p.pause(ctx, delay)
+		if !ok {
+			return nil
+		}
+		if asked != nil {
+			p.suspects.forgive()
+			patience.reset()
+		}
+		var next *instance
+		next, reason = p.restart(ctx)
+		if asked != nil {
+			asked.answer <- reason
+		}
+		if ctx.Err() != nil || next != nil {
+			return next
+		}
+	}
+}
+
+// replace answers a request for another life while there is one.
+func (p *Plugin) replace(ctx context.Context, current *instance, asked request) *instance {
+	next, err := p.restart(ctx)
+	if err != nil {
+		asked.answer <- err
+		return current
+	}
+	_ = current.stop(ctx, p.config.Timeouts, true)
+	p.suspects.forgive()
+	p.config.Logger.Info("driver was restarted", "pid", next.process.pid())
+	p.config.OnReady()
+	asked.answer <- nil
+	return next
+}
+
+func (p *Plugin) quarantine(reason error, delay time.Duration) {
+	p.mu.Lock()
+	p.status.State, p.status.LastExit = Quarantined, reason.Error()
+	p.mu.Unlock()
+	p.config.Logger.Error("driver is lost again and again: it is left alone; `raven driver restart` ends that", "reason", reason,
+		"losses", p.config.MaxLosses, "for", delay)
+	p.config.OnQuarantine(p.wrap(reason))
+}
+
+// patience says how long to wait before another try. Only a stable life restores it.
+type patience struct {
+	config   Config
+	backoff  time.Duration
+	losses   int // in a row
+	isolated int // when it was looked last
+}
+
+func newPatience(c Config) *patience {
+	p := &patience{config: c}
+	p.reset()
+	return p
+}
+
+func (p *patience) reset() { p.backoff, p.losses = p.config.Timeouts.BackoffMin, 0 }
+
+// lived learns from a life that is over.
+func (p *patience) lived(long time.Duration) {
+	if long >= p.config.Timeouts.Stable {
+		p.reset()
+	}
+}
+
+// next returns the time until the next try, and whether the driver is given up for that long. Where an object was isolated since, there
+// is hope that it was to blame.
+func (p *patience) next(isolated int) (delay time.Duration, quarantined bool) {
+	p.losses++
+	if isolated != p.isolated {
+		p.isolated, p.losses = isolated, 1
+	}
+	if p.losses >= p.config.MaxLosses {
+		return p.config.Timeouts.Quarantine, true
+	}
+	delay = p.backoff
+	p.backoff = min(2*p.backoff, p.config.Timeouts.BackoffMax)
+	return delay, false
 }
 
 func (p *Plugin) lost(reason error) {
@@ -97,41 +207,45 @@ func (p *Plugin) restart(ctx context.Context) (*instance, error) {
 	return next, nil
 }
 
-// pause waits; it says no when ctx ended first.
-func (p *Plugin) pause(ctx context.Context, delay time.Duration) bool {
+// pause waits, at most until a restart is asked for; it says no when ctx ended first.
+func (p *Plugin) pause(ctx context.Context, delay time.Duration) (*request, bool) {
 	timer := p.config.Clock.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
-		return true
+		return nil, true
+	case r := <-p.requests:
+		return &r, true
 	case <-ctx.Done():
-		return false
+		return nil, false
 	}
 }
 
-// watch returns why an instance is lost, or when ctx ends.
-func (p *Plugin) watch(ctx context.Context, current *instance) error {
+// watch returns why an instance is lost, the request for another one, or when ctx ends.
+func (p *Plugin) watch(ctx context.Context, current *instance) (*request, error) {
 	ticker := p.config.Clock.NewTicker(p.config.Timeouts.Ping)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
+		case r := <-p.requests:
+			return &r, nil
 		case <-current.process.exited:
-			return errors.New(current.process.exitText())
+			return nil, errors.New(current.process.exitText())
 		case <-current.client.Done():
-			return p.whyEnded(ctx, current)
+			return nil, p.whyEnded(ctx, current)
 		case <-ticker.C():
 		}
 		if overdue := current.client.Overdue(); overdue > p.config.Timeouts.Overdue {
-			return fmt.Errorf("is stuck: a call is %s over its deadline", overdue.Round(time.Millisecond))
+			return nil, fmt.Errorf("is stuck: a call is %s over its deadline", overdue.Round(time.Millisecond))
 		}
 		if err := current.ping(ctx, p.config.Timeouts.Ping); err != nil {
 			select {
 			case <-current.process.exited:
-				return errors.New(current.process.exitText())
+				return nil, errors.New(current.process.exitText())
 			default:
-				return fmt.Errorf("does not answer a health check: %w", err)
+				return nil, fmt.Errorf("does not answer a health check: %w", err)
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func (e *Engine) ask(
 
 // opinionless tells a driver that cannot answer now, which is asked again, from one that cannot answer for this object.
 func opinionless(err error) error {
-	for _, passing := range []error{drivers.ErrUnavailable, context.DeadlineExceeded, context.Canceled} {
+	for _, passing := range []error{drivers.ErrUnavailable, drivers.ErrIsolated, context.DeadlineExceeded, context.Canceled} {
 		if errors.Is(err, passing) {
 			return err
 		}

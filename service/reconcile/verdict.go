@@ -56,6 +56,8 @@ func (e *Engine) verdict(err error) verdict {
 		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, quiet: true}
 	case errors.As(err, &stays):
 		return verdict{phase: Terminal, next: result{again: stays.wait}}
+	case errors.Is(err, drivers.ErrIsolated):
+		return verdict{phase: Terminal, next: result{again: isolatedTry}}
 	case errors.As(err, &terminal):
 		return verdict{phase: Terminal}
 	case errors.As(err, &inUse):
@@ -70,6 +72,9 @@ func (e *Engine) verdict(err error) verdict {
 	unheard := errors.Is(err, drivers.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	return verdict{phase: Failing, next: result{backoff: true}, quiet: unheard}
 }
+
+// isolatedTry is how often an object that is kept from its driver is shown to the host again, which knows how long that lasts.
+const isolatedTry = time.Minute
 
 func (e *Engine) stepVerdict(f stepError) verdict {
 	if f.foreign {
