@@ -205,3 +205,35 @@ func TestABalancerThatLostItsTags(t *testing.T) {
 		t.Errorf("refused: %v", writes)
 	}
 }
+
+// TestFloatingIPOfADriverLeftOut is not taken while it leads nowhere: its object may come back.
+func TestFloatingIPOfADriverLeftOut(t *testing.T) {
+	w := balancers(t, amphora())
+	public := w.named("network", "public")[0]
+	made := w.by(http.MethodPost, "/floatingips", map[string]any{"floatingip": map[string]any{"floating_network_id": public["id"]}}, http.StatusCreated)
+	ip, _ := made["floatingip"].(map[string]any)
+	named := func(lb string) *scripted {
+		want := served{ports: []int64{80}, members: 1, floating: text(ip, "floating_ip_address")}
+		want.extra = func(spec *drivers.LoadBalancer) { spec.Name = new(lb) }
+		set := want.set()
+		set.Outputs = nil
+		return script(lb, always(set))
+	}
+	r := w.start(with(named("a")).configured(quick))
+	w.createMap("a", "x")
+	r.settled(1)
+	r.stop()
+	w.by(http.MethodPut, "/floatingips/"+text(ip, "id"), map[string]any{"floatingip": map[string]any{"port_id": nil}}, http.StatusOK)
+	r = w.start(with(named("b")).configured(quick))
+	w.createMap("b", "y")
+	r.stands("b", "y", reconcile.Failing, "driver a, which is not enabled")
+	r.stop()
+	r = w.start(with(named("a"), named("b")).configured(quick))
+	r.stands("a", "x", reconcile.Done, "")
+	r.stands("b", "y", reconcile.Failing, "it belongs to ConfigMap default/x")
+	w.deleteMap("x")
+	r.stands("b", "y", reconcile.Done, "")
+	if ips := w.cloud.FloatingIPs(); len(ips) != 1 || ips[0]["port_id"] != w.one("loadbalancer", "b")["vip_port_id"] {
+		t.Errorf("it was not taken: %v", ips)
+	}
+}

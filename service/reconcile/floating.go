@@ -45,7 +45,7 @@ func (e *Engine) afterFloatingIP(ctx context.Context, fail stepError) error {
 	return e.take(ctx, fail, found)
 }
 
-// taken says why a floating IP cannot be had, and "" if it can: nothing uses it, and nobody who is there has a claim to it.
+// taken says why a floating IP cannot be had, and "" if it can: nothing uses it, and nobody who is there, or may be, has a claim to it.
 func (e *Engine) taken(found plan.Observed, step plan.Step) string {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
@@ -55,12 +55,32 @@ func (e *Engine) taken(found plan.Observed, step plan.Step) string {
 		return "it belongs to cluster " + id.Cluster
 	case found.Managed && e.store.owners[id.Owner] != nil && !e.store.owners[id.Owner].gone && id.Owner != step.Identity.Owner:
 		return "it belongs to " + e.store.owners[id.Owner].target.String()
+	case found.Managed && e.store.owners[id.Owner] == nil && e.store.unheardOf(id.Owner) != "":
+		return e.store.unheardOf(id.Owner)
 	case textOf(found.Attrs["port_id"]) != "":
 		return "it leads to port " + textOf(found.Attrs["port_id"])
 	case textOf(found.Attrs["floating_network_id"]) != textOf(step.Attrs["floating_network_id"]):
 		return "it is on network " + textOf(found.Attrs["floating_network_id"])
 	}
 	return ""
+}
+
+// unheardOf says why an owner that is not known may be there all the same, and "" if its object is gone: its driver has answered for all
+// that there are. The store is locked.
+func (s *store) unheardOf(id plan.Owner) string {
+	if id.Driver == sharedDriver {
+		return "it is shared"
+	}
+	for _, d := range s.drivers {
+		if plan.ShortDriver(d.owns) != id.Driver {
+			continue
+		}
+		if !d.answered() {
+			return fmt.Sprintf("it may belong to an object of driver %s, which has not answered for all of them yet", d.name)
+		}
+		return ""
+	}
+	return fmt.Sprintf("it belongs to an object of driver %s, which is not enabled", id.Driver)
 }
 
 // foundMark is the tag, and the word of the description, of a floating IP that was there before Raven took it: it is never deleted.
