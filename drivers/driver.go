@@ -77,15 +77,22 @@ func FloatingIPName(addressOrVersion string) string {
 // OptionType is the type of an option's value.
 type OptionType string
 
-// The types of options. The Go types that Values holds for them are string, int64, bool, float64, []string and
-// map[string]string.
+// The types of options, with the Go types that Values holds for them.
 const (
-	StringOption  OptionType = "string"
-	IntegerOption OptionType = "integer"
-	BooleanOption OptionType = "boolean"
-	FloatOption   OptionType = "float"
-	ListOption    OptionType = "list"
-	DictOption    OptionType = "dict"
+	StringOption      OptionType = "string"       // string
+	IntegerOption     OptionType = "integer"      // int64
+	BooleanOption     OptionType = "boolean"      // bool
+	FloatOption       OptionType = "float"        // float64
+	ListOption        OptionType = "list"         // []string: a,b,c
+	DictOption        OptionType = "dict"         // map[string]string: k:v,k2:v2
+	MultiOption       OptionType = "multi"        // []string: one from each line that sets the option
+	PortOption        OptionType = "port"         // int64
+	DurationOption    OptionType = "duration"     // float64, in seconds; written as 30, 300ms, 5m or 1h30m
+	IPOption          OptionType = "ip"           // string
+	CIDROption        OptionType = "cidr"         // string: a range of addresses without host bits
+	URIOption         OptionType = "uri"          // string: with a scheme and a host
+	HostnameOption    OptionType = "hostname"     // string
+	HostAddressOption OptionType = "host_address" // string: an address or a host name
 )
 
 // Option declares one configuration option. Two drivers may declare the same option if they declare it alike.
@@ -101,31 +108,52 @@ type Option struct {
 	Choices    []string
 	Required   bool
 	Secret     bool
-	// Min and Max bound an integer or float option; nil is unbounded.
+	// Min and Max bound a number, each item that is one, and a duration in seconds; nil is unbounded.
 	Min, Max *float64
+	// Item is the type of each item of a list or multi option and of each value of a dict; empty is StringOption. What the option
+	// allows is checked on each; the items stay texts.
+	Item OptionType
+	// Pattern is a regular expression that a text or each item must match somewhere; anchor it with ^ and $. It excludes Choices.
+	Pattern string
+	// IgnoreCase accepts Choices and Pattern in any case; the value is then the choice as declared.
+	IgnoreCase bool
+	// MaxLength is the most characters of a text or URI; 0 is unbounded.
+	MaxLength int
+	// Schemes are those that a URI may have; empty allows all.
+	Schemes []string
+	// IPVersion is 4 or 6 where an address or range must be of that version; 0 allows both.
+	IPVersion int
 	// Deprecated lists former names, as {group, name}.
 	Deprecated [][2]string
+	// DeprecatedForRemoval, with the release Since when and the Reason, warns who sets the option.
+	DeprecatedForRemoval              bool
+	DeprecatedSince, DeprecatedReason string
 	// Env lists further environment variables that set the option, beside OS_<GROUP>__<OPTION>.
 	Env []string
+	// ChoiceHelp describes choices in kuryr.conf.sample. SampleDefault stands there in place of a default that depends on the machine.
+	ChoiceHelp    map[string]string
+	SampleDefault string
+	// Advanced options come last in kuryr.conf.sample, with a note.
+	Advanced bool
 }
 
 // Values holds option values by group and name; see OptionType for their Go types. An option without a default that is not
 // set is absent.
 type Values map[string]map[string]any
 
-// String returns a string option, or "" where it is not set.
+// String returns a string, IP, CIDR, URI, hostname or host address option, or "" where it is not set.
 func (v Values) String(group, name string) string { s, _ := v[group][name].(string); return s }
 
-// Int returns an integer option, or 0 where it is not set.
+// Int returns an integer or port option, or 0 where it is not set.
 func (v Values) Int(group, name string) int64 { i, _ := v[group][name].(int64); return i }
 
 // Bool returns a boolean option, or false where it is not set.
 func (v Values) Bool(group, name string) bool { b, _ := v[group][name].(bool); return b }
 
-// Float returns a float option, or 0 where it is not set.
+// Float returns a float option, or a duration in seconds, or 0 where it is not set.
 func (v Values) Float(group, name string) float64 { f, _ := v[group][name].(float64); return f }
 
-// List returns a list option, or nil where it is not set.
+// List returns a list or multi option, or nil where it is not set.
 func (v Values) List(group, name string) []string { l, _ := v[group][name].([]string); return l }
 
 // Dict returns a dict option, or nil where it is not set.

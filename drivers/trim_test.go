@@ -116,7 +116,48 @@ func TestDefaultValues(t *testing.T) {
 			t.Errorf("%s: want an error", name)
 		}
 	}
+	checkTypedValues(t)
 	if _, err := DefaultValues([]Option{{Group: "g", Name: "r", Type: StringOption, Required: true}}, nil); err == nil {
 		t.Error("a required option that is missing: want an error")
+	}
+}
+
+// checkTypedValues: each further type of options takes what it should, as the Go type that it should, and refuses the rest.
+func checkTypedValues(t *testing.T) {
+	t.Helper()
+	for name, c := range map[string]struct {
+		option Option
+		good   map[string]any // by the text of an operator
+		bad    []string
+	}{
+		"port":         {Option{Type: PortOption}, map[string]any{"0": int64(0), "65535": int64(65535)}, []string{"-1", "65536", "http"}},
+		"port, closer": {Option{Type: PortOption, Min: new(1024.0)}, map[string]any{"1024": int64(1024)}, []string{"1023"}},
+		"duration": {
+			Option{Type: DurationOption},
+			map[string]any{"30": 30.0, "300ms": 0.3, "5m": 300.0, "1h30m": 5400.0},
+			[]string{"-1", "soon", "5 m", "5x", "m", ""},
+		},
+		"multi":         {Option{Type: MultiOption}, map[string]any{"a,b\nc": []string{"a,b", "c"}}, nil},
+		"ip":            {Option{Type: IPOption}, map[string]any{"192.0.2.1": "192.0.2.1", "fd00::1": "fd00::1"}, []string{"192.0.2", "fe80::1%eth0", ""}},
+		"cidr":          {Option{Type: CIDROption, IPVersion: 4}, map[string]any{"10.0.0.0/8": "10.0.0.0/8"}, []string{"10.0.0.1/8", "fd00::/64", "10.0.0.0"}},
+		"list of cidrs": {Option{Type: ListOption, Item: CIDROption}, map[string]any{"10.0.0.0/8, fd00::/64": []string{"10.0.0.0/8", "fd00::/64"}}, []string{"10.0.0.0/8,x"}},
+		"list of ports": {Option{Type: ListOption, Item: PortOption}, map[string]any{"80,443": []string{"80", "443"}}, []string{"80,http"}},
+		"dict of ports": {Option{Type: DictOption, Item: PortOption}, map[string]any{"a:80": map[string]string{"a": "80"}}, []string{"a:b"}},
+		"uri":           {Option{Type: URIOption}, map[string]any{"https://x/": "https://x/"}, nil},
+		"pattern":       {Option{Type: StringOption, Pattern: "^a+$", IgnoreCase: true}, map[string]any{"aA": "aA"}, []string{"ab"}},
+		"length":        {Option{Type: StringOption, MaxLength: 2}, map[string]any{"ää": "ää"}, []string{"abc"}},
+	} {
+		c.option.Group, c.option.Name = "g", "o"
+		for text, want := range c.good {
+			got, err := DefaultValues([]Option{c.option}, map[string]map[string]any{"g": {"o": text}})
+			if diff := cmp.Diff(want, got["g"]["o"]); err != nil || diff != "" {
+				t.Errorf("%s: %q: %v\n%s", name, text, err, diff)
+			}
+		}
+		for _, text := range c.bad {
+			if got, err := DefaultValues([]Option{c.option}, map[string]map[string]any{"g": {"o": text}}); err == nil {
+				t.Errorf("%s: %q is taken: %v", name, text, got)
+			}
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service"
@@ -118,8 +119,10 @@ func coreOptions() []config.Option {
 func driverOption(driver string, o drivers.Option) config.Option {
 	option := config.Option{
 		Group: o.Group, Name: o.Name, Type: config.Type(o.Type), Default: o.Default, HasDefault: o.HasDefault, Help: o.Help,
-		Choices: o.Choices, Min: o.Min, Max: o.Max, Secret: o.Secret, Required: o.Required, Env: o.Env,
-		Declarer: "driver " + driver,
+		Choices: o.Choices, ChoiceHelp: o.ChoiceHelp, Min: o.Min, Max: o.Max, Secret: o.Secret, Required: o.Required, Env: o.Env,
+		Item: config.Type(o.Item), Pattern: o.Pattern, IgnoreCase: o.IgnoreCase, MaxLength: o.MaxLength, Schemes: o.Schemes,
+		IPVersion: o.IPVersion, SampleDefault: o.SampleDefault, Advanced: o.Advanced, DeprecatedForRemoval: o.DeprecatedForRemoval,
+		DeprecatedSince: o.DeprecatedSince, Reason: o.DeprecatedReason, Declarer: "driver " + driver,
 	}
 	for _, d := range o.Deprecated {
 		option.Deprecated = append(option.Deprecated, config.Name{Group: d[0], Name: d[1]})
@@ -311,6 +314,11 @@ func (l *loaded) valuesFor(p driverProgram) drivers.Values {
 	}
 	picked := drivers.Values{}
 	for group, values := range l.values.Pick(options) {
+		for name, value := range values {
+			if d, ok := value.(time.Duration); ok { // drivers know no time, only numbers
+				values[name] = d.Seconds()
+			}
+		}
 		picked[group] = values
 	}
 	return picked

@@ -117,7 +117,7 @@ func accessOptions() []drivers.Option {
 				"enforces spec.loadBalancerSourceRanges. Without effect where enforce_sg_rules is off or pod_security_groups is set.",
 		},
 		{
-			Group: octaviaGroup, Name: optInternal, Type: drivers.ListOption,
+			Group: octaviaGroup, Name: optInternal, Type: drivers.ListOption, Item: drivers.CIDROption,
 			Help: "Ranges from which the clusterIP of a Service stays reachable that limits its clients by spec.loadBalancerSourceRanges: " +
 				"pods, nodes. Not set: cluster_subnet_pool and cluster_subnet_pool_v6, as far as no existing pools are used.",
 		},
@@ -155,13 +155,13 @@ func sharedOptions() []drivers.Option {
 			Help: "UUID or name of an existing IPv6 subnet pool for the namespaces' subnets, in place of cluster_subnet_pool_v6.",
 		},
 		{
-			Group: subnetGroup, Name: optPool, Type: drivers.ListOption, Default: "192.168.0.0/16", HasDefault: true,
+			Group: subnetGroup, Name: optPool, Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 4, Default: "192.168.0.0/16", HasDefault: true,
 			Deprecated: [][2]string{{"k8s", optPool}}, Env: []string{"SUBNET_POOL"},
 			Help: "IPv4 ranges that the namespaces' subnets are taken from. Ranges can be added later, not taken away. They " +
 				"must not overlap service_subnet, service_cidr and cluster_external_subnet.",
 		},
 		{
-			Group: subnetGroup, Name: optPool6, Type: drivers.ListOption, Default: "fd72:6176:656e::/48", HasDefault: true,
+			Group: subnetGroup, Name: optPool6, Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 6, Default: "fd72:6176:656e::/48", HasDefault: true,
 			Help: "IPv6 ranges that the namespaces' subnets are taken from.",
 		},
 		{

@@ -81,13 +81,13 @@ func addressOptions() []drivers.Option {
 			Help: "UUID or name of an existing IPv6 subnet pool for the namespaces' subnets, in place of cluster_subnet_pool_v6.",
 		},
 		{
-			Group: subnetGroup, Name: optPool, Type: drivers.ListOption, Default: "192.168.0.0/16", HasDefault: true,
+			Group: subnetGroup, Name: optPool, Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 4, Default: "192.168.0.0/16", HasDefault: true,
 			Deprecated: [][2]string{{"k8s", optPool}}, Env: []string{"SUBNET_POOL"},
 			Help: "IPv4 ranges that the namespaces' subnets are taken from. Ranges can be added later, not taken away. They " +
 				"must not overlap service_subnet, service_cidr and cluster_external_subnet.",
 		},
 		{
-			Group: subnetGroup, Name: optPool6, Type: drivers.ListOption, Default: "fd72:6176:656e::/48", HasDefault: true,
+			Group: subnetGroup, Name: optPool6, Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 6, Default: "fd72:6176:656e::/48", HasDefault: true,
 			Help: "IPv6 ranges that the namespaces' subnets are taken from.",
 		},
 		{
@@ -111,7 +111,7 @@ func addressOptions() []drivers.Option {
 				"CNI plugin. Changing it with IPv6 means other subnets, which waits for every port of the namespace to go.",
 		},
 		{
-			Group: subnetGroup, Name: optDNS, Type: drivers.ListOption, Default: "", HasDefault: true,
+			Group: subnetGroup, Name: optDNS, Type: drivers.ListOption, Item: drivers.IPOption, Default: "", HasDefault: true,
 			Help: "DNS servers of the namespaces' subnets, IPv4 and IPv6 ones together.",
 		},
 	}
@@ -120,7 +120,7 @@ func addressOptions() []drivers.Option {
 func serviceOptions() []drivers.Option {
 	return []drivers.Option{
 		{
-			Group: subnetGroup, Name: optServiceCIDR, Type: drivers.ListOption,
+			Group: subnetGroup, Name: optServiceCIDR, Type: drivers.ListOption, Item: drivers.CIDROption,
 			Deprecated: [][2]string{{"k8s", "cluster_service_subnet"}}, Env: []string{"SERVICE_CLUSTER_IP_RANGE"},
 			Help: "Ranges that Kubernetes takes the clusterIPs of Services from, as kube-apiserver has them in " +
 				"--service-cluster-ip-range. Not set: read from the cluster's ServiceCIDR objects; a cluster without any gets " +
@@ -134,7 +134,7 @@ func serviceOptions() []drivers.Option {
 				"the two are taken as joined already. Not set: the next larger range that contains service_cidr.",
 		},
 		{
-			Group: subnetGroup, Name: optExternalSubnet, Type: drivers.ListOption,
+			Group: subnetGroup, Name: optExternalSubnet, Type: drivers.ListOption, Item: drivers.CIDROption,
 			Deprecated: [][2]string{{"k8s", optExternalSubnet}}, Env: []string{"FLANNEL_NET"},
 			Help: "Ranges of the external network, from which floating IPs come. Only checked: neither pods nor services may " +
 				"lie in them.",

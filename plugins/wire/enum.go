@@ -40,7 +40,19 @@ func optionTypes() map[drivers.OptionType]ravenv1.OptionType {
 		drivers.StringOption: ravenv1.OptionType_OPTION_TYPE_STRING, drivers.IntegerOption: ravenv1.OptionType_OPTION_TYPE_INTEGER,
 		drivers.BooleanOption: ravenv1.OptionType_OPTION_TYPE_BOOLEAN, drivers.FloatOption: ravenv1.OptionType_OPTION_TYPE_FLOAT,
 		drivers.ListOption: ravenv1.OptionType_OPTION_TYPE_LIST, drivers.DictOption: ravenv1.OptionType_OPTION_TYPE_DICT,
+		drivers.PortOption: ravenv1.OptionType_OPTION_TYPE_PORT, drivers.DurationOption: ravenv1.OptionType_OPTION_TYPE_DURATION,
+		drivers.MultiOption: ravenv1.OptionType_OPTION_TYPE_MULTI, drivers.IPOption: ravenv1.OptionType_OPTION_TYPE_IP,
+		drivers.CIDROption: ravenv1.OptionType_OPTION_TYPE_CIDR, drivers.URIOption: ravenv1.OptionType_OPTION_TYPE_URI,
+		drivers.HostnameOption:    ravenv1.OptionType_OPTION_TYPE_HOSTNAME,
+		drivers.HostAddressOption: ravenv1.OptionType_OPTION_TYPE_HOST_ADDRESS,
 	}
+}
+
+// itemTypes are optionTypes, and none: items are texts then.
+func itemTypes() map[drivers.OptionType]ravenv1.OptionType {
+	types := optionTypes()
+	types[""] = ravenv1.OptionType_OPTION_TYPE_UNSPECIFIED
+	return types
 }
 
 func toEnum[G ~string, P comparable](table map[G]P, from G, what string) (P, error) {

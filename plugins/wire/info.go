@@ -22,19 +22,9 @@ func InfoToProto(info drivers.Info) (*ravenv1.GetInfoResponse, error) {
 		message.Kinds = append(message.Kinds, string(kind))
 	}
 	for _, option := range info.Options {
-		kind, err := toEnum(optionTypes(), option.Type, "type")
+		out, err := optionToProto(option)
 		if err != nil {
 			return nil, fmt.Errorf("option [%s] %s: %w", option.Group, option.Name, err)
-		}
-		out := &ravenv1.Option{
-			Group: option.Group, Name: option.Name, Type: kind, Help: option.Help, Choices: option.Choices,
-			Required: option.Required, Secret: option.Secret, Min: option.Min, Max: option.Max, Env: option.Env,
-		}
-		if option.HasDefault {
-			out.Default = &option.Default
-		}
-		for _, former := range option.Deprecated {
-			out.Deprecated = append(out.Deprecated, &ravenv1.OptionName{Group: former[0], Name: former[1]})
 		}
 		message.Options = append(message.Options, out)
 	}
@@ -52,17 +42,9 @@ func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 		info.Kinds = append(info.Kinds, drivers.Kind(kind))
 	}
 	for _, option := range message.GetOptions() {
-		kind, err := fromEnum(optionTypes(), option.GetType(), "type")
+		out, err := optionFromProto(option)
 		if err != nil {
 			return drivers.Info{}, fmt.Errorf("option [%s] %s: %w", option.GetGroup(), option.GetName(), err)
-		}
-		out := drivers.Option{
-			Group: option.GetGroup(), Name: option.GetName(), Type: kind, Default: option.GetDefault(),
-			HasDefault: option.Default != nil, Help: option.GetHelp(), Choices: option.GetChoices(), Required: option.GetRequired(),
-			Secret: option.GetSecret(), Min: option.Min, Max: option.Max, Env: option.GetEnv(),
-		}
-		for _, former := range option.GetDeprecated() {
-			out.Deprecated = append(out.Deprecated, [2]string{former.GetGroup(), former.GetName()})
 		}
 		info.Options = append(info.Options, out)
 	}

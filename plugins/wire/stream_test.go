@@ -68,6 +68,19 @@ func TestInfoAndConfigureGoRound(t *testing.T) {
 				Group: "g", Name: "m", Type: drivers.DictOption, Choices: []string{"a"}, Required: true, Secret: true,
 				Deprecated: [][2]string{{"x", "y"}}, Env: []string{"E"},
 			},
+			{
+				Group: "g", Name: "o", Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 6, Pattern: "^f", IgnoreCase: true,
+				MaxLength: 9, Schemes: []string{"https"}, ChoiceHelp: map[string]string{"a": "b"}, SampleDefault: "s", Advanced: true,
+				DeprecatedForRemoval: true, DeprecatedSince: "2", DeprecatedReason: "r",
+			},
+			{Group: "t", Name: "port", Type: drivers.PortOption},
+			{Group: "t", Name: "duration", Type: drivers.DurationOption},
+			{Group: "t", Name: "multi", Type: drivers.MultiOption},
+			{Group: "t", Name: "ip", Type: drivers.IPOption},
+			{Group: "t", Name: "cidr", Type: drivers.CIDROption},
+			{Group: "t", Name: "uri", Type: drivers.URIOption},
+			{Group: "t", Name: "hostname", Type: drivers.HostnameOption},
+			{Group: "t", Name: "host_address", Type: drivers.HostAddressOption},
 		},
 	}
 	values := drivers.Values{"g": {

@@ -68,27 +68,59 @@ const (
 	OptionType_OPTION_TYPE_LIST OptionType = 5
 	// Texts by key: OptionValue.dict_value.
 	OptionType_OPTION_TYPE_DICT OptionType = 6
+	// A port number: OptionValue.integer_value.
+	OptionType_OPTION_TYPE_PORT OptionType = 7
+	// A time, written in seconds or with a unit as in 300ms, 30s, 5m, 1h30m: OptionValue.float_value, in seconds.
+	OptionType_OPTION_TYPE_DURATION OptionType = 8
+	// Texts, one from each line that sets the option: OptionValue.list_value.
+	OptionType_OPTION_TYPE_MULTI OptionType = 9
+	// An IP address: OptionValue.string_value, and so are those below.
+	OptionType_OPTION_TYPE_IP OptionType = 10
+	// A range of addresses as 10.0.0.0/8, without host bits.
+	OptionType_OPTION_TYPE_CIDR OptionType = 11
+	// A URI with a scheme and a host.
+	OptionType_OPTION_TYPE_URI OptionType = 12
+	// A host name.
+	OptionType_OPTION_TYPE_HOSTNAME OptionType = 13
+	// An IP address or a host name.
+	OptionType_OPTION_TYPE_HOST_ADDRESS OptionType = 14
 )
 
 // Enum value maps for OptionType.
 var (
 	OptionType_name = map[int32]string{
-		0: "OPTION_TYPE_UNSPECIFIED",
-		1: "OPTION_TYPE_STRING",
-		2: "OPTION_TYPE_INTEGER",
-		3: "OPTION_TYPE_BOOLEAN",
-		4: "OPTION_TYPE_FLOAT",
-		5: "OPTION_TYPE_LIST",
-		6: "OPTION_TYPE_DICT",
+		0:  "OPTION_TYPE_UNSPECIFIED",
+		1:  "OPTION_TYPE_STRING",
+		2:  "OPTION_TYPE_INTEGER",
+		3:  "OPTION_TYPE_BOOLEAN",
+		4:  "OPTION_TYPE_FLOAT",
+		5:  "OPTION_TYPE_LIST",
+		6:  "OPTION_TYPE_DICT",
+		7:  "OPTION_TYPE_PORT",
+		8:  "OPTION_TYPE_DURATION",
+		9:  "OPTION_TYPE_MULTI",
+		10: "OPTION_TYPE_IP",
+		11: "OPTION_TYPE_CIDR",
+		12: "OPTION_TYPE_URI",
+		13: "OPTION_TYPE_HOSTNAME",
+		14: "OPTION_TYPE_HOST_ADDRESS",
 	}
 	OptionType_value = map[string]int32{
-		"OPTION_TYPE_UNSPECIFIED": 0,
-		"OPTION_TYPE_STRING":      1,
-		"OPTION_TYPE_INTEGER":     2,
-		"OPTION_TYPE_BOOLEAN":     3,
-		"OPTION_TYPE_FLOAT":       4,
-		"OPTION_TYPE_LIST":        5,
-		"OPTION_TYPE_DICT":        6,
+		"OPTION_TYPE_UNSPECIFIED":  0,
+		"OPTION_TYPE_STRING":       1,
+		"OPTION_TYPE_INTEGER":      2,
+		"OPTION_TYPE_BOOLEAN":      3,
+		"OPTION_TYPE_FLOAT":        4,
+		"OPTION_TYPE_LIST":         5,
+		"OPTION_TYPE_DICT":         6,
+		"OPTION_TYPE_PORT":         7,
+		"OPTION_TYPE_DURATION":     8,
+		"OPTION_TYPE_MULTI":        9,
+		"OPTION_TYPE_IP":           10,
+		"OPTION_TYPE_CIDR":         11,
+		"OPTION_TYPE_URI":          12,
+		"OPTION_TYPE_HOSTNAME":     13,
+		"OPTION_TYPE_HOST_ADDRESS": 14,
 	}
 )
 
@@ -674,16 +706,43 @@ type Option struct {
 	Required bool `protobuf:"varint,7,opt,name=required,proto3" json:"required,omitempty"`
 	// secret says that the value must never be logged or shown.
 	Secret bool `protobuf:"varint,8,opt,name=secret,proto3" json:"secret,omitempty"`
-	// min is the least value of an integer or float option. Unset: unbounded.
+	// min is the least value of a number, or of each item of a list or dict that is one; of a duration in seconds. Unset: unbounded,
+	// but for ports, which are 0 to 65535, and durations, which are not negative.
 	Min *float64 `protobuf:"fixed64,9,opt,name=min,proto3,oneof" json:"min,omitempty"`
-	// max is the greatest value of an integer or float option. Unset: unbounded.
+	// max is the greatest value, likewise. Unset: unbounded.
 	Max *float64 `protobuf:"fixed64,10,opt,name=max,proto3,oneof" json:"max,omitempty"`
 	// deprecated lists former names under which the option is still read.
 	Deprecated []*OptionName `protobuf:"bytes,11,rep,name=deprecated,proto3" json:"deprecated,omitempty"`
 	// env lists further environment variables of the core that set the option, beside OS_<GROUP>__<OPTION>.
-	Env           []string `protobuf:"bytes,12,rep,name=env,proto3" json:"env,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Env []string `protobuf:"bytes,12,rep,name=env,proto3" json:"env,omitempty"`
+	// item is the type of each item of a list or multi option, and of each value of a dict: no list, dict or multi. Items are handed
+	// over as texts. Unset: string.
+	Item OptionType `protobuf:"varint,13,opt,name=item,proto3,enum=raven.v1.OptionType" json:"item,omitempty"`
+	// pattern is a regular expression (RE2) that a text, or each item, must match somewhere; anchor it with ^ and $. It excludes
+	// choices. Empty: none.
+	Pattern string `protobuf:"bytes,14,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// ignore_case accepts choices and what matches the pattern in any case; the value is then the choice as declared.
+	IgnoreCase bool `protobuf:"varint,15,opt,name=ignore_case,json=ignoreCase,proto3" json:"ignore_case,omitempty"`
+	// max_length is the most characters that a text or URI may have. 0: unbounded.
+	MaxLength uint32 `protobuf:"varint,16,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`
+	// schemes are those that a URI may have. Empty: all.
+	Schemes []string `protobuf:"bytes,17,rep,name=schemes,proto3" json:"schemes,omitempty"`
+	// ip_version is 4 or 6 where an address or range must be of that version. 0: both.
+	IpVersion uint32 `protobuf:"varint,18,opt,name=ip_version,json=ipVersion,proto3" json:"ip_version,omitempty"`
+	// choice_help describes choices in kuryr.conf.sample, by choice.
+	ChoiceHelp map[string]string `protobuf:"bytes,19,rep,name=choice_help,json=choiceHelp,proto3" json:"choice_help,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// sample_default stands in kuryr.conf.sample in place of a default that depends on the machine.
+	SampleDefault string `protobuf:"bytes,20,opt,name=sample_default,json=sampleDefault,proto3" json:"sample_default,omitempty"`
+	// advanced options come last in kuryr.conf.sample, with a note.
+	Advanced bool `protobuf:"varint,21,opt,name=advanced,proto3" json:"advanced,omitempty"`
+	// deprecated_for_removal has a warning for who sets the option.
+	DeprecatedForRemoval bool `protobuf:"varint,22,opt,name=deprecated_for_removal,json=deprecatedForRemoval,proto3" json:"deprecated_for_removal,omitempty"`
+	// deprecated_since is the release since when it is; for people, may be empty.
+	DeprecatedSince string `protobuf:"bytes,23,opt,name=deprecated_since,json=deprecatedSince,proto3" json:"deprecated_since,omitempty"`
+	// deprecated_reason is why it is, and what to set instead; for people, may be empty.
+	DeprecatedReason string `protobuf:"bytes,24,opt,name=deprecated_reason,json=deprecatedReason,proto3" json:"deprecated_reason,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Option) Reset() {
@@ -798,6 +857,90 @@ func (x *Option) GetEnv() []string {
 		return x.Env
 	}
 	return nil
+}
+
+func (x *Option) GetItem() OptionType {
+	if x != nil {
+		return x.Item
+	}
+	return OptionType_OPTION_TYPE_UNSPECIFIED
+}
+
+func (x *Option) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *Option) GetIgnoreCase() bool {
+	if x != nil {
+		return x.IgnoreCase
+	}
+	return false
+}
+
+func (x *Option) GetMaxLength() uint32 {
+	if x != nil {
+		return x.MaxLength
+	}
+	return 0
+}
+
+func (x *Option) GetSchemes() []string {
+	if x != nil {
+		return x.Schemes
+	}
+	return nil
+}
+
+func (x *Option) GetIpVersion() uint32 {
+	if x != nil {
+		return x.IpVersion
+	}
+	return 0
+}
+
+func (x *Option) GetChoiceHelp() map[string]string {
+	if x != nil {
+		return x.ChoiceHelp
+	}
+	return nil
+}
+
+func (x *Option) GetSampleDefault() string {
+	if x != nil {
+		return x.SampleDefault
+	}
+	return ""
+}
+
+func (x *Option) GetAdvanced() bool {
+	if x != nil {
+		return x.Advanced
+	}
+	return false
+}
+
+func (x *Option) GetDeprecatedForRemoval() bool {
+	if x != nil {
+		return x.DeprecatedForRemoval
+	}
+	return false
+}
+
+func (x *Option) GetDeprecatedSince() string {
+	if x != nil {
+		return x.DeprecatedSince
+	}
+	return ""
+}
+
+func (x *Option) GetDeprecatedReason() string {
+	if x != nil {
+		return x.DeprecatedReason
+	}
+	return ""
 }
 
 // OptionName names an option.
@@ -5428,7 +5571,7 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\fcapabilities\x18\t \x03(\tR\fcapabilities\x12\x10\n" +
 	"\x03sdk\x18\n" +
 	" \x01(\tR\x03sdk\x12\x16\n" +
-	"\x06status\x18\v \x03(\tR\x06status\"\xef\x02\n" +
+	"\x06status\x18\v \x03(\tR\x06status\"\xff\x06\n" +
 	"\x06Option\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12(\n" +
@@ -5444,7 +5587,26 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\n" +
 	"deprecated\x18\v \x03(\v2\x14.raven.v1.OptionNameR\n" +
 	"deprecated\x12\x10\n" +
-	"\x03env\x18\f \x03(\tR\x03envB\n" +
+	"\x03env\x18\f \x03(\tR\x03env\x12(\n" +
+	"\x04item\x18\r \x01(\x0e2\x14.raven.v1.OptionTypeR\x04item\x12\x18\n" +
+	"\apattern\x18\x0e \x01(\tR\apattern\x12\x1f\n" +
+	"\vignore_case\x18\x0f \x01(\bR\n" +
+	"ignoreCase\x12\x1d\n" +
+	"\n" +
+	"max_length\x18\x10 \x01(\rR\tmaxLength\x12\x18\n" +
+	"\aschemes\x18\x11 \x03(\tR\aschemes\x12\x1d\n" +
+	"\n" +
+	"ip_version\x18\x12 \x01(\rR\tipVersion\x12A\n" +
+	"\vchoice_help\x18\x13 \x03(\v2 .raven.v1.Option.ChoiceHelpEntryR\n" +
+	"choiceHelp\x12%\n" +
+	"\x0esample_default\x18\x14 \x01(\tR\rsampleDefault\x12\x1a\n" +
+	"\badvanced\x18\x15 \x01(\bR\badvanced\x124\n" +
+	"\x16deprecated_for_removal\x18\x16 \x01(\bR\x14deprecatedForRemoval\x12)\n" +
+	"\x10deprecated_since\x18\x17 \x01(\tR\x0fdeprecatedSince\x12+\n" +
+	"\x11deprecated_reason\x18\x18 \x01(\tR\x10deprecatedReason\x1a=\n" +
+	"\x0fChoiceHelpEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n" +
 	"\n" +
 	"\b_defaultB\x06\n" +
 	"\x04_minB\x06\n" +
@@ -5866,7 +6028,7 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\bseverity\x18\x01 \x01(\x0e2\x12.raven.v1.SeverityR\bseverity\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1a\n" +
-	"\bresource\x18\x04 \x01(\tR\bresource*\xb6\x01\n" +
+	"\bresource\x18\x04 \x01(\tR\bresource*\xf4\x02\n" +
 	"\n" +
 	"OptionType\x12\x1b\n" +
 	"\x17OPTION_TYPE_UNSPECIFIED\x10\x00\x12\x16\n" +
@@ -5875,7 +6037,16 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x13OPTION_TYPE_BOOLEAN\x10\x03\x12\x15\n" +
 	"\x11OPTION_TYPE_FLOAT\x10\x04\x12\x14\n" +
 	"\x10OPTION_TYPE_LIST\x10\x05\x12\x14\n" +
-	"\x10OPTION_TYPE_DICT\x10\x06*^\n" +
+	"\x10OPTION_TYPE_DICT\x10\x06\x12\x14\n" +
+	"\x10OPTION_TYPE_PORT\x10\a\x12\x18\n" +
+	"\x14OPTION_TYPE_DURATION\x10\b\x12\x15\n" +
+	"\x11OPTION_TYPE_MULTI\x10\t\x12\x12\n" +
+	"\x0eOPTION_TYPE_IP\x10\n" +
+	"\x12\x14\n" +
+	"\x10OPTION_TYPE_CIDR\x10\v\x12\x13\n" +
+	"\x0fOPTION_TYPE_URI\x10\f\x12\x18\n" +
+	"\x14OPTION_TYPE_HOSTNAME\x10\r\x12\x1c\n" +
+	"\x18OPTION_TYPE_HOST_ADDRESS\x10\x0e*^\n" +
 	"\vAnswerState\x12\x1c\n" +
 	"\x18ANSWER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ANSWER_STATE_PRESENT\x10\x01\x12\x17\n" +
@@ -5925,7 +6096,7 @@ func file_raven_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_raven_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_raven_v1_driver_proto_goTypes = []any{
 	(OptionType)(0),             // 0: raven.v1.OptionType
 	(AnswerState)(0),            // 1: raven.v1.AnswerState
@@ -5995,116 +6166,119 @@ var file_raven_v1_driver_proto_goTypes = []any{
 	(*Contribution)(nil),        // 65: raven.v1.Contribution
 	(*Output)(nil),              // 66: raven.v1.Output
 	(*Diagnostic)(nil),          // 67: raven.v1.Diagnostic
-	nil,                         // 68: raven.v1.StringMap.ValuesEntry
+	nil,                         // 68: raven.v1.Option.ChoiceHelpEntry
+	nil,                         // 69: raven.v1.StringMap.ValuesEntry
 }
 var file_raven_v1_driver_proto_depIdxs = []int32{
-	9,  // 0: raven.v1.GetInfoResponse.options:type_name -> raven.v1.Option
-	0,  // 1: raven.v1.Option.type:type_name -> raven.v1.OptionType
-	10, // 2: raven.v1.Option.deprecated:type_name -> raven.v1.OptionName
-	33, // 3: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
-	12, // 4: raven.v1.OptionValue.dict_value:type_name -> raven.v1.StringMap
-	68, // 5: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
-	11, // 6: raven.v1.ConfigureRequest.values:type_name -> raven.v1.OptionValue
-	16, // 7: raven.v1.ConfigureResponse.watches:type_name -> raven.v1.Watch
-	15, // 8: raven.v1.ConfigureResponse.diagnostics:type_name -> raven.v1.ConfigureDiagnostic
-	6,  // 9: raven.v1.ConfigureDiagnostic.severity:type_name -> raven.v1.Severity
-	18, // 10: raven.v1.TranslateRequest.items:type_name -> raven.v1.TranslateItem
-	19, // 11: raven.v1.TranslateItem.object:type_name -> raven.v1.Object
-	21, // 12: raven.v1.TranslateItem.answers:type_name -> raven.v1.Answer
-	20, // 13: raven.v1.Answer.need:type_name -> raven.v1.Need
-	1,  // 14: raven.v1.Answer.state:type_name -> raven.v1.AnswerState
-	19, // 15: raven.v1.Answer.objects:type_name -> raven.v1.Object
-	23, // 16: raven.v1.TranslateResponse.results:type_name -> raven.v1.TranslateResult
-	20, // 17: raven.v1.TranslateResult.needs:type_name -> raven.v1.Need
-	28, // 18: raven.v1.TranslateResult.set:type_name -> raven.v1.Set
-	24, // 19: raven.v1.TranslateResult.unanswered:type_name -> raven.v1.Unanswered
-	25, // 20: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
-	2,  // 21: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
-	29, // 22: raven.v1.Set.resources:type_name -> raven.v1.Resource
-	65, // 23: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
-	66, // 24: raven.v1.Set.outputs:type_name -> raven.v1.Output
-	67, // 25: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
-	3,  // 26: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
-	30, // 27: raven.v1.Resource.after:type_name -> raven.v1.Ref
-	39, // 28: raven.v1.Resource.network:type_name -> raven.v1.Network
-	40, // 29: raven.v1.Resource.subnet:type_name -> raven.v1.Subnet
-	43, // 30: raven.v1.Resource.subnetpool:type_name -> raven.v1.SubnetPool
-	44, // 31: raven.v1.Resource.router:type_name -> raven.v1.Router
-	46, // 32: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
-	47, // 33: raven.v1.Resource.port:type_name -> raven.v1.Port
-	50, // 34: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
-	62, // 35: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
-	63, // 36: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
-	64, // 37: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
-	51, // 38: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
-	31, // 39: raven.v1.Ref.role:type_name -> raven.v1.Role
-	30, // 40: raven.v1.Value.ref:type_name -> raven.v1.Ref
-	32, // 41: raven.v1.ValueList.values:type_name -> raven.v1.Value
-	41, // 42: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
-	42, // 43: raven.v1.RouteList.values:type_name -> raven.v1.Route
-	48, // 44: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
-	49, // 45: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
-	32, // 46: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
-	32, // 47: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
-	33, // 48: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
-	35, // 49: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
-	36, // 50: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
-	33, // 51: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
-	45, // 52: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
-	32, // 53: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
-	32, // 54: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
-	32, // 55: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
-	32, // 56: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
-	32, // 57: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
-	32, // 58: raven.v1.Port.network_id:type_name -> raven.v1.Value
-	37, // 59: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
-	34, // 60: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
-	38, // 61: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
-	32, // 62: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
-	32, // 63: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
-	32, // 64: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
-	32, // 65: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
-	32, // 66: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
-	32, // 67: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
-	32, // 68: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
-	53, // 69: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
-	34, // 70: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
-	54, // 71: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
-	55, // 72: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
-	32, // 73: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
-	52, // 74: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
-	57, // 75: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
-	58, // 76: raven.v1.PoolList.values:type_name -> raven.v1.Pool
-	61, // 77: raven.v1.MemberList.values:type_name -> raven.v1.Member
-	33, // 78: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
-	59, // 79: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
-	60, // 80: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
-	56, // 81: raven.v1.Pool.members:type_name -> raven.v1.MemberList
-	32, // 82: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
-	32, // 83: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
-	32, // 84: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
-	31, // 85: raven.v1.Contribution.target:type_name -> raven.v1.Role
-	32, // 86: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
-	49, // 87: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
-	42, // 88: raven.v1.Contribution.route:type_name -> raven.v1.Route
-	4,  // 89: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
-	5,  // 90: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
-	32, // 91: raven.v1.Output.text:type_name -> raven.v1.Value
-	30, // 92: raven.v1.Output.document:type_name -> raven.v1.Ref
-	6,  // 93: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
-	7,  // 94: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
-	13, // 95: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
-	17, // 96: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
-	26, // 97: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
-	8,  // 98: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
-	14, // 99: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
-	22, // 100: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
-	27, // 101: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
-	98, // [98:102] is the sub-list for method output_type
-	94, // [94:98] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	9,   // 0: raven.v1.GetInfoResponse.options:type_name -> raven.v1.Option
+	0,   // 1: raven.v1.Option.type:type_name -> raven.v1.OptionType
+	10,  // 2: raven.v1.Option.deprecated:type_name -> raven.v1.OptionName
+	0,   // 3: raven.v1.Option.item:type_name -> raven.v1.OptionType
+	68,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
+	33,  // 5: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
+	12,  // 6: raven.v1.OptionValue.dict_value:type_name -> raven.v1.StringMap
+	69,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
+	11,  // 8: raven.v1.ConfigureRequest.values:type_name -> raven.v1.OptionValue
+	16,  // 9: raven.v1.ConfigureResponse.watches:type_name -> raven.v1.Watch
+	15,  // 10: raven.v1.ConfigureResponse.diagnostics:type_name -> raven.v1.ConfigureDiagnostic
+	6,   // 11: raven.v1.ConfigureDiagnostic.severity:type_name -> raven.v1.Severity
+	18,  // 12: raven.v1.TranslateRequest.items:type_name -> raven.v1.TranslateItem
+	19,  // 13: raven.v1.TranslateItem.object:type_name -> raven.v1.Object
+	21,  // 14: raven.v1.TranslateItem.answers:type_name -> raven.v1.Answer
+	20,  // 15: raven.v1.Answer.need:type_name -> raven.v1.Need
+	1,   // 16: raven.v1.Answer.state:type_name -> raven.v1.AnswerState
+	19,  // 17: raven.v1.Answer.objects:type_name -> raven.v1.Object
+	23,  // 18: raven.v1.TranslateResponse.results:type_name -> raven.v1.TranslateResult
+	20,  // 19: raven.v1.TranslateResult.needs:type_name -> raven.v1.Need
+	28,  // 20: raven.v1.TranslateResult.set:type_name -> raven.v1.Set
+	24,  // 21: raven.v1.TranslateResult.unanswered:type_name -> raven.v1.Unanswered
+	25,  // 22: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
+	2,   // 23: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
+	29,  // 24: raven.v1.Set.resources:type_name -> raven.v1.Resource
+	65,  // 25: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
+	66,  // 26: raven.v1.Set.outputs:type_name -> raven.v1.Output
+	67,  // 27: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
+	3,   // 28: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
+	30,  // 29: raven.v1.Resource.after:type_name -> raven.v1.Ref
+	39,  // 30: raven.v1.Resource.network:type_name -> raven.v1.Network
+	40,  // 31: raven.v1.Resource.subnet:type_name -> raven.v1.Subnet
+	43,  // 32: raven.v1.Resource.subnetpool:type_name -> raven.v1.SubnetPool
+	44,  // 33: raven.v1.Resource.router:type_name -> raven.v1.Router
+	46,  // 34: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
+	47,  // 35: raven.v1.Resource.port:type_name -> raven.v1.Port
+	50,  // 36: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
+	62,  // 37: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
+	63,  // 38: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
+	64,  // 39: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
+	51,  // 40: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
+	31,  // 41: raven.v1.Ref.role:type_name -> raven.v1.Role
+	30,  // 42: raven.v1.Value.ref:type_name -> raven.v1.Ref
+	32,  // 43: raven.v1.ValueList.values:type_name -> raven.v1.Value
+	41,  // 44: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
+	42,  // 45: raven.v1.RouteList.values:type_name -> raven.v1.Route
+	48,  // 46: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
+	49,  // 47: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
+	32,  // 48: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
+	32,  // 49: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
+	33,  // 50: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
+	35,  // 51: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
+	36,  // 52: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
+	33,  // 53: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
+	45,  // 54: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
+	32,  // 55: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
+	32,  // 56: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
+	32,  // 57: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
+	32,  // 58: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
+	32,  // 59: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
+	32,  // 60: raven.v1.Port.network_id:type_name -> raven.v1.Value
+	37,  // 61: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
+	34,  // 62: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
+	38,  // 63: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
+	32,  // 64: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
+	32,  // 65: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
+	32,  // 66: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
+	32,  // 67: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
+	32,  // 68: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
+	32,  // 69: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
+	32,  // 70: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
+	53,  // 71: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
+	34,  // 72: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
+	54,  // 73: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
+	55,  // 74: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
+	32,  // 75: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
+	52,  // 76: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
+	57,  // 77: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
+	58,  // 78: raven.v1.PoolList.values:type_name -> raven.v1.Pool
+	61,  // 79: raven.v1.MemberList.values:type_name -> raven.v1.Member
+	33,  // 80: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
+	59,  // 81: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
+	60,  // 82: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
+	56,  // 83: raven.v1.Pool.members:type_name -> raven.v1.MemberList
+	32,  // 84: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
+	32,  // 85: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
+	32,  // 86: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
+	31,  // 87: raven.v1.Contribution.target:type_name -> raven.v1.Role
+	32,  // 88: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
+	49,  // 89: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
+	42,  // 90: raven.v1.Contribution.route:type_name -> raven.v1.Route
+	4,   // 91: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
+	5,   // 92: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
+	32,  // 93: raven.v1.Output.text:type_name -> raven.v1.Value
+	30,  // 94: raven.v1.Output.document:type_name -> raven.v1.Ref
+	6,   // 95: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
+	7,   // 96: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
+	13,  // 97: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
+	17,  // 98: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
+	26,  // 99: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
+	8,   // 100: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
+	14,  // 101: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
+	22,  // 102: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
+	27,  // 103: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
+	100, // [100:104] is the sub-list for method output_type
+	96,  // [96:100] is the sub-list for method input_type
+	96,  // [96:96] is the sub-list for extension type_name
+	96,  // [96:96] is the sub-list for extension extendee
+	0,   // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_raven_v1_driver_proto_init() }
@@ -6177,7 +6351,7 @@ func file_raven_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raven_v1_driver_proto_rawDesc), len(file_raven_v1_driver_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

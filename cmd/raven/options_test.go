@@ -1,0 +1,63 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/config"
+)
+
+// A driver's options of every type are read by the rules of kuryr.conf, and handed over as the Go types that drivers know.
+func TestOptionsOfADriver(t *testing.T) {
+	declare := []drivers.Option{
+		{Name: "text", Type: drivers.StringOption, Pattern: "^[a-z]+$"},
+		{Name: "port", Type: drivers.PortOption},
+		{Name: "time", Type: drivers.DurationOption, Max: new(60.0)},
+		{Name: "lines", Type: drivers.MultiOption},
+		{Name: "ip", Type: drivers.IPOption, IPVersion: 4},
+		{Name: "ranges", Type: drivers.ListOption, Item: drivers.CIDROption},
+		{Name: "uri", Type: drivers.URIOption, Schemes: []string{"https"}},
+		{Name: "name", Type: drivers.HostnameOption},
+		{Name: "address", Type: drivers.HostAddressOption},
+		{Name: "level", Type: drivers.StringOption, Choices: []string{"High", "low"}, IgnoreCase: true},
+	}
+	p := driverProgram{name: "crow"}
+	var options []config.Option
+	for _, o := range declare {
+		o.Group = "crow"
+		p.info.Options = append(p.info.Options, o)
+		options = append(options, driverOption("crow", o))
+	}
+	load := func(texts map[string][]string) (*config.Values, error) {
+		args := map[config.Name][]string{}
+		for name, text := range texts {
+			args[config.Name{Group: "crow", Name: name}] = text
+		}
+		values, _, err := config.Load(config.Sources{Args: args}, options)
+		return values, err
+	}
+	values, err := load(map[string][]string{
+		"text": {"abc"}, "port": {"80"}, "time": {"1500ms"}, "lines": {"a,b", "c"}, "ip": {"192.0.2.1"}, "ranges": {"10.0.0.0/8,fd00::/64"},
+		"uri": {"https://x"}, "name": {"crow.example.org"}, "address": {"192.0.2.1"}, "level": {"HIGH"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := drivers.Values{"crow": {
+		"text": "abc", "port": int64(80), "time": 1.5, "lines": []string{"a,b", "c"}, "ip": "192.0.2.1", "ranges": []string{"10.0.0.0/8", "fd00::/64"},
+		"uri": "https://x", "name": "crow.example.org", "address": "192.0.2.1", "level": "High",
+	}}
+	if diff := cmp.Diff(want, (&loaded{values: values}).valuesFor(p)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for name, text := range map[string]string{
+		"text": "ABC", "port": "65536", "time": "61", "ip": "fd00::1", "ranges": "10.0.0.1/8", "uri": "http://x", "name": "a_b", "address": "a b", "level": "mid",
+	} {
+		if _, err := load(map[string][]string{name: {text}}); err == nil || !strings.Contains(err.Error(), "[crow] "+name) {
+			t.Errorf("%s = %s: %v", name, text, err)
+		}
+	}
+}
