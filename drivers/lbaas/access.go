@@ -99,7 +99,7 @@ func (b *builder) access() {
 func (b *builder) stay() {
 	name := b.floatingName()
 	b.made[name] = true
-	b.set.Undecided = append(b.set.Undecided, name)
+	b.set.Undecided, b.floatings = append(b.set.Undecided, name), append(b.floatings, name)
 	out := &b.wants.outside
 	switch own := out.vipNet != "" || out.vipSub != ""; {
 	case own && !out.unaimed:
@@ -120,7 +120,7 @@ func (b *builder) leave(addr netip.Addr) {
 		return
 	}
 	b.made[name] = true
-	b.set.Undecided = append(b.set.Undecided, name)
+	b.set.Undecided, b.floatings = append(b.set.Undecided, name), append(b.floatings, name)
 	switch {
 	case to == nil || addr.Is6():
 	case b.led[to.balancer]:
@@ -237,6 +237,7 @@ func (b *builder) floating(address string, to *vip) string {
 		r.OnDelete = drivers.Retain
 	}
 	b.add(r)
+	b.floatings = append(b.floatings, name)
 	return name
 }
 

@@ -33,6 +33,8 @@ type builder struct {
 	vips    []vip
 	made    map[string]bool // the logical names of floating IPs and lookups
 	led     map[string]bool // the load balancers that a floating IP leads to
+	// floatings are the logical names of floating IPs, also of those that stay as they are.
+	floatings []string
 }
 
 // vip is a clusterIP and the load balancer that serves it.

@@ -27,11 +27,8 @@ func (b *builder) outputs() {
 	if b.made[vipSecurityGroup] {
 		document(VIPSecurityGroupAnnotation, vipSecurityGroup, "")
 	}
-	for _, r := range b.set.Resources {
-		if r.Spec.Kind() == drivers.KindFloatingIP {
-			document(FloatingIPAnnotation, r.Name, "")
-			break
-		}
+	if len(b.floatings) > 0 {
+		document(FloatingIPAnnotation, b.floatings[0], "")
 	}
 	at := slices.IndexFunc(b.set.Outputs, func(o drivers.Output) bool { return o.Kind == drivers.Ingress })
 	if at >= 0 {

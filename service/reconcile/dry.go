@@ -173,6 +173,7 @@ func (e *Engine) dryOrphans(watchers []*watcher) {
 
 // differing lists the keys that would be written on the object.
 func differing(manager string, out outputs, meta watch.Meta) []string {
+	out.keep(meta, manager)
 	if !writeback.Differs(meta, manager, out.annotations, out.labels) {
 		return nil
 	}

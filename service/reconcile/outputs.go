@@ -22,9 +22,12 @@ type outputs struct {
 	labels      map[string]string
 	// ingress are the addresses of status.loadBalancer by key.
 	ingress map[string]string
-	// missing says, for people, what cannot be written yet. partial says that there is something.
+	// missing says, for people, what cannot be written yet. partial says that there is something of which the rest has to wait, since
+	// it is under way.
 	missing []string
 	partial bool
+	// left are those of which nobody knows when they can be written, if ever: what is written of them stays written.
+	left []drivers.Output
 	// unknown are subnets that a document needs and that nobody has read yet.
 	unknown []string
 }
@@ -49,7 +52,11 @@ func (s *store) outputsOf(w *want, o *owner) outputs {
 		}
 		if !ok {
 			out.missing = append(out.missing, fmt.Sprintf("%s %s waits for the %s", output.Kind, output.Key, ref))
-			out.partial = true
+			if w.open(*ref) {
+				out.left = append(out.left, output)
+			} else {
+				out.partial = true
+			}
 			continue
 		}
 		switch output.Kind {
@@ -62,6 +69,32 @@ func (s *store) outputsOf(w *want, o *owner) outputs {
 		}
 	}
 	return out
+}
+
+// open says whether a reference leads to what was named and is not known, or to what is undecided.
+func (w *want) open(ref drivers.Ref) bool {
+	_, lookup := w.lookups[ref.Name]
+	return ref.Role == nil && (lookup || slices.Contains(w.set.Undecided, ref.Name))
+}
+
+// keep adds what is written already of that which is left as it is. It says whether the status is.
+func (out *outputs) keep(meta watch.Meta, manager string) (status bool) {
+	owned := meta.Owned[manager]
+	for _, output := range out.left {
+		switch output.Kind {
+		case drivers.Ingress:
+			status = true
+		case drivers.Annotation:
+			if slices.Contains(owned.Annotations, output.Key) {
+				out.annotations[output.Key] = meta.Annotations[output.Key]
+			}
+		case drivers.Label:
+			if slices.Contains(owned.Labels, output.Key) {
+				out.labels[output.Key] = meta.Labels[output.Key]
+			}
+		}
+	}
+	return status
 }
 
 // document renders the JSON document of a resource.
@@ -150,9 +183,10 @@ func (e *Engine) readForeign(ctx context.Context, ids []string) error {
 
 // writeOutputs writes outputs where they differ from what the source object carries.
 func (e *Engine) writeOutputs(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outputs) error {
+	kept := out.keep(meta, w.manager)
 	metadata := writeback.Differs(meta, w.manager, out.annotations, out.labels)
 	addresses := out.addresses()
-	status := slices.Contains(w.info.Load().Status, drivers.StatusLoadBalancer) && writeback.IngressDiffers(meta, w.manager, addresses)
+	status := !kept && slices.Contains(w.info.Load().Status, drivers.StatusLoadBalancer) && writeback.IngressDiffers(meta, w.manager, addresses)
 	if !metadata && !status {
 		return nil
 	}

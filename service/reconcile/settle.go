@@ -45,7 +45,7 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 	return result{again: e.mendAgain(o)}
 }
 
-// writeWhatIs writes the outputs if all that they speak of is there, whatever else failed.
+// writeWhatIs writes the outputs if all that they speak of is there, but for what nobody knows, whatever else failed.
 func (e *Engine) writeWhatIs(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outcome) error {
 	if w == nil || o.gone || out.outputs.partial {
 		return nil

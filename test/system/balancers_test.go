@@ -306,6 +306,43 @@ func TestBadAnnotationMovesNoExternalIP(t *testing.T) {
 	p.stop()
 }
 
+// A security group that is not there is said, and what is known is written on the Service all the same.
+func TestGroupThatIsNotThere(t *testing.T) {
+	r := newBalancerRig(t, simcloud.OVN(brief()))
+	p := r.start()
+	r.createNamespace("shop")
+	r.createService("shop", "web", object{"type": "LoadBalancer"})
+	r.awaitServices(p)
+	const label, group = "kuryr.org/neutron-security-group", "0f0e0d0c-0b0a-4908-8706-050403020100"
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, label, group))
+	must(t, "what is missing", func() string {
+		if now := p.settled(); !strings.Contains(now, group) {
+			return now
+		}
+		return ""
+	})
+	written := func(key string) string {
+		svc, err := r.kube.Get(services(), "shop", "web")
+		r.check(err)
+		text, _ := at(svc, "metadata", "annotations", key).(string)
+		return text
+	}
+	r.floatingIP("172.24.4.66")
+	r.patchService("shop", "web", `{"spec":{"loadBalancerIP":"172.24.4.66"}}`)
+	must(t, "the new address, and what else is known", func() string {
+		for _, key := range []string{"kuryr.org/neutron-fip", "loadbalancer.openstack.org/load-balancer-address"} {
+			if text := written(key); !strings.Contains(text, "172.24.4.66") {
+				return fmt.Sprintf("annotation %s is %q", key, text)
+			}
+		}
+		return r.balancersAmiss()
+	})
+	if written("kuryr.org/neutron-vip") == "" || written("kuryr.org/neutron-vip-sg") != "" {
+		t.Errorf("the VIP is %q, its group %q", written("kuryr.org/neutron-vip"), written("kuryr.org/neutron-vip-sg"))
+	}
+	p.stop()
+}
+
 // A value that is well formed and leads nowhere is said by its name, and costs neither the load balancer nor what is behind it.
 func TestAnnotationThatLeadsNowhere(t *testing.T) {
 	r := newBalancerRig(t, simcloud.Amphora(brief()))
