@@ -16,26 +16,37 @@ import (
 )
 
 func newPlanCommand(flags *globalFlags, io streams) *cobra.Command {
-	var format string
+	var (
+		format string
+		files  []string
+	)
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Print what Raven would create, change and delete, and why; write nothing",
 		Long: `Print what Raven would create, change and delete now, and why. Nothing is written, neither to the cloud
 nor to Kubernetes.
 
+With -f neither is asked: it prints what would be made of the objects in the files, if they were all of a cluster and nothing of it
+existed in the cloud. What an operator names there is taken to exist, and shown by its name in place of its id.
+
 Exit statuses: 0 nothing to do, 2 there are changes, 1 an error.`,
 		Example: `  raven plan
   raven plan --config-file /etc/kuryr/kuryr.conf -o json
-  raven plan --set raven.drivers=namespace     what if only this driver ran?`,
+  raven plan --set raven.drivers=namespace     what if only this driver ran?
+  raven plan -f manifest.yaml                  with no cluster and no cloud`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
+			if len(files) > 0 {
+				return runPlanOffline(cmd.Context(), flags, io, files, format)
+			}
 			return runPlan(cmd.Context(), flags, io, format)
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file`, - for standard input, in place of cluster and cloud; may be given again")
 	return cmd
 }
 
@@ -60,13 +71,17 @@ func runPlan(ctx context.Context, flags *globalFlags, io streams, format string)
 	}
 	report := planReport{Cluster: r.cluster, Project: r.cloud.ProjectID(), Objects: planned, Held: r.engine().Guards()}
 	report.count()
+	return finishPlan(io, report, format)
+}
+
+// finishPlan prints a plan and makes an exit status of it.
+func finishPlan(io streams, report planReport, format string) error {
 	if format != "table" {
-		err = structured(io.out, format, report)
+		if err := structured(io.out, format, report); err != nil {
+			return err
+		}
 	} else {
 		printPlan(io, report)
-	}
-	if err != nil {
-		return err
 	}
 	switch {
 	case report.Problems > 0:

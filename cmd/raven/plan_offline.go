@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/writeback"
+)
+
+// runPlanOffline prints what would be made of the objects in files if they were all of a cluster, in a cloud where nothing of it exists.
+func runPlanOffline(ctx context.Context, flags *globalFlags, io streams, files []string, format string) error {
+	objects, err := readManifests(io.in, files)
+	if err != nil {
+		return err
+	}
+	l, err := flags.load(ctx)
+	if err != nil {
+		return err
+	}
+	l.warn(io)
+	planned, err := planOffline(ctx, l, objects)
+	if err != nil {
+		return err
+	}
+	report := planReport{Cluster: offlineCluster, Project: "(none)", Objects: planned}
+	report.count()
+	return finishPlan(io, report, format)
+}
+
+const offlineCluster = "offline"
+
+func planOffline(ctx context.Context, l *loaded, objects []*unstructured.Unstructured) (_ []reconcile.Planned, err error) {
+	log := slog.New(slog.DiscardHandler) // what matters stands in the plan
+	config := reconcile.Config{Cluster: offlineCluster}
+	for _, p := range l.programs {
+		config.Drivers = append(config.Drivers, p.name)
+	}
+	engine, err := reconcile.New(config, emptyCloud{}, noWriteback{}, clock.RealClock{}, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := engine.Observe(ctx); err != nil {
+		return nil, err
+	}
+	for _, p := range l.programs {
+		c := p.launch(l.valuesFor(p))
+		c.Logger = log
+		plugin, launched := host.Launch(ctx, c)
+		if launched != nil {
+			return nil, launched
+		}
+		defer func() { err = errors.Join(err, plugin.Stop(context.WithoutCancel(ctx))) }()
+		if err := p.authority.checkWatches(p.name, plugin.Watches()); err != nil {
+			return nil, err
+		}
+		source, err := newFileSource(plugin.Watches(), objects)
+		if err != nil {
+			return nil, err
+		}
+		if err := engine.Add(p.name, plugin, source); err != nil { //nolint:contextcheck // nothing is started: the engine does not run
+			return nil, err
+		}
+	}
+	return engine.DryRun(ctx)
+}
+
+// fileSource shows a driver the objects of files as a cluster would that holds them and nothing else.
+type fileSource struct {
+	watches []drivers.Watch
+	all     []map[string]any
+	objects map[watch.Key]*unstructured.Unstructured
+}
+
+func newFileSource(watches []drivers.Watch, objects []*unstructured.Unstructured) (*fileSource, error) {
+	s := &fileSource{watches: watches, objects: map[watch.Key]*unstructured.Unstructured{}}
+	for _, o := range objects {
+		if o.GetUID() == "" {
+			o.SetUID(types.UID("file-" + nameOfFile(o)))
+		}
+		s.all = append(s.all, o.Object)
+		for _, w := range watches {
+			matches, err := drivers.Matches(w, o.Object)
+			if err != nil {
+				return nil, err
+			}
+			if matches {
+				s.objects[watch.Key{Watch: w.Name, Namespace: o.GetNamespace(), Name: o.GetName()}] = o
+			}
+		}
+	}
+	return s, nil
+}
+
+// Get implements reconcile.Source.
+func (s *fileSource) Get(key watch.Key) (drivers.Object, watch.Meta, watch.State) {
+	o := s.objects[key]
+	if o == nil {
+		return drivers.Object{}, watch.Meta{}, watch.Absent
+	}
+	for _, w := range s.watches {
+		if w.Name != key.Watch {
+			continue
+		}
+		if object, err := w.Object(o.Object); err == nil {
+			return object, watch.Meta{
+				UID: string(o.GetUID()), Deleting: o.GetDeletionTimestamp() != nil, Annotations: o.GetAnnotations(), Labels: o.GetLabels(),
+			}, watch.Present
+		}
+	}
+	return drivers.Object{}, watch.Meta{}, watch.Unknown
+}
+
+// Keys implements reconcile.Source.
+func (s *fileSource) Keys(name string) ([]watch.Key, bool) {
+	var keys []watch.Key
+	for key := range s.objects {
+		if key.Watch == name {
+			keys = append(keys, key)
+		}
+	}
+	return keys, true
+}
+
+// Answer implements reconcile.Source.
+func (s *fileSource) Answer(need drivers.Need) ([]drivers.Object, watch.State) {
+	found, err := drivers.Answer(s.watches, need, s.all)
+	switch {
+	case err != nil:
+		return nil, watch.Unknown
+	case len(found) == 0:
+		return nil, watch.Absent
+	}
+	return found, watch.Present
+}
+
+// Remember implements reconcile.Source.
+func (*fileSource) Remember(watch.Key, []drivers.Need) {}
+
+// emptyCloud is a cloud where nothing of the cluster exists, and all that an operator names. What would change it is never called.
+type emptyCloud struct{ reconcile.Cloud }
+
+// Observe implements reconcile.Reader.
+func (emptyCloud) Observe(context.Context, string) ([]plan.Observed, error) { return nil, nil }
+
+// ObserveKind implements reconcile.Finder.
+func (emptyCloud) ObserveKind(context.Context, drivers.Kind, string) ([]plan.Observed, error) {
+	return nil, nil
+}
+
+// ListIdentity implements reconcile.Reader.
+func (emptyCloud) ListIdentity(context.Context, drivers.Kind, plan.Identity) ([]plan.Observed, error) {
+	return nil, nil
+}
+
+// Lookup implements reconcile.Reader.
+func (emptyCloud) Lookup(_ context.Context, kind drivers.Kind, idOrName string) (plan.Observed, error) {
+	return plan.Observed{Kind: kind, ID: idOrName, Attrs: map[string]any{"id": idOrName, "name": idOrName}}, nil
+}
+
+// Dependants implements reconcile.Reader.
+func (emptyCloud) Dependants(context.Context, drivers.Kind, string) ([]string, error) {
+	return nil, nil
+}
+
+// FreeVIP implements reconcile.Finder.
+func (emptyCloud) FreeVIP(context.Context, string, string, time.Duration) (bool, time.Duration, error) {
+	return false, 0, nil
+}
+
+// LoadBalancerProviders implements reconcile.Balancer.
+func (emptyCloud) LoadBalancerProviders(context.Context) ([]string, error) { return nil, nil }
+
+// BalancerFlavor implements reconcile.Vetter.
+func (emptyCloud) BalancerFlavor(context.Context, string) (bool, string, error) { return true, "", nil }
+
+// BalancerZone implements reconcile.Vetter.
+func (emptyCloud) BalancerZone(context.Context, string) (bool, string, error) { return true, "", nil }
+
+// PortsAt implements reconcile.Vetter.
+func (emptyCloud) PortsAt(context.Context, string, string, string) ([]plan.Observed, error) {
+	return nil, nil
+}
+
+// Unsupported implements reconcile.Limits.
+func (emptyCloud) Unsupported(drivers.Kind) []string { return nil }
+
+var errOffline = errors.New("there is no cloud: this is a plan from files")
+
+// Get implements reconcile.Reader.
+func (emptyCloud) Get(context.Context, drivers.Kind, string) (plan.Observed, error) {
+	return plan.Observed{}, errOffline
+}
+
+// FindFloatingIP implements reconcile.Finder.
+func (emptyCloud) FindFloatingIP(context.Context, string) (plan.Observed, error) {
+	return plan.Observed{}, errOffline
+}
+
+// noWriteback writes nothing anywhere.
+type noWriteback struct{}
+
+// Apply implements reconcile.Writeback.
+func (noWriteback) Apply(context.Context, writeback.Target, string, map[string]string, map[string]string) error {
+	return nil
+}
+
+// ApplyIngress implements reconcile.Writeback.
+func (noWriteback) ApplyIngress(context.Context, writeback.Target, string, []string) error {
+	return nil
+}
+
+// Event implements reconcile.Writeback.
+func (noWriteback) Event(writeback.Target, drivers.Severity, string, string) {}
+
+// nameOfFile is what tells an object without a UID from others.
+func nameOfFile(o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s-%s-%s", o.GetKind(), o.GetNamespace(), o.GetName())
+}
