@@ -33,7 +33,7 @@ func authorityOptions(names []string) []config.Option {
 			Group: group, Name: "command", Declarer: declarer,
 			Help: "The driver's program and its arguments, separated by blanks, in place of the search for raven-driver-" + name + ".",
 		}, config.Option{
-			Group: group, Name: "sha256", Declarer: declarer,
+			Group: group, Name: "sha256", Pattern: "^([0-9A-Fa-f]{64})?$", Declarer: declarer,
 			Help: "The digest that the program must have, in hexadecimal. Another program is refused.",
 		}, config.Option{
 			Group: group, Name: "allow_watches", Type: config.List, Declarer: declarer,

@@ -11,9 +11,12 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
+// driverName is what the name of a driver matches.
+const driverName = "^[a-z0-9][a-z0-9-]{0,39}$"
+
 // checkName refuses what cannot be the name of a driver.
 func checkName(name string) error {
-	if !regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`).MatchString(name) {
+	if !regexp.MustCompile(driverName).MatchString(name) {
 		return fmt.Errorf("[%s] drivers: %q is no name of a driver: it has lower case letters, digits and dashes, at most 40", ravenGroup, name)
 	}
 	if name == plan.Shared {

@@ -34,7 +34,7 @@ func num(f float64) *float64 { return &f }
 func ravenOptions() []config.Option {
 	return []config.Option{
 		{
-			Group: ravenGroup, Name: "drivers", Type: config.List, Default: "namespace,pod", Declarer: declarer,
+			Group: ravenGroup, Name: "drivers", Type: config.List, Default: "namespace,pod", Pattern: driverName, Declarer: declarer,
 			Help: "The drivers to run, by name: each is a program raven-driver-<name>, looked for in plugin_dir and then " +
 				"beside the raven program.",
 		},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,6 +60,31 @@ func TestOptionsOfADriver(t *testing.T) {
 	} {
 		if _, err := load(map[string][]string{name: {text}}); err == nil || !strings.Contains(err.Error(), "[crow] "+name) {
 			t.Errorf("%s = %s: %v", name, text, err)
+		}
+	}
+}
+
+// What cannot be is refused when the file is read, with file and line, and not when it is used.
+func TestOptionsOfTheCoreAreTyped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kuryr.conf")
+	options := append(coreOptions(), authorityOptions([]string{"crow"})...)
+	for text, want := range map[string]string{
+		"[kubernetes]\napi_root = localhost:6443":           ":2: [kubernetes] api_root: ",
+		"[kubernetes]\nlease_name = My Lease":               ":2: [kubernetes] lease_name: ",
+		"[neutron]\nauth_url = keystone/v3":                 ":2: [neutron] auth_url: ",
+		"[neutron]\n\nendpoint_override = ftp://neutron":    ":3: [neutron] endpoint_override: ",
+		"[neutron]\nvalid_interfaces = internal,pubic":      ":2: [neutron] valid_interfaces: ",
+		"[raven]\ndrivers = namespace,Pod":                  ":2: [raven] drivers: ",
+		"[driver:crow]\nsha256 = abc":                       ":2: [driver:crow] sha256: ",
+		"[neutron]\nvalid_interfaces = internalURL, public": "",
+		"[neutron]\nauth_url = http://[::1]:5000/v3":        "",
+	} {
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := config.Load(config.Sources{Files: []string{path}}, options)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), path+want)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 }

@@ -27,11 +27,11 @@ func Options() []config.Option {
 				"running drivers. Each needs the same configuration.",
 		},
 		{
-			Name: "lease_name", Default: "raven",
+			Name: "lease_name", Default: "raven", Pattern: `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`, MaxLength: 253,
 			Help: "Name of the Lease with controller_ha. Ravens with different [raven] cluster_id need different ones.",
 		},
 		{
-			Name: "lease_namespace", SampleDefault: "the pod's namespace, else " + elsewhere,
+			Name: "lease_namespace", Pattern: `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`, MaxLength: 63, SampleDefault: "the pod's namespace, else " + elsewhere,
 			Help: "Namespace of the Lease with controller_ha. It must exist, and the account be allowed to get, create and update " +
 				"Leases in it.",
 		},

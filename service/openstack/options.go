@@ -41,7 +41,7 @@ func credentials() []config.Option {
 			Help: "How to authenticate. Left out, it follows from what is given.",
 		},
 		{
-			Group: group, Name: "auth_url", Help: "URL of Keystone.", SampleDefault: "https://keystone.example.org:5000/v3",
+			Group: group, Name: "auth_url", Type: config.URI, Schemes: web(), Help: "URL of Keystone.", SampleDefault: "https://keystone.example.org:5000/v3",
 			Deprecated: former("auth_uri"), Env: []string{"IDENTITY_URL"},
 		},
 		{
@@ -78,11 +78,15 @@ func places() []config.Option {
 		{Group: group, Name: "region_name", Help: "Region of the networking service, where the catalog has several."},
 		{
 			Group: group, Name: "valid_interfaces", Type: config.List, Default: "public",
-			Help:       "Interfaces of the networking service in the catalog, in order of preference: public, internal, admin.",
+			Choices: []string{"public", "internal", "admin", "publicURL", "internalURL", "adminURL"}, ChoiceHelp: map[string]string{
+				"public": "The one for everybody", "internal": "The one inside the cloud", "admin": "The one for administrators",
+				"publicURL": "Older name of public", "internalURL": "Older name of internal", "adminURL": "Older name of admin",
+			},
+			Help:       "Interfaces of the networking service in the catalog, in order of preference.",
 			Deprecated: []config.Name{{Name: "endpoint_type"}, {Name: "interface"}},
 		},
 		{
-			Group: group, Name: "endpoint_override", Help: "URL of the networking service, instead of the catalog's.",
+			Group: group, Name: "endpoint_override", Type: config.URI, Schemes: web(), Help: "URL of the networking service, instead of the catalog's.",
 			Deprecated: []config.Name{{Group: "neutron_client", Name: "neutron_uri"}}, Env: []string{"OS_URL"},
 		},
 		{
@@ -119,6 +123,9 @@ func pace() []config.Option {
 		},
 	}
 }
+
+// web are the schemes of the services' addresses.
+func web() []string { return []string{"http", "https"} }
 
 func bound(v float64) *float64 { return &v }
 

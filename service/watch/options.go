@@ -31,7 +31,7 @@ func Options() []config.Option {
 		},
 		{Name: "context", Help: "Name of the kubeconfig's context to use. The default is its current context."},
 		{
-			Name: "api_root", Default: "https://localhost:6443", Env: []string{"K8S_API"},
+			Name: "api_root", Type: config.URI, Schemes: []string{"http", "https"}, Default: "https://localhost:6443", Env: []string{"K8S_API"},
 			Deprecated: []config.Name{{Group: "k8s", Name: "api_root"}},
 			Help: "URL of the Kubernetes API server. Set, it is used with the ssl_* options and token_file; it is an error to set " +
 				"kubeconfig or context as well.",
