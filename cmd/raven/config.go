@@ -27,11 +27,11 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "sample",
-		Short:   "Print a sample kuryr.conf with every option of Raven and of the drivers that are installed",
-		Example: "  raven config sample > kuryr.conf.sample",
+		Short:   "Print a sample kuryr.conf with every option of Raven and of the drivers that are installed, or enabled by the flags",
+		Example: "  raven config sample > kuryr.conf.sample\n  raven config sample --set raven.plugin_dir=$PWD --set raven.drivers=mine",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := installedOptions(cmd.Context())
+			options, err := installedOptions(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
@@ -71,11 +71,11 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 		},
 	}, &cobra.Command{
 		Use:     "docs",
-		Short:   "Print a reference of every option of Raven and of the drivers that are installed, in Markdown",
+		Short:   "Print a reference of every option of Raven and of the drivers that are installed, or enabled by the flags, in Markdown",
 		Example: "  raven config docs > options.md",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := installedOptions(cmd.Context())
+			options, err := installedOptions(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
@@ -126,18 +126,35 @@ func (l *loaded) warn(io streams) {
 	}
 }
 
-// installedOptions are the options of the core and of every driver beside the raven program.
-func installedOptions(ctx context.Context) ([]config.Option, error) {
+// installedOptions are the options of the core and of every driver beside the raven program; where a configuration is named on the
+// command line, of the drivers that it enables as well.
+func installedOptions(ctx context.Context, flags *globalFlags) ([]config.Option, error) {
 	names, err := installed()
 	if err != nil {
 		return nil, err
 	}
+	sources := config.Sources{}
+	if len(flags.files)+len(flags.dirs)+len(flags.set) > 0 {
+		if sources, err = flags.sources(); err != nil {
+			return nil, err
+		}
+		core, err := loadCore(sources)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range core.List(ravenGroup, "drivers") {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	sources.Strict = false
 	options := append(coreOptions(), authorityOptions(names)...)
-	defaults, _, err := config.Load(config.Sources{}, options)
+	values, _, err := config.Load(known(sources, options), options)
 	if err != nil {
 		return nil, err
 	}
-	programs, err := inspect(ctx, names, defaults)
+	programs, err := inspect(ctx, names, values)
 	if err != nil {
 		return nil, err
 	}
