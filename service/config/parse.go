@@ -239,7 +239,7 @@ func (o Option) bound(text string, v float64) string {
 
 // problem says what is wrong with a value and what is allowed.
 func (o Option) problem(text, what string) string {
-	value := strconv.Quote(text)
+	value := strconv.Quote(login.ReplaceAllString(text, "${1}"+mask+"@"))
 	if o.Secret {
 		value = "the value (" + mask + ")"
 	}
@@ -369,8 +369,15 @@ func article(noun string) string {
 	return "a " + noun
 }
 
-// format writes a value as an operator would; it is what Show prints.
+// login finds the password in a URI.
+var login = regexp.MustCompile(`(://[^/\s:@]*:)([^/\s@]+)@`)
+
+// format writes a value as an operator would, but for a password in a URI; it is what Show prints.
 func format(value any) string {
+	return login.ReplaceAllString(formatted(value), "${1}"+mask+"@")
+}
+
+func formatted(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return "<None>"

@@ -182,12 +182,15 @@ func (v *Values) Pick(options []Option) map[string]map[string]any {
 	return picked
 }
 
-// Secrets returns the texts of all secret values that are set, for a redactor.
+// Secrets returns the texts of all secret values that are set, and the passwords in URIs, for a redactor.
 func (v *Values) Secrets() []string {
 	var secrets []string
 	for _, n := range v.order {
 		val := v.byName[n]
 		if !val.secret || val.value == nil {
+			for _, found := range login.FindAllStringSubmatch(formatted(val.value), -1) {
+				secrets = append(secrets, found[2])
+			}
 			continue
 		}
 		switch s := val.value.(type) {

@@ -63,6 +63,42 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 }
 
+// A password that stands in a URI is a secret, whatever the option is called.
+func TestPasswordsInURIsStayHidden(t *testing.T) {
+	options := []config.Option{{Name: "root", Type: config.URI}, {Name: "roots", Type: config.List}}
+	read := func(text string) (*config.Values, error) {
+		path := write(t, filepath.Join(t.TempDir(), "kuryr.conf"), "[DEFAULT]\n"+text+"\n")
+		values, _, err := config.Load(config.Sources{Files: []string{path}}, options)
+		return values, err
+	}
+	before, err := read("root = http://u:hush@h/x\nroots = http://u:hush2@h,http://h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := read("root = http://u:hush3@h/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := errors.Join(before.Show(&b), before.ShowChanged(&b)); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range config.Diff(before, after) {
+		b.WriteString(change.String())
+	}
+	if _, err := read("root = http://u:hush4@h with a blank"); err == nil {
+		t.Error("a URI with a blank is taken")
+	} else {
+		b.WriteString(err.Error())
+	}
+	if text := b.String(); strings.Contains(text, "hush") || !strings.Contains(text, "http://u:****@h/x") {
+		t.Errorf("shown:\n%s", text)
+	}
+	if diff := cmp.Diff([]string{"hush", "hush2"}, before.Secrets()); diff != "" {
+		t.Errorf("secrets (-want +got):\n%s", diff)
+	}
+}
+
 func TestEncodeIsReadBack(t *testing.T) {
 	texts := []string{"", "a", " a ", "a#b;c", "$x ${y} $$", `"q"`, "'q'", "`b", `""c`, "a\nb\n# c", "x=y:z", `back\`, "%(x)s", "\"", "'"}
 	var opts []config.Option
