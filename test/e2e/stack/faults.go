@@ -39,6 +39,11 @@ func (s *Stack) EnvironmentFaults() ([]string, error) {
 	return slices.Sorted(maps.Keys(faults)), nil
 }
 
+// SQL runs a statement on a service's database ("octavia"), and gives what it printed: for what an administrator can do in no other way.
+func (s *Stack) SQL(ctx context.Context, database, statement string) (string, error) {
+	return s.Run(ctx, "mariadb", "--no-defaults", "-uroot", "-S", s.path("sock", "mysql.sock"), "--batch", "--skip-column-names", database, "-e", statement)
+}
+
 // Compact compacts etcd at its newest revision. Kubernetes' watches then answer 410 to versions from before, but only once
 // the apiserver has been restarted too: until then its watch cache still has them (measured).
 func (s *Stack) Compact(ctx context.Context) error {

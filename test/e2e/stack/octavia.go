@@ -47,7 +47,7 @@ func (b *builder) octavia() {
 	}, "network of the amphorae")
 	b.uwsgi(Component{
 		Name: OctaviaAPI, After: []string{Keystone, MariaDB, Memcached, OctaviaAgent}, Conf: b.override(OctaviaAPI), Env: python,
-		Dir: "/usr/bin/octavia-wsgi", Ready: Probe{URL: b.URL().Octavia + "/"},
+		Dir: b.path("py", "octavia_api.py"), Ready: Probe{URL: b.URL().Octavia + "/"},
 	}, conf, b.Port("octavia"), 8, private)
 }
 
@@ -75,9 +75,10 @@ func (b *builder) rabbitMQ() {
 	})
 }
 
-// pythonFiles writes the stand-in for Nova with its entry point, and the mended worker.
+// pythonFiles writes the stand-in for Nova with its entry point, and the mended API and worker.
 func (b *builder) pythonFiles() {
 	b.write("octavia_compute.py", "py/raven_e2e_compute.py")
+	b.write("octavia_api.py", "py/octavia_api.py")
 	b.write("octavia_worker.py", "py/octavia_worker.py")
 	if b.err != nil {
 		return

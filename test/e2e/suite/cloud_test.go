@@ -16,13 +16,13 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 )
 
-// The kinds of resources that Raven makes, in an order in which they can be shown.
-var kinds = []string{"subnetpools", "routers", "networks", "subnets", "security-groups", "ports"}
+// The kinds of resources that Raven makes, in an order in which they can be shown. What Octavia has is below lbaas/.
+var kinds = []string{"subnetpools", "routers", "networks", "subnets", "security-groups", "ports", "floatingips", balancerKind}
 
-// cloud is a client of Neutron with one user's rights.
+// cloud is a client of Neutron and Octavia with one user's rights.
 type cloud struct {
-	client  *gophercloud.ServiceClient
-	project string
+	client, balancing *gophercloud.ServiceClient // balancing is nil where there is no Octavia
+	project           string
 }
 
 // connect logs in as a cloud of clouds.yaml.
@@ -41,6 +41,10 @@ func connect(ctx context.Context, name string) (*cloud, error) {
 		return nil, err
 	}
 	c := &cloud{client: client}
+	if balancing, err := gos.NewLoadBalancerV2(provider, endpoint); err == nil {
+		balancing.ResourceBase = strings.TrimSuffix(balancing.Endpoint, "/") + "/v2.0/"
+		c.balancing = balancing
+	}
 	if result, ok := provider.GetAuthResult().(tokens.CreateResult); ok {
 		project, err := result.ExtractProject()
 		if err != nil {
@@ -107,14 +111,20 @@ func (o thing) addresses() []string {
 	return out
 }
 
-// call makes a request at a path below /v2.0/, and returns the document of its answer.
+// call makes a request at a path below /v2.0/ of Neutron, or of Octavia if it begins with lbaas/, and returns the document of its answer.
 func (c *cloud) call(ctx context.Context, method, path string, body any) (thing, error) {
-	out := thing{}
+	out, client := thing{}, c.client
+	if strings.HasPrefix(path, "lbaas/") {
+		client = c.balancing
+	}
+	if client == nil {
+		return nil, fmt.Errorf("%s %s: the cloud has no load balancing service", method, path)
+	}
 	o := &gophercloud.RequestOpts{JSONBody: body, OkCodes: []int{200, 201, 202, 204}}
 	if method != http.MethodDelete && !(method == http.MethodPut && strings.HasSuffix(path, "/tags")) {
 		o.JSONResponse = &out
 	}
-	response, err := c.client.Request(ctx, method, c.client.ResourceBaseURL()+path, o)
+	response, err := client.Request(ctx, method, client.ResourceBaseURL()+path, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
@@ -133,7 +143,7 @@ func (c *cloud) list(ctx context.Context, kind, query string) ([]thing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out.things(strings.ReplaceAll(kind, "-", "_")), nil
+	return out.things(strings.ReplaceAll(kind[strings.LastIndex(kind, "/")+1:], "-", "_")), nil
 }
 
 // create makes a resource and returns it.
@@ -168,6 +178,9 @@ func (c *cloud) remove(ctx context.Context, kind, id string) error {
 func (c *cloud) ours(ctx context.Context, cluster string) ([]thing, error) {
 	var out []thing
 	for _, kind := range kinds {
+		if kind == balancerKind && c.balancing == nil {
+			continue
+		}
 		all, err := c.list(ctx, kind, "project_id="+c.project)
 		if err != nil {
 			return nil, err
@@ -190,6 +203,14 @@ func (c *cloud) purge(ctx context.Context, cluster string) error {
 	}
 	of := func(kind string) []thing {
 		return slices.DeleteFunc(slices.Clone(all), func(o thing) bool { return o["kind"] != kind })
+	}
+	for _, fip := range of("floatingips") {
+		if err := c.remove(ctx, "floatingips", fip.str("id")); err != nil {
+			return err
+		}
+	}
+	if err := c.removeBalancers(ctx, of(balancerKind)); err != nil {
+		return err
 	}
 	for _, port := range of("ports") {
 		if strings.HasPrefix(port.str("device_owner"), "network:") && port.str("device_id") != "" {
@@ -218,7 +239,7 @@ func (c *cloud) purge(ctx context.Context, cluster string) error {
 func describe(all []thing) []string {
 	var out []string
 	for _, o := range all {
-		out = append(out, fmt.Sprintf("%s %s (%s of %s)", strings.TrimSuffix(o.str("kind"), "s"), o.str("name"), o.token("name"), o.token("owner")))
+		out = append(out, fmt.Sprintf("%s %s (%s of %s)", strings.TrimSuffix(strings.TrimPrefix(o.str("kind"), "lbaas/"), "s"), o.str("name"), o.token("name"), o.token("owner")))
 	}
 	slices.Sort(out)
 	return out

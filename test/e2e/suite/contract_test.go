@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,33 @@ func TestContractNeutron(t *testing.T) {
 	contract(t, "neutron", "TestReal", "RAVEN_CONTRACT_CLOUD=e2e", "OS_CLIENT_CONFIG_FILE="+world.clouds)
 }
 
+// TestContractOctaviaOVN runs test/contract/octavia against the real Octavia and its provider ovn.
+func TestContractOctaviaOVN(t *testing.T) { octavia(t, "ovn") }
+
+// TestContractOctaviaAmphora is the same for the provider amphora, with amphorae that do nothing.
+func TestContractOctaviaAmphora(t *testing.T) { octavia(t, "amphora") }
+
+func octavia(t *testing.T, provider string) {
+	t.Helper()
+	if world.cloud.balancing == nil {
+		t.Skip("the cloud has no load balancing service")
+	}
+	t.Cleanup(func() { // a suite that was broken off leaves what it made
+		all, err := world.cloud.list(context.Background(), balancerKind, "project_id="+world.cloud.project)
+		if err != nil {
+			t.Error(err)
+		}
+		all = slices.DeleteFunc(all, func(lb thing) bool { return !strings.HasPrefix(lb.str("name"), "raven-contract-") })
+		if len(all) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		t.Errorf("%d load balancers of the suite are left (%v)", len(all), world.cloud.removeBalancers(ctx, all))
+	})
+	contract(t, "octavia", "TestRealCloud/"+provider+"$", "RAVEN_CONTRACT_CLOUD=e2e", "RAVEN_CONTRACT_ADMIN_CLOUD=e2e-admin", "OS_CLIENT_CONFIG_FILE="+world.clouds)
+}
+
 // contract runs a suite as a developer does. Raven does not run meanwhile: the suite has the servers for itself.
 func contract(t *testing.T, name, pattern string, env ...string) {
 	t.Helper()
@@ -32,7 +60,7 @@ func contract(t *testing.T, name, pattern string, env ...string) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run="+pattern, "./test/contract/"+name)
 	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
-	if err := os.WriteFile(filepath.Join(world.artifacts, "contract-"+name+".log"), out, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(world.artifacts, "contract-"+strings.NewReplacer("/", "-", "$", "").Replace(name+"-"+pattern)+".log"), out, 0o644); err != nil {
 		t.Error(err)
 	}
 	passed, skipped := strings.Count(string(out), "--- PASS"), strings.Count(string(out), "--- SKIP")

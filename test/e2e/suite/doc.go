@@ -10,6 +10,8 @@
 //	RAVEN_E2E_OVS_DB       Open vSwitch's database, as ovs-vsctl --db takes it
 //	RAVEN_E2E_BRIDGE       the integration bridge, br-int
 //	RAVEN_E2E_OVS_NETNS    the network namespace that Open vSwitch stands in, if it is not the machine's
+//	RAVEN_E2E_EXTERNAL     the external network's name or id; its IPv4 subnet in RAVEN_E2E_EXTERNAL_CIDR, the bridge that leads
+//	                       there in RAVEN_E2E_PROVIDER_BRIDGE
 //	RAVEN_E2E_CONTROL      a program that is called with kill or start, and the name of a server
 //	RAVEN_E2E_BIN          folder of the built programs, bin of the repository
 //	RAVEN_E2E_ARTIFACTS    folder for what the scenarios leave to read

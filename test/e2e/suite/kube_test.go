@@ -29,6 +29,7 @@ const (
 	networkAnnotation = "kuryr.org/neutron-network"
 	groupAnnotation   = "kuryr.org/neutron-sg"
 	groupLabel        = "kuryr.org/neutron-security-group"
+	vipAnnotation     = "kuryr.org/neutron-vip"
 )
 
 func resource(name string) schema.GroupVersionResource {

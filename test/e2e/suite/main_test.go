@@ -27,6 +27,8 @@ var patience = 4 * time.Minute
 var world struct {
 	kubeconfig, clouds      string
 	ovnNB, ovsDB, bridge    string
+	external, externalCIDR  string // the external network's name, and its IPv4 subnet
+	provider                string // the bridge that leads there
 	switchSpace             string // the network namespace that Open vSwitch stands in, "" for the machine's
 	prefix                  string // of names of links and network namespaces
 	bin, artifacts, scratch string
@@ -103,7 +105,8 @@ func find() error {
 		"RAVEN_E2E_KUBECONFIG": &world.kubeconfig, "RAVEN_E2E_CLOUDS": &world.clouds,
 		"RAVEN_E2E_OVN_NB": &world.ovnNB, "RAVEN_E2E_OVS_DB": &world.ovsDB, "RAVEN_E2E_BRIDGE": &world.bridge,
 		"RAVEN_E2E_OVS_NETNS": &world.switchSpace,
-		"RAVEN_E2E_BIN":       &world.bin, "RAVEN_E2E_ARTIFACTS": &world.artifacts,
+		"RAVEN_E2E_EXTERNAL":  &world.external, "RAVEN_E2E_EXTERNAL_CIDR": &world.externalCIDR, "RAVEN_E2E_PROVIDER_BRIDGE": &world.provider,
+		"RAVEN_E2E_BIN": &world.bin, "RAVEN_E2E_ARTIFACTS": &world.artifacts,
 	} {
 		if value := os.Getenv(name); value != "" {
 			*to = value

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -15,56 +14,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // nic is a network namespace of the machine that stands for a pod: what a CNI plugin makes of the pod's annotations, and of
-// nothing else.
+// nothing else. That of outside stands for a machine on the external network.
 type nic struct {
 	pod, space, port string // the pod's name, the network namespace, the Neutron port
 	addresses        []string
-}
-
-// peerPort is where every nic answers with its pod's name.
-const peerPort = "8080"
-
-// peer is the part of this program that runs inside of a network namespace; it says whether it was that.
-func peer() (bool, int) {
-	verb, argument, _ := strings.Cut(os.Getenv("RAVEN_E2E_PEER"), " ")
-	switch verb {
-	case "serve":
-		listener, err := net.Listen("tcp", ":"+peerPort)
-		if err != nil {
-			fmt.Println(err)
-			return true, 1
-		}
-		fmt.Println("listening")
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return true, 1
-			}
-			_, _ = io.WriteString(c, argument+"\n")
-			_ = c.Close()
-		}
-	case "dial":
-		c, err := net.DialTimeout("tcp", argument, 1500*time.Millisecond)
-		if err != nil {
-			fmt.Println(err)
-			return true, 1
-		}
-		_ = c.SetDeadline(time.Now().Add(3 * time.Second))
-		text, err := io.ReadAll(c)
-		if err != nil {
-			fmt.Println(err)
-			return true, 1
-		}
-		fmt.Print(string(text))
-		return true, 0
-	}
-	return false, 0
 }
 
 // needPackets skips a scenario that sends packets where there is no Open vSwitch to send them through.
@@ -115,24 +73,7 @@ func plug(t *testing.T, namespace, name string) *nic {
 	n.space = outer
 	mtu := fmt.Sprint(document(ns, networkAnnotation)["mtu"])
 	in := func(args ...string) []string { return append([]string{"ip", "-n", n.space}, args...) }
-	inSwitch := func(args ...string) []string {
-		if world.switchSpace == "" {
-			return args
-		}
-		return append([]string{"ip", "netns", "exec", world.switchSpace}, args...)
-	}
-	offload := []string{"tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off"}
-	steps := [][]string{
-		{"ip", "netns", "add", n.space},
-		inSwitch("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", n.space),
-		inSwitch("ip", "link", "set", outer, "up"),
-		{"ip", "netns", "exec", n.space, "sysctl", "-qw", "net.ipv6.conf.all.accept_ra=0", "net.ipv6.conf.eth0.accept_ra=0"},
-		in("link", "set", "lo", "up"),
-		in("link", "set", "eth0", "address", port.str("mac_address"), "mtu", mtu, "up"),
-		// The userspace datapath sends what it gets: no checksum may be left to a network card.
-		append([]string{"ip", "netns", "exec", n.space, "ethtool", "-K", "eth0"}, offload...),
-		inSwitch(append([]string{"ethtool", "-K", outer}, offload...)...),
-	}
+	steps := n.link(outer, "address", port.str("mac_address"), "mtu", mtu)
 	subnets := []thing{document(pod, subnetAnnotation)}
 	if text := pod.GetAnnotations()[subnetsAnnotation]; text != "" {
 		subnets = documents(text)
@@ -153,16 +94,7 @@ func plug(t *testing.T, namespace, name string) *nic {
 			steps = append(steps, in(address...), in("route", "add", "default", "via", subnet.str("gateway_ip")))
 		}
 	}
-	t.Cleanup(func() {
-		_, _ = vsctl(context.Background(), "--if-exists", "del-port", outer)
-		_, _ = sh(context.Background(), inSwitch("ip", "link", "del", outer)...)
-		_, _ = sh(context.Background(), "ip", "netns", "del", n.space)
-	})
-	for _, step := range steps {
-		if _, err := sh(ctx, step...); err != nil && !slices.Contains(step, "ethtool") { // not every card has every offload
-			t.Fatal(err)
-		}
-	}
+	n.make(t, outer, steps)
 	if _, err := vsctl(ctx, "add-port", world.bridge, outer, "--", "set", "Interface", outer,
 		"external_ids:iface-id="+n.port, "external_ids:attached-mac="+port.str("mac_address")); err != nil {
 		t.Fatal(err)
@@ -179,6 +111,65 @@ func plug(t *testing.T, namespace, name string) *nic {
 		}
 		return ""
 	})
+	return n
+}
+
+// inSwitch is a command in the network namespace that Open vSwitch stands in.
+func inSwitch(args ...string) []string {
+	if world.switchSpace == "" {
+		return args
+	}
+	return append([]string{"ip", "netns", "exec", world.switchSpace}, args...)
+}
+
+// link is the commands that make the namespace, and a link between it and the switch.
+func (n *nic) link(outer string, attributes ...string) [][]string {
+	offload := []string{"tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off"}
+	return [][]string{
+		{"ip", "netns", "add", n.space},
+		inSwitch("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", n.space),
+		inSwitch("ip", "link", "set", outer, "up"),
+		{"ip", "netns", "exec", n.space, "sysctl", "-qw", "net.ipv6.conf.all.accept_ra=0", "net.ipv6.conf.eth0.accept_ra=0"},
+		{"ip", "-n", n.space, "link", "set", "lo", "up"},
+		append(append([]string{"ip", "-n", n.space, "link", "set", "eth0"}, attributes...), "up"),
+		// The userspace datapath sends what it gets: no checksum may be left to a network card.
+		append([]string{"ip", "netns", "exec", n.space, "ethtool", "-K", "eth0"}, offload...),
+		inSwitch(append([]string{"ethtool", "-K", outer}, offload...)...),
+	}
+}
+
+// make runs the commands. What they make goes with the test.
+func (n *nic) make(t *testing.T, outer string, steps [][]string) {
+	t.Helper()
+	t.Cleanup(func() {
+		_, _ = vsctl(context.Background(), "--if-exists", "del-port", outer)
+		_, _ = sh(context.Background(), inSwitch("ip", "link", "del", outer)...)
+		_, _ = sh(context.Background(), "ip", "netns", "del", n.space)
+	})
+	for _, step := range steps {
+		if _, err := sh(t.Context(), step...); err != nil && !slices.Contains(step, "ethtool") { // not every card has every offload
+			t.Fatal(err)
+		}
+	}
+}
+
+// outside makes a network namespace on the external network, with the address of that network's gateway.
+func outside(t *testing.T) *nic {
+	t.Helper()
+	if world.provider == "" || world.externalCIDR == "" {
+		t.Skip("no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_PROVIDER_BRIDGE and RAVEN_E2E_EXTERNAL_CIDR are set")
+	}
+	prefix, err := netip.ParsePrefix(world.externalCIDR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := prefix.Masked().Addr().Next()
+	n := &nic{pod: "outside", space: world.prefix + "outside", addresses: []string{address.String()}}
+	outer := world.prefix + "out"
+	n.make(t, outer, append(n.link(outer), []string{"ip", "-n", n.space, "addr", "add", fmt.Sprintf("%s/%d", address, prefix.Bits()), "dev", "eth0"}))
+	if _, err := vsctl(t.Context(), "add-port", world.provider, outer); err != nil {
+		t.Fatal(err)
+	}
 	return n
 }
 

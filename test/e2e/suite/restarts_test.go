@@ -61,11 +61,12 @@ func TestRestarts(t *testing.T) {
 
 // turn is one part that is killed.
 type turn struct {
-	name   string
-	server bool // of the stack
-	blind  bool // nothing can be asked of Kubernetes while it is away
-	kill   func(*testing.T)
-	start  func(*testing.T) // nil where it starts by itself
+	name     string
+	server   bool   // of the stack
+	blind    bool   // nothing can be asked of Kubernetes while it is away
+	provider string // of load balancers, "" for the site's
+	kill     func(*testing.T)
+	start    func(*testing.T) // nil where it starts by itself
 }
 
 func killDriver(s *site, name string) func(*testing.T) {

@@ -22,6 +22,8 @@ type site struct {
 	families           []string // "4", "6"
 	dedicated          bool
 	raven              *raven          // nil while it does not run
+	with               string          // the options that it was started with beside conf
+	balances           bool            // it has the driver lbaas
 	stale              map[string]bool // ids in annotations that another site wrote
 }
 
@@ -63,12 +65,42 @@ func newSite(t *testing.T, name string, conf settings) *site {
 func standing(t *testing.T, more ...settings) *site {
 	t.Helper()
 	if world.standing == nil {
-		world.standing = newSite(t, "standing", settings{}.set("namespace_subnet", "subnet_prefix_length", 28))
+		world.standing = newSite(t, "standing", standingConf())
 	}
 	s := world.standing
 	s.use(t, more...)
 	return s
 }
+
+// balancing is the standing site with load balancers for Services, of provider ovn unless a Service says otherwise. Its raven runs on
+// for the next scenario that wants one.
+func balancing(t *testing.T) *site {
+	t.Helper()
+	if world.cloud.balancing == nil {
+		t.Skip("the cloud has no load balancing service")
+	}
+	if world.external == "" {
+		t.Skip("the name of an external network is not known: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL is set")
+	}
+	if world.standing == nil {
+		world.standing = newSite(t, "standing", standingConf())
+	}
+	s := world.standing
+	s.start(t, servicesConf())
+	s.lend(t, false)
+	return s
+}
+
+// activation is when the site's raven says that a load balancer has been busy for too long.
+const activation = 15 * time.Second
+
+// servicesConf are the options of a site with load balancers.
+func servicesConf() settings {
+	return settings{}.set("raven", "drivers", "namespace,pod,lbaas").set("octavia_defaults", "provider", "ovn").
+		set("neutron_defaults", "external_svc_net", world.external).set("neutron_defaults", "lbaas_activation_timeout", int(activation.Seconds()))
+}
+
+func standingConf() settings { return settings{}.set("namespace_subnet", "subnet_prefix_length", 28) }
 
 // own is a site for one scenario. Nothing of it is left at its end, or the test fails.
 func own(t *testing.T, name string, conf settings) *site {
@@ -89,19 +121,24 @@ func own(t *testing.T, name string, conf settings) *site {
 	return s
 }
 
-// use starts the site's raven for a scenario. At its end the site must be as it was: nothing but what every namespace of a
-// cluster has.
+// use starts the site's raven for a scenario.
 func (s *site) use(t *testing.T, more ...settings) {
+	t.Helper()
+	conf := settings{}
+	for _, one := range more {
+		conf = conf.with(one)
+	}
+	s.start(t, conf)
+	s.lend(t, len(more) > 0)
+}
+
+// lend gives the site to a scenario. At its end the site must be as it was: nothing but what every namespace of a cluster has.
+func (s *site) lend(t *testing.T, stop bool) {
 	t.Helper()
 	folder := filepath.Join(world.artifacts, t.Name())
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, conf := range more {
-		s.stop(t)
-		s.start(t, conf)
-	}
-	s.start(t, nil)
 	s.settled(t)
 	s.record(t, folder, "before")
 	t.Cleanup(func() {
@@ -113,22 +150,23 @@ func (s *site) use(t *testing.T, more ...settings) {
 		}
 		s.clear(ctx, t)
 		s.record(t, folder, "after")
-		if len(more) > 0 {
+		if stop {
 			s.stop(t) // the next one starts it as usual
 		}
 	})
 }
 
-// start runs the site's raven, if it does not run yet, and ends another site's.
+// start runs the site's raven with these options beside the site's own, if it does not run so yet, and ends another site's.
 func (s *site) start(t *testing.T, more settings) {
 	t.Helper()
 	if other := world.running; other != nil && other != s {
 		other.stop(t)
 	}
-	if s.raven != nil {
-		if why := s.raven.died(); why == "" {
+	if s.raven != nil && s.raven.died() == "" {
+		if s.with == more.String() {
 			return
 		}
+		s.stop(t)
 	}
 	if world.last != s {
 		s.leftovers(t)
@@ -141,7 +179,8 @@ func (s *site) start(t *testing.T, more settings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.raven, world.running, world.last = r, s, s
+	s.raven, s.with, world.running, world.last = r, more.String(), s, s
+	s.balances = strings.Contains(more["raven"]["drivers"]+s.conf["raven"]["drivers"], "lbaas")
 }
 
 // leftovers remembers the annotations that are there before this site writes any.
@@ -224,7 +263,7 @@ func (s *site) record(t *testing.T, folder, when string) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# site %s, cluster %s, %s\n\n## Neutron\n%s\n## Kubernetes\n", s.name, s.cluster, time.Now().Format(time.RFC3339), text)
-	for _, kind := range []string{"namespaces", "pods"} {
+	for _, kind := range []string{"namespaces", "pods", "services"} {
 		list, err := world.kube.Resource(resource(kind)).List(context.Background(), metav1.ListOptions{})
 		if err != nil {
 			fmt.Fprintf(&b, "%s cannot be told: %v\n", kind, err)
@@ -232,8 +271,9 @@ func (s *site) record(t *testing.T, folder, when string) {
 		}
 		for _, o := range list.Items {
 			phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
-			fmt.Fprintf(&b, "%s %s/%s %s port=%s network=%s labels=%v deleted=%v\n", kind, o.GetNamespace(), o.GetName(), phase,
-				document(&o, portAnnotation).str("id"), document(&o, networkAnnotation).str("id"), o.GetLabels(), o.GetDeletionTimestamp())
+			fmt.Fprintf(&b, "%s %s/%s %s port=%s network=%s balancer=%s labels=%v deleted=%v\n", kind, o.GetNamespace(), o.GetName(), phase,
+				document(&o, portAnnotation).str("id"), document(&o, networkAnnotation).str("id"), document(&o, vipAnnotation).str("id"),
+				o.GetLabels(), o.GetDeletionTimestamp())
 		}
 	}
 	if err := os.WriteFile(filepath.Join(folder, when+".txt"), []byte(b.String()), 0o644); err != nil {

@@ -24,6 +24,7 @@ func findStack() error {
 	world.kubeconfig, world.clouds, world.artifacts = s.Kubeconfig(), s.Clouds(), s.Artifacts()
 	world.ovnNB, world.ovsDB, world.bridge = network.OVNNorth, network.OVS, network.Bridge
 	world.switchSpace, world.prefix = network.Namespace, network.Prefix
+	world.external, world.externalCIDR, world.provider = network.External, network.ExternalCIDR, network.Provider
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 
 // cluster is what Kubernetes says.
 type cluster struct {
-	namespaces, pods []unstructured.Unstructured
+	namespaces, pods, services, slices []unstructured.Unstructured
 }
 
 func look(ctx context.Context) (cluster, error) {
@@ -29,7 +29,15 @@ func look(ctx context.Context) (cluster, error) {
 	if err != nil {
 		return cluster{}, err
 	}
-	return cluster{spaces.Items, list.Items}, nil
+	served, err := serviceObjects("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return cluster{}, err
+	}
+	endpoints, err := endpointSlices("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return cluster{}, err
+	}
+	return cluster{spaces.Items, list.Items, served.Items, endpoints.Items}, nil
 }
 
 // wantsPort says whether a pod should have a port.
@@ -75,6 +83,9 @@ func (s *site) amiss(ctx context.Context) string {
 	}
 	amiss = append(amiss, s.sharedAmiss(owned["shared"])...)
 	delete(owned, "shared")
+	if s.balances {
+		amiss = append(amiss, servicesAmiss(ctx, c, owned)...)
+	}
 	for _, of := range slices.Sorted(maps.Keys(owned)) {
 		amiss = append(amiss, "of an object that is no more: "+strings.Join(describe(owned[of]), ", "))
 	}
@@ -96,6 +107,11 @@ func (s *site) unannotated(c cluster) string {
 		pod := &c.pods[i]
 		if wantsPort(pod) && pod.GetDeletionTimestamp() == nil && s.missing(document(pod, portAnnotation)) {
 			amiss = append(amiss, "pod "+pod.GetNamespace()+"/"+pod.GetName())
+		}
+	}
+	for i := range c.services {
+		if svc := &c.services[i]; s.balances && svc.GetDeletionTimestamp() == nil && c.served(svc) && document(svc, vipAnnotation) == nil {
+			amiss = append(amiss, "Service "+svc.GetNamespace()+"/"+svc.GetName())
 		}
 	}
 	if len(amiss) == 0 {
@@ -259,6 +275,9 @@ func (s *site) dump(ctx context.Context, rename map[string]string) (string, erro
 	names := map[string]string{} // of everything that has an id
 	for _, o := range all {
 		names[o.str("id")] = o.token("owner") + "/" + o.token("name")
+		if port := o.str("vip_port_id"); port != "" {
+			names[port] = "VIP of " + names[o.str("id")]
+		}
 	}
 	var lines []string
 	for _, o := range all {
@@ -269,6 +288,7 @@ func (s *site) dump(ctx context.Context, rename map[string]string) (string, erro
 		for _, key := range []string{
 			"network_id", "subnetpool_id", "device_id", "security_groups", "ip_version", "enable_dhcp", "device_owner",
 			"admin_state_up", "port_security_enabled", "shared", "router:external", "mtu", "dns_nameservers", "host_routes", "tags",
+			"provider", "provisioning_status", "vip_subnet_id", "additional_vips", "port_id",
 		} {
 			if value := fmt.Sprint(o[key]); o[key] != nil {
 				for id, name := range names {
@@ -286,6 +306,15 @@ func (s *site) dump(ctx context.Context, rename map[string]string) (string, erro
 		}
 		sort.Strings(rules)
 		lines = append(lines, fmt.Sprintf("%s rules=%v", line, rules))
+		if o["kind"] == balancerKind {
+			parts, err := partsOf(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for _, part := range parts.lines() {
+				lines = append(lines, names[o.str("id")]+" has "+part)
+			}
+		}
 	}
 	text := strings.Join(lines, "\n") + "\n"
 	for old, now := range rename {
