@@ -1,12 +1,14 @@
 package etc_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,6 +89,20 @@ func TestUnitWaitsLongerThanRaven(t *testing.T) {
 		if least := time.Duration(grace)*time.Second + ending; time.Duration(seconds)*time.Second < least {
 			t.Errorf("TimeoutStopSec=%d is less than %s", seconds, least)
 		}
+	}
+}
+
+// What somebody asked for by two signals is no failure after which it is started again; a wrong command line is none that another try
+// mends.
+func TestUnitKnowsTheExitStatuses(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		status := service.ExitStatus(&service.ForcedError{Signal: s})
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^SuccessExitStatus=(.* )?%d( |$)`, status)).MatchString(etc.Unit) {
+			t.Errorf("after two %s the exit status is %d, which is a failure to the unit", s, status)
+		}
+	}
+	if !strings.Contains(etc.Unit, "\nRestart=on-failure\n") || !strings.Contains(etc.Unit, "\nRestartPreventExitStatus=64\n") {
+		t.Error("it is not started again after a failure, or is after a wrong command line")
 	}
 }
 
