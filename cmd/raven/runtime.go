@@ -214,16 +214,20 @@ func (r *runtime) launch(ctx context.Context) error {
 		reportSandbox(r.log, r.loaded.programs[0].sandbox)
 	}
 	errs := make([]error, len(r.units))
+	separate := r.singleVIPs(ctx)
 	var wg sync.WaitGroup
 	for i, p := range r.loaded.programs {
 		u := &unit{program: p, launched: make(chan struct{})}
 		r.units[i] = u
 		wg.Go(func() {
-			c := p.launch(r.loaded.valuesFor(p))
+			values := r.loaded.valuesFor(p)
+			if separate {
+				separateVIPs(values)
+			}
+			c := p.launch(values)
 			c.Logger = r.log
 			c.Timeouts = host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")}
 			c.OnReady = func() { r.driverIsBack(u) }
-			c.OnQuarantine = func(err error) { r.quarantined(u, err) }
 			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {
 				u.watches = u.plugin.Watches()
 				errs[i] = p.authority.checkWatches(p.name, u.watches)
@@ -233,6 +237,26 @@ func (r *runtime) launch(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// singleVIPs says whether the cloud's load balancers have one address only. What cannot be asked is taken for new.
+func (r *runtime) singleVIPs(ctx context.Context) bool {
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	several, err := r.cloud.AdditionalVIPs(asking)
+	if err != nil {
+		r.log.Warn("asking for the versions of the load balancing service", "error", err)
+		return false
+	}
+	return !several
+}
+
+// separateVIPs decides what was left to Raven: a cloud whose load balancers have one address makes one for each address of a Service.
+func separateVIPs(values drivers.Values) {
+	const group, option = "octavia_defaults", "dual_stack"
+	if values.String(group, option) == "auto" {
+		values[group][option] = "separate"
+	}
 }
 
 // driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
@@ -250,14 +274,6 @@ func (r *runtime) driverIsBack(u *unit) {
 		r.log.Error(replacedText, "driver", u.program.name)
 	}
 	r.engine().Replay(u.program.name)
-}
-
-// quarantined tells the cluster's people, by an Event on what identifies the cluster: no object of theirs is to blame.
-func (r *runtime) quarantined(u *unit, err error) {
-	r.writer.Event(writeback.Target{
-		GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace", Name: metav1.NamespaceSystem,
-	}, drivers.Error, "DriverQuarantined", fmt.Sprintf("driver %s is lost again and again and is left alone for a while; "+
-		"what it makes stays as it is: %s", u.program.name, err))
 }
 
 const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send SIGHUP to take them over"

@@ -22,7 +22,7 @@ func (c *Cloud) BalancerZone(ctx context.Context, name string) (there bool, prov
 
 // lookAt reads something that a load balancer may be made with, and the profile that it has.
 func (c *Cloud) lookAt(ctx context.Context, one, path, profile, profiles, name string) (there bool, provider string, err error) {
-	b := c.balancers
+	b := c.octavia()
 	if b == nil {
 		return false, "", c.without("looking up", name)
 	}

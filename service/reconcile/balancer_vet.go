@@ -329,7 +329,7 @@ func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Obs
 	var instead bool
 	e.store.do(func() { gone, instead = e.store.swaps[key] })
 	wanted := step.Attrs
-	made, err := e.createBalancer(ctx, step)
+	made, err := e.createWithVIPs(ctx, step)
 	class := openstack.Classify(err)
 	refused := class == openstack.ClassTerminal || class == openstack.ClassUnsupported || class == openstack.ClassNotFound
 	if left := (leftError{}); !instead || err != nil && (!refused || errors.As(err, &left)) {
@@ -371,4 +371,22 @@ func (s *store) forgetSwaps() {
 	}
 	maps.DeleteFunc(s.vetoes, func(key doubtKey, _ veto) bool { return !wanted[key] })
 	maps.DeleteFunc(s.swaps, func(key doubtKey, _ swap) bool { return !wanted[key] })
+}
+
+// createWithVIPs makes a load balancer without the further addresses where those are what it is refused for: the first is then served, and
+// people are told of the others.
+func (e *Engine) createWithVIPs(ctx context.Context, step *plan.Step) (plan.Observed, error) {
+	wanted := step.Attrs
+	made, err := e.createBalancer(ctx, step)
+	class := openstack.Classify(err)
+	refused := class == openstack.ClassTerminal || class == openstack.ClassUnsupported
+	if !refused || len(listOf(wanted["additional_vips"])) == 0 || !strings.Contains(err.Error(), "additional_vips") {
+		return made, err
+	}
+	step.Attrs = maps.Clone(wanted)
+	delete(step.Attrs, "additional_vips")
+	if made, err = e.createBalancer(ctx, step); err == nil {
+		e.store.do(func() { e.store.unmade[provider(made)] = true })
+	}
+	return made, err
 }

@@ -2,9 +2,12 @@ package reconcile_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
 // TestFurtherAddressesComeAndGo: one load balancer gives up an address for another to have it, and takes it again.
@@ -95,4 +98,31 @@ func TestMembersChangeTheirSubnet(t *testing.T) {
 		return len(w.cloud.Objects("member")) == 4, w.dump()
 	})
 	r.settled(1)
+}
+
+// TestFurtherAddressesAreRefused: what is left of the wish is made, and people are told.
+func TestFurtherAddressesAreRefused(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{amphora()}, NoAdditionalVIPs: true})
+	want := shopOf(2)
+	want.extra = func(lb *drivers.LoadBalancer) {
+		lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.From("second"), IPAddress: "10.8.0.9"}}
+	}
+	set := want.set()
+	second := subnet("second", "10.8.0.0/24")
+	second.Name = "second"
+	set.Resources = append(set.Resources, second)
+	s := with(script("a", always(set))).configured(soon)
+	r := w.start(s)
+	w.createMap("a", "x")
+	r.settled(1)
+	w.wantWrites("POST loadbalancer 400", "POST loadbalancer 201")
+	w.eventually("an Event", func() (bool, string) {
+		list, err := w.kube.List(events(), "default")
+		return err == nil && strings.Contains(fmt.Sprint(list), "let it have a load balancer for each address"), fmt.Sprint(list)
+	})
+	r.stop()
+	w.cloud.ResetLog()
+	r = w.start(s)
+	r.settled(1)
+	w.wantWrites()
 }

@@ -8,10 +8,10 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// newDualRig makes a rig whose cluster has both IP versions.
-func newDualRig(t *testing.T, provider simcloud.Provider) *rig {
+// newDualRig makes a rig whose cluster has both IP versions, and whose cloud may be old.
+func newDualRig(t *testing.T, provider simcloud.Provider, old bool) *rig {
 	t.Helper()
-	r := newBalancerRigWith(t, provider, "10.96.0.0/16,fd00:10:96::/112")
+	r := newBalancerRigIn(t, simcloud.Options{Providers: []simcloud.Provider{provider}, NoAdditionalVIPs: old}, "10.96.0.0/16,fd00:10:96::/112")
 	r.conf.set("namespace_subnet", "ip_families", "dual")
 	return r
 }
@@ -61,20 +61,22 @@ func (r *rig) addressesAmiss(p *raven, name string, families, balancers int) str
 	return r.amiss(p)
 }
 
-// Both addresses of a Service are served: by one load balancer where the provider has additional VIPs, else by two, also where an
+// Both addresses of a Service are served: by one load balancer where the provider has additional VIPs, else by two: also in a cloud that is older than these, and where an
 // operator asks for additional VIPs of a provider that shows them and makes none.
 func TestDualStackServices(t *testing.T) {
 	for _, c := range []struct {
 		name, mode string
 		provider   simcloud.Provider
+		old        bool
 		balancers  int
 	}{
-		{"amphora", "auto", simcloud.Amphora(brief()), 1},
-		{"ovn", "auto", simcloud.OVN(brief()), 2},
-		{"ovn", "additional-vips", simcloud.OVN(brief()), 2},
+		{"amphora", "auto", simcloud.Amphora(brief()), false, 1},
+		{"amphora in an old cloud", "auto", simcloud.Amphora(brief()), true, 2},
+		{"ovn", "auto", simcloud.OVN(brief()), false, 2},
+		{"ovn", "additional-vips", simcloud.OVN(brief()), false, 2},
 	} {
 		t.Run(c.name+" "+c.mode, func(t *testing.T) {
-			r := newDualRig(t, c.provider)
+			r := newDualRig(t, c.provider, c.old)
 			r.conf.set("octavia_defaults", "dual_stack", c.mode)
 			p := r.start()
 			r.createNamespace("shop")
@@ -88,7 +90,7 @@ func TestDualStackServices(t *testing.T) {
 
 // A Service goes from one address to two and back, served by one load balancer and by two, and an address that it gives up is another's.
 func TestDualStackComesAndGoes(t *testing.T) {
-	r := newDualRig(t, simcloud.Amphora(brief()))
+	r := newDualRig(t, simcloud.Amphora(brief()), false)
 	p := r.start()
 	r.createNamespace("shop")
 	r.scale("shop", "web", 2)

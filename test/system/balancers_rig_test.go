@@ -41,7 +41,13 @@ func newBalancerRig(t *testing.T, provider simcloud.Provider) *rig {
 // newBalancerRigWith is newBalancerRig with ranges of clusterIPs, the usual one if empty.
 func newBalancerRigWith(t *testing.T, provider simcloud.Provider, ranges string) *rig {
 	t.Helper()
-	cloud := newCloud(t, simcloud.Options{Providers: []simcloud.Provider{provider}})
+	return newBalancerRigIn(t, simcloud.Options{Providers: []simcloud.Provider{provider}}, ranges)
+}
+
+// newBalancerRigIn is newBalancerRigWith in a cloud with these options, whose first provider is Raven's.
+func newBalancerRigIn(t *testing.T, o simcloud.Options, ranges string) *rig {
+	t.Helper()
+	cloud, provider := newCloud(t, o), o.Providers[0]
 	r := newRigWith(t, simkube.Options{
 		Kubelet: &simkube.Kubelet{NeedPort: true}, Endpoints: &simkube.EndpointController{}, ServiceCIDR: ranges,
 	}, cloud)

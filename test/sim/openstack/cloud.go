@@ -51,6 +51,8 @@ type Options struct {
 	Providers []Provider
 	// NoOctavia leaves out Octavia, until SetOctavia.
 	NoOctavia bool
+	// NoAdditionalVIPs makes Octavia older than 2.26: load balancers have one address.
+	NoAdditionalVIPs bool
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
 	LogSize int
 }
@@ -136,6 +138,9 @@ func New(o Options) *Cloud {
 		}
 	}
 	c.noOctavia.Store(o.NoOctavia)
+	if o.NoAdditionalVIPs {
+		delete(c.lbKinds["loadbalancers"].fields, "additional_vips")
+	}
 	c.accounts = newAccounts(c, o.Password)
 	if !o.NoExternal {
 		c.addExternal()

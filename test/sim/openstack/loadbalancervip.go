@@ -145,7 +145,7 @@ func (t *tx) makeVIP(p *Provider, lb *object) error {
 	extra := append([]any{}, ips[1:]...)
 	auto := str(lb.doc, "vip_address") == ""
 	t.lbSet(lb, map[string]any{"vip_port_id": port.id, "vip_address": first["ip_address"]})
-	if !p.IgnoresAdditionalVIPs {
+	if !p.IgnoresAdditionalVIPs && !t.c.opts.NoAdditionalVIPs {
 		t.lbSet(lb, map[string]any{"additional_vips": extra})
 	}
 	lb.doc["updated_at"] = nil

@@ -78,10 +78,14 @@ func (c *Cloud) octaviaVersions(r *http.Request, path string) (response, bool) {
 		return response{}, false
 	}
 	self := "http://" + r.Host + "/load-balancer/v2"
-	versions := make([]any, 0, 27)
-	for i := range 27 { // those of the Zed release
+	most := 27 // those of the Zed release
+	if c.opts.NoAdditionalVIPs {
+		most = 26
+	}
+	versions := make([]any, 0, most)
+	for i := range most {
 		status := "SUPPORTED"
-		if i == 26 {
+		if i == most-1 {
 			status = "CURRENT"
 		}
 		versions = append(versions, map[string]any{
