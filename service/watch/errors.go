@@ -18,6 +18,7 @@ const (
 	Unauthorized Cause = "unauthorized" // 401: the credentials
 	Forbidden    Cause = "forbidden"    // 403: missing RBAC
 	NotServed    Cause = "not-served"   // 404: the API server lacks the resource
+	BadSelector  Cause = "bad-selector" // 400: the API server does not select by such fields
 	Unreachable  Cause = "unreachable"
 )
 
@@ -31,7 +32,9 @@ type Error struct {
 	Cause     Cause
 	// Verbs are the verbs that RBAC lacks; only with Forbidden.
 	Verbs []string
-	Err   error
+	// FieldSelector is the watch's.
+	FieldSelector string
+	Err           error
 }
 
 // Error says in one line what does not work, where, why and what to do.
@@ -47,6 +50,10 @@ func (e *Error) Error() string {
 	case NotServed:
 		return fmt.Sprintf("%sthe API server does not serve %s (404): install it, or disable the driver: %v",
 			what, resourceText(e.GVR), e.Err)
+	case BadSelector:
+		return fmt.Sprintf("%sthe API server does not select %s by field selector %q (400): of custom resources only metadata.name, "+
+			"metadata.namespace and what selectableFields of their definition names can be selected: mend the driver, or the definition: %v",
+			what, resourceText(e.GVR), e.FieldSelector, e.Err)
 	case Unreachable:
 	}
 	return fmt.Sprintf("%scannot list and watch %s: %v", what, where, e.Err)

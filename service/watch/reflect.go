@@ -164,7 +164,11 @@ func (i *informer) explain(ctx context.Context, s *source, verb string, err erro
 		i.explainForbidden(ctx, failed)
 	case NotServed:
 		i.explainNotServed(ctx, s, failed)
-	case Unauthorized, Unreachable:
+	case Unreachable:
+		if i.key.fieldSelector != "" && apierrors.IsBadRequest(err) {
+			failed.cause = BadSelector
+		}
+	case Unauthorized, BadSelector:
 	}
 	return failed
 }

@@ -107,7 +107,7 @@ func (s *Subscription) WaitSynced(ctx context.Context) error {
 func (v *view) error(f *failure) *Error {
 	return &Error{
 		Driver: v.subscription.driver, Watch: v.watch.Name, GVR: v.watch.GVR, Namespace: v.watch.Namespace,
-		Source: v.watch.Source, Cause: f.cause, Verbs: f.verbs, Err: f.err,
+		Source: v.watch.Source, Cause: f.cause, Verbs: f.verbs, FieldSelector: v.watch.FieldSelector, Err: f.err,
 	}
 }
 

@@ -23,6 +23,8 @@ type Kind struct {
 	Generation bool
 	// Custom marks a custom resource: an update of it must give a resourceVersion.
 	Custom bool
+	// Selectable are the fields of a custom resource that its definition lets select by, as dotted paths.
+	Selectable []string
 }
 
 func (k Kind) withDefaults() Kind {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,6 +92,11 @@ func (a *API) customResource(ev event) {
 		}
 		if subresources, ok := version["subresources"].(map[string]any); ok && subresources["status"] != nil {
 			kind.Status = true
+		}
+		fields, _ := version["selectableFields"].([]any)
+		for _, f := range fields {
+			field, _ := f.(map[string]any)
+			kind.Selectable = append(kind.Selectable, strings.TrimPrefix(text(field, "jsonPath"), "."))
 		}
 		if stored, _ := version["storage"].(bool); stored {
 			kind.Versions = append([]string{text(version, "name")}, kind.Versions...)

@@ -116,7 +116,7 @@ func selectable(v *view, path string) bool {
 	case "ReplicaSet":
 		return path == "status.replicas"
 	}
-	return v.kind.Custom && strings.HasPrefix(path, "spec.")
+	return v.kind.Custom && slices.Contains(v.kind.Selectable, path)
 }
 
 // page is what a continue token says.
