@@ -3,9 +3,8 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
-
-	"github.com/kuryr/raven/drivers"
 )
 
 // balancing plans the parts of one load balancer that exists and stays.
@@ -15,11 +14,12 @@ type balancing struct {
 	mend    bool
 	pools   map[string]map[string]any // what is there and stays, by name
 	going   []map[string]any          // listeners that go
+	frozen  map[Part]bool             // pools and listeners, by kind and name, that stay in ERROR for now: they take no change
 	ordered [steps][]Step
 }
 
 // The order in which the steps on parts are taken: endpoints first, then what takes away, then what adds, from the pools to the
-// listeners that lead to them.
+// listeners that lead to them; and at last the pools that listeners which stay have led to until then.
 const (
 	stepVIP = iota
 	stepMembers
@@ -28,13 +28,14 @@ const (
 	stepPool
 	stepMonitor
 	stepListen
+	stepUnpoolLast
 	steps
 )
 
 // balance plans what makes the parts of a load balancer as they should be. Steps that only have to be taken one after another
 // do not wait for each other: each makes the load balancer Busy, so whoever applies them takes the first and plans anew.
 func (c *computer) balance(m *match) {
-	b := &balancing{c: c, m: m, mend: m.desired.Mend != MendNot, pools: map[string]map[string]any{}}
+	b := &balancing{c: c, m: m, mend: m.desired.Mend != MendNot, pools: map[string]map[string]any{}, frozen: map[Part]bool{}}
 	first := len(c.plan.Steps)
 	b.vip()
 	if pools, managed := m.desired.Attrs["pools"].([]any); managed {
@@ -50,7 +51,7 @@ func (c *computer) balance(m *match) {
 	c.hold(m, condition, why, first)
 	if condition == Broken && m.desired.Mend == MendFailover {
 		c.plan.Steps = append(c.plan.Steps, Step{
-			Op: Failover, Kind: m.id.kind, Identity: m.desired.Identity, ID: m.observed.ID, Reason: why,
+			Op: Failover, Kind: m.id.kind, Identity: m.desired.Identity, ID: m.observed.ID, Reason: why, Mends: true,
 		})
 	}
 }
@@ -85,9 +86,16 @@ func name(m *match) string {
 }
 
 func (b *balancing) step(at int, op Op, part Part, attrs map[string]any, reason string, waits ...Wait) {
+	of := Part{Kind: part.Kind, Name: part.Name}
+	if of.Kind == Members || of.Kind == Monitor {
+		of.Kind = Pool
+	}
+	if b.frozen[of] {
+		waits = append(waits, Wait{Message: fmt.Sprintf("waiting for %s, which is in ERROR", of)})
+	}
 	b.ordered[at] = append(b.ordered[at], Step{
 		Op: op, Kind: b.m.id.kind, Identity: b.m.desired.Identity, ID: b.m.observed.ID, Part: &part, Attrs: attrs, Reason: reason,
-		Waits: distinct(waits),
+		Waits: distinct(waits), Mends: reason == inError,
 	})
 }
 
@@ -112,10 +120,21 @@ func (b *balancing) ours(doc map[string]any) bool {
 	return ok && id.Key() == b.m.id.key
 }
 
-// sorted pairs the parts that are wanted with those that are there, and returns those that are to go.
-func (b *balancing) existing(list string, wanted map[string]bool) (byName map[string]map[string]any, gone []map[string]any) {
+// existing pairs the parts that are wanted with those that are there, and returns those that are to go. Of twins the first that is used
+// stays, else the first.
+func (b *balancing) existing(list string, wanted map[string]bool, used map[string]bool) (byName map[string]map[string]any, gone []map[string]any) {
 	byName = map[string]map[string]any{}
-	for _, doc := range structures(b.m.observed.Attrs[list]) {
+	docs := structures(b.m.observed.Attrs[list])
+	slices.SortStableFunc(docs, func(x, y map[string]any) int {
+		switch first, second := used[textAt(x, "id")], used[textAt(y, "id")]; {
+		case first && !second:
+			return -1
+		case second && !first:
+			return 1
+		}
+		return 0
+	})
+	for _, doc := range docs {
 		name := textAt(doc, "name")
 		switch _, twice := byName[name]; {
 		case wanted[name] && !twice:
@@ -125,6 +144,18 @@ func (b *balancing) existing(list string, wanted map[string]bool) (byName map[st
 		}
 	}
 	return byName, gone
+}
+
+// led lists the ids of the pools that listeners lead to which are wanted.
+func (b *balancing) led() map[string]bool {
+	listeners, _ := b.m.desired.Attrs["listeners"].([]any)
+	wanted, pools := names(structures(listeners)), map[string]bool{}
+	for _, doc := range structures(b.m.observed.Attrs["listeners"]) {
+		if wanted[textAt(doc, "name")] {
+			pools[textAt(doc, "default_pool_id")] = true
+		}
+	}
+	return pools
 }
 
 func names(list []map[string]any) map[string]bool {
@@ -137,13 +168,18 @@ func names(list []map[string]any) map[string]bool {
 
 func (b *balancing) allPools(list []any) {
 	wanted := structures(list)
-	there, gone := b.existing("pools", names(wanted))
+	led := b.led()
+	there, gone := b.existing("pools", names(wanted), led)
 	for _, doc := range gone {
-		b.remove(stepUnpool, Pool, doc, "nobody wants it any more")
+		at := stepUnpool
+		if led[textAt(doc, "id")] {
+			at = stepUnpoolLast
+		}
+		b.remove(at, Pool, doc, "nobody wants it any more")
 	}
 	for _, want := range wanted {
 		have := there[textAt(want, "name")]
-		switch why := b.unfit(want, have, "protocol"); {
+		switch why := b.unfit(Part{Kind: Pool, Name: textAt(want, "name")}, want, have, "protocol"); {
 		case have == nil:
 			b.addPool(want)
 		case why != "":
@@ -151,13 +187,14 @@ func (b *balancing) allPools(list []any) {
 			b.addPool(want, Wait{Message: fmt.Sprintf("waiting for the old pool %q to go", textAt(have, "name"))})
 		default:
 			b.pools[textAt(want, "name")] = have
+			b.frozen[Part{Kind: Pool, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
 			b.changePool(want, have)
 		}
 	}
 }
 
 // unfit says why a part cannot become what is wanted, and "" if it can.
-func (b *balancing) unfit(want, have map[string]any, immutable ...string) string {
+func (b *balancing) unfit(p Part, want, have map[string]any, immutable ...string) string {
 	if have == nil {
 		return ""
 	}
@@ -166,10 +203,15 @@ func (b *balancing) unfit(want, have map[string]any, immutable ...string) string
 			return d.String() + ", which cannot be changed in place"
 		}
 	}
-	if b.mend && have["provisioning_status"] == statusError {
-		return "it is in ERROR"
+	if b.mends(p) && have["provisioning_status"] == statusError {
+		return inError
 	}
 	return ""
+}
+
+// mends says whether a part is made anew that is in ERROR.
+func (b *balancing) mends(p Part) bool {
+	return b.mend && !slices.Contains(b.m.desired.Rests, Part{Kind: p.Kind, Name: p.Name})
 }
 
 func (b *balancing) remove(at int, kind PartKind, doc map[string]any, reason string) {
@@ -252,7 +294,7 @@ func (b *balancing) monitor(pool Part, want, have map[string]any) {
 	}
 	there, attrs := structure(have["healthmonitor"]), structure(wanted)
 	part := Part{Kind: Monitor, Name: pool.Name, Pool: pool.ID, ID: textAt(there, "id")}
-	switch why := b.unfit(attrs, there, "type"); {
+	switch why := b.unfit(part, attrs, there, "type"); {
 	case none(wanted) == nil && there == nil:
 	case none(wanted) == nil:
 		b.step(stepMonitor, Delete, part, nil, "nobody wants it any more")
@@ -268,88 +310,23 @@ func (b *balancing) monitor(pool Part, want, have map[string]any) {
 	}
 }
 
-// members plans one change of all members of a pool that differ: only those, as long as none goes.
-func (b *balancing) members(pool Part, want, have map[string]any) {
-	value, managed := want["members"]
-	if !managed {
-		return
-	}
-	resolved, waits := b.c.resolve(value)
-	part := Part{Kind: Members, Name: pool.Name, Pool: pool.ID}
-	there := map[string]map[string]any{}
-	for _, member := range structures(have["members"]) {
-		there[memberKey(member)] = member
-	}
-	var changed, whole []any
-	added, differ := 0, 0
-	for _, member := range structures(resolved) {
-		old := there[memberKey(member)]
-		if elsewhere(member, old) {
-			continue // it goes, and comes back: a member stays on its subnet
-		}
-		whole = append(whole, member)
-		delete(there, memberKey(member))
-		switch {
-		case old == nil:
-			added++
-		case b.memberDiffers(member, old):
-			differ++
-		default:
-			continue
-		}
-		changed = append(changed, member)
-	}
-	if len(changed) == 0 && len(there) == 0 {
-		return
-	}
-	reason := fmt.Sprintf("%d of its %d members are new, %d differ, %d go", added, len(whole), differ, len(there))
-	attrs := map[string]any{"members": changed, "additive": true}
-	if len(there) > 0 {
-		attrs = map[string]any{"members": whole, "additive": false}
-	}
-	if attrs["members"].([]any) == nil { //nolint:forcetypeassert // set above
-		attrs["members"] = []any{}
-	}
-	b.step(stepMembers, Update, part, attrs, reason, waits...)
-}
-
-// elsewhere says whether a member is on another subnet than it should be.
-func elsewhere(want, have map[string]any) bool {
-	subnet := canonical("subnet_id", want["subnet_id"], false)
-	_, unknown := want["subnet_id"].(drivers.Ref)
-	return have != nil && !unknown && subnet != "" && subnet != canonical("subnet_id", have["subnet_id"], false)
-}
-
-// memberDiffers compares what can be changed of a member.
-func (b *balancing) memberDiffers(want, have map[string]any) bool {
-	if b.mend && have["provisioning_status"] == statusError {
-		return true
-	}
-	changed, _ := changes(want, have, "name", "weight", "backup", "monitor_address", "monitor_port", "admin_state_up")
-	return len(changed) > 0
-}
-
-// memberKey is what a member is known by.
-func memberKey(member map[string]any) string {
-	return canonical("address", member["address"], false) + " " + canonical("protocol_port", member["protocol_port"], false)
-}
-
 func (b *balancing) allListeners(list []any) {
 	wanted := structures(list)
-	there, gone := b.existing("listeners", names(wanted))
+	there, gone := b.existing("listeners", names(wanted), nil)
 	for _, doc := range gone {
 		b.unlisten(doc, "nobody wants it any more")
 	}
 	var missing []map[string]any
 	for _, want := range wanted {
 		have := there[textAt(want, "name")]
-		switch why := b.unfit(want, have, "protocol", "protocol_port"); {
+		switch why := b.unfit(Part{Kind: Listener, Name: textAt(want, "name")}, want, have, "protocol", "protocol_port"); {
 		case have == nil:
 			missing = append(missing, want)
 		case why != "":
 			b.unlisten(have, why)
 			missing = append(missing, want)
 		default:
+			b.frozen[Part{Kind: Listener, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
 			b.changeListener(want, have)
 		}
 	}

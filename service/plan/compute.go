@@ -230,6 +230,11 @@ func (c *computer) used(o *Observed) bool {
 		return attached(o)
 	case drivers.KindFloatingIP:
 		return canonical("port_id", o.Attrs["port_id"], false) != ""
+	case drivers.KindLoadBalancer: // what leads to it leads to its VIP's port
+		port := canonical("vip_port_id", o.Attrs["vip_port_id"], false)
+		if port != "" && c.Dependants != nil && len(c.Dependants(drivers.KindPort, port)) > 0 {
+			return true
+		}
 	}
 	return len(c.dependants(o)) > 0
 }

@@ -56,7 +56,7 @@ type Condition int
 //
 //	Ready -> (a change) -> Busy -> Ready | Partial | Broken
 //	Partial, Broken -> (mended) -> Busy
-//	any but Busy -> (deleted) -> Leaving -> gone
+//	any whose own status is not PENDING_* -> (deleted) -> Leaving -> gone
 const (
 	Ready   Condition = iota // ACTIVE, with all its parts
 	Busy                     // it, or a part of it, is PENDING: it takes no change
@@ -68,6 +68,7 @@ const (
 const (
 	statusError   = "ERROR"
 	pendingPrefix = "PENDING_"
+	inError       = "it is in ERROR"
 )
 
 // ConditionOf returns the condition of a load balancer, and why it is not Ready, for people.
@@ -78,7 +79,7 @@ func ConditionOf(o *Observed) (Condition, string) {
 	case strings.HasPrefix(o.Status, pendingPrefix):
 		return Busy, "it is " + o.Status
 	case o.Status == statusError:
-		return Broken, "it is in ERROR"
+		return Broken, inError
 	}
 	broken := ""
 	for _, p := range statuses(o) {

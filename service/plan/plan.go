@@ -51,6 +51,8 @@ type Desired struct {
 	Bound bool
 	// Mend is what may be done about a load balancer, or a part of it, that is in ERROR now.
 	Mend Mend
+	// Rests are the parts of a load balancer, by kind and name, that are left alone though they are in ERROR.
+	Rests []Part
 }
 
 // Op is what a step does.
@@ -84,6 +86,8 @@ type Step struct {
 	Old map[string]any
 	// Reason is one sentence for people.
 	Reason string
+	// Mends says that the step is there for the sake of an ERROR of a load balancer, or of the part that it is about.
+	Mends bool
 	// Waits is what has to happen first; a step without Waits is ready. Ready steps may be applied in any order.
 	Waits []Wait
 }

@@ -242,7 +242,7 @@ func (c *computer) departures() {
 			Waits: distinct(slices.Concat(c.users(o), c.stayers(gone), c.successors(o))),
 		}
 		if kind == drivers.KindLoadBalancer {
-			s.Waits = append(s.Waits, untouchable(o)...)
+			s.Waits, s.Mends = append(s.Waits, untouchable(o)...), gone.reason == inError
 		}
 		if atRouter(o) {
 			s.Op, s.Attrs = Detach, map[string]any{"router_id": o.Attrs["device_id"]}

@@ -65,11 +65,13 @@ func (s *store) trustOf(provider string) *trust {
 	return t
 }
 
-// mending is what was done about a load balancer in ERROR, by identity, so that it outlives a replacement.
+// mending is what was done about a load balancer in ERROR, by identity, so that it outlives a replacement. What is mended of it until it
+// rests no longer is one round.
 type mending struct {
-	tries int
-	next  time.Time // when something may be done again
-	until time.Time // forgotten then, if all is well
+	tries int         // rounds
+	parts []plan.Part // of which something was mended in this round
+	next  time.Time   // when something may be done again
+	until time.Time   // forgotten then, if all is well
 }
 
 // busyState is how long a load balancer has been busy.
@@ -111,8 +113,10 @@ func (s *store) mend(d *plan.Desired, now time.Time) {
 		return
 	}
 	m := s.mendings[identityKey(d.Kind, d.Identity)]
-	switch {
-	case m != nil && now.Before(m.next):
+	switch resting := m != nil && now.Before(m.next); {
+	case resting && condition == plan.Broken:
+	case resting:
+		d.Mend, d.Rests = plan.MendReplace, m.parts
 	case condition == plan.Broken && (m == nil || m.tries == 0) && !s.trustOf(provider(lb)).noFailover:
 		d.Mend = plan.MendFailover
 	default:
@@ -120,14 +124,26 @@ func (s *store) mend(d *plan.Desired, now time.Time) {
 	}
 }
 
-// mended notes that something was done about a load balancer in ERROR.
+// mended notes what was done about a load balancer in ERROR.
 func (s *store) mended(step plan.Step, now time.Time) {
+	if !step.Mends {
+		return
+	}
+	var part plan.Part // nothing: all of it
+	if step.Part != nil {
+		part = plan.Part{Kind: step.Part.Kind, Name: step.Part.Name}
+	}
 	key := identityKey(step.Kind, step.Identity)
 	m := s.mendings[key]
 	if m == nil {
 		m = &mending{}
 		s.mendings[key] = m
 	}
+	if step.Part != nil && now.Before(m.next) {
+		m.parts = append(m.parts, part)
+		return
+	}
+	m.parts = []plan.Part{part}
 	m.tries++
 	m.next = now.Add(min(mendPause<<min(m.tries-1, 10), mendPauseMax))
 	m.until = now.Add(max(mendMemory, 2*m.next.Sub(now)))
@@ -179,7 +195,7 @@ func (s *store) troubles(id plan.Owner, p plan.Plan) []string {
 		case condition == plan.Broken || condition == plan.Partial:
 			text := fmt.Sprintf("load balancer %s is not as it should be: %s", lb.ID, why)
 			if m := s.mendings[identityKey(key.kind, lb.Identity)]; m != nil && m.tries > 0 {
-				text += fmt.Sprintf("; it was made anew or failed over %d times, next at %s", m.tries, m.next.Format(time.TimeOnly))
+				text += fmt.Sprintf("; it was failed over, or made anew as a whole or in part, %d times, next at %s", m.tries, m.next.Format(time.TimeOnly))
 			}
 			texts = append(texts, text)
 		case b != nil && b.overdue:

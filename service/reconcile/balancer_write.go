@@ -184,9 +184,7 @@ func (e *Engine) amend(lb plan.Observed, change openstack.Change, step plan.Step
 		if !ok {
 			return
 		}
-		if was, _ := plan.ConditionOf(&lb); was == plan.Broken || was == plan.Partial {
-			e.store.mended(step, now)
-		}
+		e.store.mended(step, now)
 		lb = change(known)
 		woken = e.store.takeBalancer(lb, now)
 		if b := e.store.busy[lb.ID]; b != nil && step.Part != nil && step.Op == plan.Create {

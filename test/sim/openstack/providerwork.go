@@ -250,6 +250,19 @@ func (c *Cloud) SetOperatingStatus(kind, id, status string) error {
 	return nil
 }
 
+// SetPartError brings a part of a load balancer ("listener", "pool", "member", "healthmonitor") to ERROR, and nothing else.
+func (c *Cloud) SetPartError(kind, id string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settle()
+	t, ok := c.tables[kind]
+	if !ok || t.byID[id] == nil {
+		return fmt.Errorf("bringing %s %q to ERROR: there is none", kind, id)
+	}
+	(&tx{c: c, now: c.clock.Now()}).lbSet(t.byID[id], map[string]any{"provisioning_status": statusError})
+	return nil
+}
+
 // Busy returns how many load balancers are PENDING_*.
 func (c *Cloud) Busy() int {
 	c.mu.Lock()

@@ -1,0 +1,129 @@
+package plan
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// TestMending: only what is done for the sake of an ERROR says so, and what rests is left alone.
+func TestMending(t *testing.T) {
+	broken := func(parts ...string) func(*Observed) {
+		return func(o *Observed) {
+			for _, list := range parts {
+				doc := structures(o.Attrs[list])
+				if list == "members" {
+					doc = structures(structures(o.Attrs["pools"])[0]["members"])
+				}
+				doc[0]["provisioning_status"] = "ERROR"
+			}
+		}
+	}
+	more := func(lb *drivers.LoadBalancer) {
+		lb.Pools[0].Members = append(lb.Pools[0].Members, drivers.Member{Address: "10.1.0.3", ProtocolPort: new(int64(80))})
+	}
+	listener, pool, members := Part{Kind: Listener, Name: "a"}, Part{Kind: Pool, Name: "a"}, Part{Kind: Members, Name: "a"}
+	for name, c := range map[string]struct {
+		observed func(*Observed)
+		wish     func(*drivers.LoadBalancer)
+		mend     Mend
+		rests    []Part
+		want     []string // with a "!" where it mends
+	}{
+		"all of it":                {func(o *Observed) { o.Status = "ERROR" }, nil, MendReplace, nil, []string{"create loadbalancer …", "delete loadbalancer !"}},
+		"failed over":              {func(o *Observed) { o.Status = "ERROR" }, nil, MendFailover, nil, []string{"failover loadbalancer !"}},
+		"a listener":               {broken("listeners"), nil, MendReplace, nil, []string{`delete listener "a" !`, `create listener "a"`}},
+		"a listener at rest":       {broken("listeners"), nil, MendReplace, []Part{listener}, []string{}},
+		"another one at rest":      {broken("listeners"), nil, MendReplace, []Part{pool, members}, []string{`delete listener "a" !`, `create listener "a"`}},
+		"a member":                 {broken("members"), nil, MendReplace, nil, []string{`update the members of pool "a" !`}},
+		"a member at rest":         {broken("members"), nil, MendReplace, []Part{members}, []string{}},
+		"a change beside it":       {broken("members"), more, MendReplace, []Part{members}, []string{`update the members of pool "a"`}},
+		"a change of what rests":   {broken("pools"), more, MendReplace, []Part{pool}, []string{`update the members of pool "a" …`}},
+		"a change, and no mending": {broken("listeners"), more, MendNot, nil, []string{`update the members of pool "a"`}},
+		"it goes anyway":           {nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, MendNot, nil, []string{"create loadbalancer …", "delete loadbalancer"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			desired := lbWish(c.wish)
+			desired[0].Mend, desired[0].Rests = c.mend, c.rests
+			p := Compute(Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
+			got := stepTexts(p)
+			for i, s := range p.Steps {
+				if s.Mends {
+					got[i] += " !"
+				}
+			}
+			for i := range got { // a listener that is made waits for the old one
+				if got[i] == `create listener "a" …` {
+					got[i] = `create listener "a"`
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestTwinPools: the one that a listener leads to stays, wherever it is in the list; one that a listener still leads to goes last.
+func TestTwinPools(t *testing.T) {
+	twin := map[string]any{"id": "p-0", "name": "a", "protocol": "TCP", "description": lbIdentity().Description()}
+	for name, c := range map[string]struct {
+		observed func(*Observed)
+		goes     string
+		want     []string
+	}{
+		"the first is not used": {func(o *Observed) {
+			o.Attrs["pools"] = slices.Insert(o.Attrs["pools"].([]any), 0, any(twin))
+		}, "p-0", []string{`delete pool "a"`}},
+		"both are used": {func(o *Observed) {
+			o.Attrs["pools"] = append(o.Attrs["pools"].([]any), twin)
+			other := map[string]any{}
+			for key, value := range structures(o.Attrs["listeners"])[0] {
+				other[key] = value
+			}
+			other["id"], other["name"], other["protocol_port"], other["default_pool_id"] = "l-2", "b", int64(81), "p-0"
+			o.Attrs["listeners"] = append(o.Attrs["listeners"].([]any), other)
+		}, "p-0", []string{`update listener "b"`, `delete pool "a"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wish := lbWish(func(lb *drivers.LoadBalancer) {
+				if name == "both are used" {
+					b := lb.Listeners[0]
+					b.Name, b.ProtocolPort = "b", new(int64(81))
+					lb.Listeners = append(lb.Listeners, b)
+				}
+			})
+			p := Compute(Input{Desired: wish, Observed: lbDoc(c.observed), Prune: true})
+			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
+				t.Fatal(diff)
+			}
+			if last := p.Steps[len(p.Steps)-1]; last.Part.ID != c.goes {
+				t.Errorf("%s goes", last.Part.ID)
+			}
+		})
+	}
+}
+
+// TestTwinBalancers: the one that a floating IP leads to is kept, though it is younger.
+func TestTwinBalancers(t *testing.T) {
+	older, younger := lbDoc(nil)[0], lbDoc(nil)[0]
+	older.ID, older.CreatedAt, younger.ID, younger.CreatedAt = "older", "2026-01-01T00:00:00", "younger", "2026-01-02T00:00:00"
+	older.Attrs["vip_port_id"], younger.Attrs["vip_port_id"] = "port-1", "port-2"
+	uses := func(port string) func(drivers.Kind, string) []Observed {
+		return func(_ drivers.Kind, id string) []Observed {
+			if id != port {
+				return nil
+			}
+			return []Observed{{Kind: drivers.KindFloatingIP, ID: "fip", Attrs: map[string]any{"port_id": port}}}
+		}
+	}
+	for port, goes := range map[string]string{"port-1": "younger", "port-2": "older", "": "younger"} {
+		p := Compute(Input{Desired: lbWish(nil), Observed: []Observed{older, younger}, Dependants: uses(port), Prune: true})
+		if len(p.Steps) != 1 || p.Steps[0].Op != Delete || p.Steps[0].ID != goes {
+			t.Errorf("used is %q: %+v", port, p.Steps)
+		}
+	}
+}
