@@ -211,7 +211,24 @@ func (s *suite) checkWatches(f *finding) {
 			f.warn("%s: Secrets need the operator's consent, by [driver:%s] allow_watches", at, s.info.Name)
 		}
 	}
+	s.checkFieldSelectors(f)
 	if sources == 0 {
 		f.fail("none of its watches is a source, so that it never translates anything")
+	}
+}
+
+// checkFieldSelectors warns of fields that a cluster selects custom resources by only if their definition says so.
+func (s *suite) checkFieldSelectors(f *finding) {
+	for _, w := range s.watches {
+		builtin := w.GVR.Group == "" || !strings.Contains(w.GVR.Group, ".") || strings.HasSuffix(w.GVR.Group, ".k8s.io")
+		selector, err := fields.ParseSelector(w.FieldSelector)
+		if builtin || err != nil {
+			continue
+		}
+		for _, want := range selector.Requirements() {
+			if want.Field != "metadata.name" && want.Field != "metadata.namespace" {
+				f.warn("watch %q: a cluster selects %s by %s only if selectableFields of their definition names it", w.Name, w.GVR.Resource, want.Field)
+			}
+		}
 	}
 }
