@@ -261,10 +261,22 @@ func classifyBalancer(e *Error) Class {
 		return ClassBusy
 	case e.Status == http.StatusConflict && e.Kind != drivers.KindLoadBalancer:
 		return ClassStale // there is a part that was not known
+	case e.Status == http.StatusBadRequest && strings.Contains(e.Message, " not found.") && missingIn(e.Message):
+		return ClassNotFound // something of Neutron's that the request refers to
 	case e.Status == http.StatusConflict, strings.Contains(e.Message, "already allocated"), strings.Contains(e.Message, "already in use"):
 		return ClassExists // the VIP's address: some releases say so by 500
 	}
 	return ClassNone
+}
+
+// missingIn says whether a text of Octavia's is about something of Neutron's.
+func missingIn(message string) bool {
+	for _, what := range []string{"Subnet ", "Network ", "Port "} {
+		if strings.HasPrefix(message, what) {
+			return true
+		}
+	}
+	return false
 }
 
 // individual says whether an error of a request about many resources is about only some of them, so that dividing the

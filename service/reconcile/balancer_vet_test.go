@@ -148,3 +148,18 @@ func TestUnreadableReplacement(t *testing.T) {
 		t.Errorf("it was not replaced:\n%s", v.dump())
 	}
 }
+
+// TestSubnetThatIsJustGone: a load balancer waits for the subnet that it is to be on, and is made as soon as that is there again.
+func TestSubnetThatIsJustGone(t *testing.T) {
+	w := balancers(t, amphora())
+	set := shopOf(1).set()
+	a := script("a", always(drivers.Set{Resources: set.Resources[:2]}))
+	r := w.start(with(a).configured(quick))
+	w.createMap("a", "x")
+	r.settled(1)
+	w.by(http.MethodDelete, "/subnets/"+text(w.one("subnet", "home"), "id"), nil, http.StatusNoContent)
+	a.now(always(set))
+	w.touchMap("x", 1)
+	w.one("loadbalancer", "shop")
+	r.settled(1)
+}
