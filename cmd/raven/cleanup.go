@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
@@ -31,6 +33,9 @@ cluster's identity in its tags or its description. Nothing is removed without --
 The cluster is named by its id, which is the UID that its namespace kube-system had, or its [raven] cluster_id.
 Without --cluster the clusters are listed that have something in the project.
 
+With --driver only that goes which one driver made for objects, and which stays as it is since the driver was left out of
+[raven] drivers. The cluster lives on, and Raven may run there.
+
 Only [neutron] has to be configured. If the cluster is the one that [kubernetes] reaches, and it answers, --force is
 needed: stop Raven there first, or it makes everything again.
 
@@ -38,6 +43,7 @@ Exit statuses: 0 nothing (left) to remove, 2 there is something to remove, 1 an 
 
 type cleanupFlags struct {
 	cluster, format      string
+	driver               string
 	yes, retained, force bool
 	patience             time.Duration
 }
@@ -50,19 +56,22 @@ func newCleanupCommand(flags *globalFlags, io streams) *cobra.Command {
 		Long:  cleanupHelp,
 		Example: `  raven cleanup                                  which clusters have something in this project?
   raven cleanup --cluster 48a1d20f-c094-478f-a87f-a26c15414caf
-  raven cleanup --cluster 48a1d20f-c094-478f-a87f-a26c15414caf --yes`,
+  raven cleanup --cluster 48a1d20f-c094-478f-a87f-a26c15414caf --yes
+  raven cleanup --driver lbaas --yes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(f.format); err != nil {
 				return err
 			}
-			if f.cluster == "" && (f.yes || f.retained || f.force) {
+			if f.cluster == "" && f.driver == "" && (f.yes || f.retained || f.force) {
 				return statusError{exitUsage, fmt.Errorf("name the cluster with --cluster; %q without flags lists them", "raven cleanup")}
 			}
 			return runCleanup(cmd.Context(), flags, io, f)
 		},
 	}
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "the `id` of the cluster")
+	cmd.Flags().StringVar(&f.driver, "driver", "", "only what this `driver` made, which is not enabled any more; the cluster is the one that is "+
+		"configured, unless --cluster names another")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "remove it")
 	cmd.Flags().BoolVar(&f.retained, "retained", false, "also what was to outlive its object (policy retain)")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also if the cluster still answers")
@@ -107,10 +116,19 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 		return err
 	}
 	defer cloud.Close()
+	owner := ""
+	if f.driver != "" {
+		if owner, err = disabledOwner(ctx, flags, sources, f.driver); err != nil {
+			return err
+		}
+		if f.cluster, err = configuredCluster(ctx, values, f.cluster); err != nil {
+			return err
+		}
+	}
 	if f.cluster == "" {
 		return listClusters(ctx, cloud, io, f.format)
 	}
-	if alive(ctx, values, f.cluster) && !f.force {
+	if f.driver == "" && alive(ctx, values, f.cluster) && !f.force {
 		warning := fmt.Errorf("cluster %s answers at its Kubernetes API: stop Raven there, and say --force", f.cluster)
 		if f.yes {
 			return warning
@@ -118,9 +136,62 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 		fmt.Fprintln(io.err, "warning:", warning)
 	}
 	c := &reconcile.Cleanup{
-		Cloud: cloud, Cluster: f.cluster, Retained: f.retained, Patience: f.patience, Clock: clock.RealClock{},
+		Cloud: cloud, Cluster: f.cluster, Driver: owner, Retained: f.retained, Patience: f.patience, Clock: clock.RealClock{},
 	}
 	return cleanup(ctx, c, cloud, io, f)
+}
+
+// disabledOwner is whose name stands on what a driver made: its own, or that of its role. The driver must not be enabled, nor another
+// that holds the role, for that one has taken everything over.
+func disabledOwner(ctx context.Context, flags *globalFlags, sources config.Sources, name string) (string, error) {
+	if err := checkName(name); err != nil {
+		return "", statusError{exitUsage, err}
+	}
+	programs, err := enabled(ctx, sources)
+	if err != nil {
+		return "", err
+	}
+	alone := *flags
+	alone.set = append(slices.Clone(flags.set), ravenGroup+".drivers="+name)
+	owner := name
+	if l, err := alone.load(ctx); err == nil {
+		owner = cmp.Or(l.programs[0].info.Role, name)
+	} else if !errors.Is(err, host.ErrNotFound) {
+		return "", fmt.Errorf("asking driver %s whether it holds a role: %w", name, err)
+	}
+	for _, p := range programs {
+		if p.name == name {
+			return "", fmt.Errorf("driver %s is enabled: leave it out of [%s] drivers, and reload Raven, first", name, ravenGroup)
+		}
+		if p.info.Role == owner {
+			return "", fmt.Errorf("driver %s holds the role %s, too, and has taken over what %s made", p.name, owner, name)
+		}
+	}
+	return owner, nil
+}
+
+// configuredCluster is the id of the cluster that is named, or else configured.
+func configuredCluster(ctx context.Context, values *config.Values, named string) (string, error) {
+	if id := cmp.Or(named, values.String(ravenGroup, "cluster_id")); id != "" {
+		return id, nil
+	}
+	rest, err := watch.RESTConfig(values, version)
+	if err != nil {
+		return "", err
+	}
+	clients, err := watch.NewClients(rest)
+	if err != nil {
+		return "", err
+	}
+	defer clients.Close()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
+		Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("reading the cluster's id from namespace kube-system: %w; or name it with --cluster", err)
+	}
+	return string(ns.GetUID()), nil
 }
 
 func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *openstack.Cloud, io streams, f cleanupFlags) error {

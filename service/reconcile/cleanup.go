@@ -27,10 +27,14 @@ type CleanupCloud interface {
 }
 
 // Cleanup removes what Raven made for a cluster that is gone: everything with the cluster's identity, in the order in which it
-// can go, and nothing else. No driver and no Kubernetes API is asked, so that it must never run beside a Raven of that cluster.
+// can go, and nothing else. No driver and no Kubernetes API is asked, so that it must never run beside a Raven of that cluster, unless
+// for a Driver that that one does not run.
 type Cleanup struct {
 	Cloud   CleanupCloud
 	Cluster string
+	// Driver limits it to what one driver, or the role that it holds, made for objects; what it shares with others stays. It must not
+	// be enabled. Empty is everything.
+	Driver string
 	// Retained says that what was to outlive its object goes as well.
 	Retained bool
 	// Patience is how long it goes on when nothing can be removed any more, because of what others have there.
@@ -136,6 +140,9 @@ func (c *Cleanup) observe(ctx context.Context) (m *mirror, unseen []string, err 
 	}
 	m = newMirror()
 	for _, o := range append(observed, balancers...) {
+		if c.Driver != "" && o.Identity.Owner.Driver != plan.ShortDriver(c.Driver) {
+			continue
+		}
 		if c.Retained {
 			o.Identity.Policy = drivers.Delete
 		}

@@ -1,0 +1,141 @@
+package system_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A driver is replaced while all goes on: nothing is written, and no watch is made anew.
+func TestDriverIsRestartedInPlace(t *testing.T) {
+	r := newRig(t)
+	p := r.start()
+	r.createNamespace("shop")
+	for _, name := range []string{"a", "b", "c"} {
+		r.createPod("shop", name)
+	}
+	r.awaitRest(p)
+	namespace, pod := p.plugin("namespace"), p.plugin("pod")
+	r.cloud.ResetLog()
+	r.kube.ResetLog()
+
+	r.install("raven-driver-pod", "bin/raven-driver-pod")
+	got := r.raven("driver", "restart", "pod", "--config-file", r.configure())
+	if got.status != 0 || !strings.Contains(got.out, "driver pod was restarted") {
+		t.Fatalf("status %d: %s%s", got.status, got.out, got.errors)
+	}
+	must(t, "rest", func() string { return p.settled() })
+	if now := p.plugin("pod"); now == pod || now == 0 {
+		t.Errorf("the driver's process was %d and is %d", pod, now)
+	}
+	if now := p.plugin("namespace"); now != namespace {
+		t.Errorf("the other driver's process was %d and is %d", namespace, now)
+	}
+	if writes := r.cloud.Stats().Writes; writes > 0 {
+		t.Errorf("there were %d writes to the cloud", writes)
+	}
+	for _, request := range r.kube.Requests() {
+		t.Errorf("there was a request to Kubernetes: %+v", request)
+	}
+	r.createPod("shop", "late")
+	must(t, "the new one at work", func() string { return r.amiss(p) })
+
+	pod = p.plugin("pod")
+	r.write("bin/raven-driver-pod.new", "no program")
+	if err := os.Chmod(r.path("bin/raven-driver-pod.new"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(r.path("bin/raven-driver-pod.new"), r.path("bin/raven-driver-pod")); err != nil {
+		t.Fatal(err)
+	}
+	got = r.raven("driver", "restart", "pod", "--config-file", r.configure())
+	if got.status != 1 || !strings.Contains(got.errors, "exec format error") {
+		t.Errorf("a broken program: status %d: %s%s", got.status, got.out, got.errors)
+	}
+	if now := p.plugin("pod"); now != pod {
+		t.Errorf("the working process was %d and is %d", pod, now)
+	}
+	got = r.raven("driver", "restart", "nosuch", "--config-file", r.configure())
+	if got.status != 1 || !strings.Contains(got.errors, "is not enabled") {
+		t.Errorf("a driver that is not there: status %d: %s", got.status, got.errors)
+	}
+	p.stop()
+}
+
+func TestDriverInfoShowsWhatItTakes(t *testing.T) {
+	r := newRig(t)
+	got := r.raven("driver", "info", "pod", "--config-file", r.configure(), "-o", "json")
+	var info struct {
+		Name, SHA256 string
+		Watches      []struct{ Resource string }
+		Rules        []struct{ Verbs []string }
+		Sandbox      []struct {
+			Name, Detail string
+			Active       bool
+		}
+	}
+	if err := json.Unmarshal([]byte(got.out), &info); err != nil || got.status != 0 {
+		t.Fatalf("status %d, %v: %s%s", got.status, err, got.out, got.errors)
+	}
+	if info.Name != "pod" || len(info.SHA256) != 64 || len(info.Watches) == 0 || len(info.Rules) == 0 || len(info.Sandbox) < 5 {
+		t.Errorf("%+v", info)
+	}
+	for _, m := range info.Sandbox {
+		t.Logf("%s: %t: %s", m.Name, m.Active, m.Detail)
+	}
+	r.conf.set("driver:pod", "sha256", info.SHA256)
+	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 0 {
+		t.Errorf("pinned by what info says: %s", got.errors)
+	}
+	r.conf.set("driver:pod", "sha256", strings.Repeat("0", 64))
+	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "is not the program that was pinned") {
+		t.Errorf("another digest: status %d, %s", got.status, got.errors)
+	}
+	r.conf.set("driver:pod", "sha256", info.SHA256)
+	if err := os.Chmod(r.path("bin"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "everybody may write to it") {
+		t.Errorf("a folder for all: status %d, %s", got.status, got.errors)
+	}
+}
+
+// What a driver made that is left out on a reload stays as it is, until it is cleaned up by name.
+func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
+	r := newRig(t)
+	p := r.start()
+	r.createNamespace("shop")
+	for _, name := range []string{"a", "b"} {
+		r.createPod("shop", name)
+	}
+	r.awaitRest(p)
+	ports := len(r.portIDs())
+	if got := r.raven("cleanup", "--config-file", r.configure(), "--driver", "pod", "--yes"); got.status != 1 || !strings.Contains(got.errors, "is enabled") {
+		t.Errorf("of an enabled driver: status %d: %s", got.status, got.errors)
+	}
+	r.conf.set("raven", "drivers", "namespace")
+	r.configure()
+	p.signal(syscall.SIGHUP)
+	must(t, "the reload", func() string {
+		if s, err := p.status(); err != nil || len(s.Drivers) != 1 {
+			return "drivers are as before"
+		}
+		return ""
+	})
+	must(t, "rest", p.settled)
+	if now := len(r.portIDs()); now != ports || ports < 2 {
+		t.Errorf("of %d ports %d are left", ports, now)
+	}
+	if c := r.cleanup(2, "--driver", "pod"); len(c.Remove) != 2 {
+		t.Errorf("it would remove %+v", c.Remove)
+	}
+	if c := r.cleanup(0, "--driver", "pod", "--yes"); c.Removed != 2 || len(c.Left) > 0 {
+		t.Errorf("%+v", c)
+	}
+	if now := len(r.portIDs()); now != ports-2 {
+		t.Errorf("of %d ports %d are left", ports, now)
+	}
+	p.stop()
+}
