@@ -75,6 +75,10 @@ func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, r.path("bin/raven"), args...)
 	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir}, r.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if r.tty != nil { // it leads a session of that terminal, as when somebody starts it by hand
+		cmd.Stdin = r.tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+	}
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }

@@ -31,6 +31,7 @@ type rig struct {
 	cloud *simcloud.Cloud
 	conf  settings
 	env   []string // beside what every raven has
+	tty   *os.File // the terminal that programs are started at; nil: none
 
 	mu    sync.Mutex
 	names map[string]string // of namespaces and pods, by UID

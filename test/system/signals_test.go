@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -150,6 +153,53 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
+// SIGHUP reloads at a terminal as it does without one, and so does the hang-up of that terminal: nothing is lost with it.
+func TestReloadAtATerminal(t *testing.T) {
+	r := newRig(t)
+	master, slave := terminal(t)
+	r.tty = slave
+	p := r.start()
+	r.createNamespace("shop")
+	r.awaitRest(p)
+	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 9)
+	r.configure()
+	p.signal(syscall.SIGHUP)
+	p.logged(`configuration changed.*graceful_shutdown_timeout: 10s -> 9s`)
+	must(t, "rest", func() string { return r.amiss(p) })
+	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 8)
+	r.configure()
+	if err := errors.Join(slave.Close(), master.Close()); err != nil {
+		t.Fatal(err)
+	}
+	p.logged(`configuration changed.*graceful_shutdown_timeout: 9s -> 8s`)
+	r.createPod("shop", "a")
+	must(t, "the port of a pod", func() string { return r.amiss(p) })
+	p.stop()
+}
+
+// terminal makes a pseudo-terminal.
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	return master, slave
+}
+
 // A signal that comes while the configuration is still being read is not lost, and does nothing else than it does later.
 func TestASignalThatComesEarly(t *testing.T) {
 	early := func(t *testing.T) (*rig, *raven) {
@@ -160,7 +210,7 @@ func TestASignalThatComesEarly(t *testing.T) {
 		if err := os.WriteFile(r.path("slow"), []byte(script), 0o700); err != nil { //nolint:gosec // it is executed
 			t.Fatal(err)
 		}
-		r.conf.set("driver:pod", "command", r.path("slow"))
+		r.conf.set("driver:pod", "command", r.path("slow")).set("raven", "driver_sandbox", "off") // a script needs a shell
 		p := r.start()
 		must(t, "a driver that is asked", func() string {
 			if _, err := os.Stat(r.path("asked")); err != nil {
