@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
 
 // vipsSince is the minor version of Octavia's API from which on load balancers have additional VIPs.
@@ -19,11 +20,17 @@ func (c *Cloud) AdditionalVIPs(ctx context.Context) (bool, error) {
 	if b == nil {
 		return true, nil
 	}
+	known, err := b.version(ctx)
+	return err != nil || known < 0 || known >= vipsSince, err
+}
+
+// version asks for the newest minor version of the API; -1 where it names none.
+func (b *balancers) version(ctx context.Context) (int, error) {
 	doc, err := b.do(ctx, call{
 		op: "asking for the versions", method: http.MethodGet, kind: b.kinds[drivers.KindLoadBalancer], root: true,
 	})
 	if err != nil {
-		return true, err
+		return -1, err
 	}
 	known := -1
 	for _, element := range listAt(doc, "versions") {
@@ -33,5 +40,51 @@ func (c *Cloud) AdditionalVIPs(ctx context.Context) (bool, error) {
 			known = max(known, n)
 		}
 	}
-	return known < 0 || known >= vipsSince, nil
+	return known, nil
+}
+
+// additiveSince is the minor version from which on a change of many members can leave the others as they are. Older ones do not know
+// the word for it, and delete them.
+const additiveSince = 11
+
+// additive says whether a change of some members of a pool can be asked for; where that is not known they are all named. It is
+// remembered for as long as the service is where it is.
+func (b *balancers) additive(ctx context.Context) bool {
+	at := b.client.Load().Endpoint
+	b.mu.Lock()
+	known, ok := b.adds[at]
+	b.mu.Unlock()
+	if ok {
+		return known
+	}
+	version, err := b.version(ctx)
+	if err != nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.adds = map[string]bool{at: version >= additiveSince}
+	return b.adds[at]
+}
+
+// whole is a change of some members of a pool as one that names them all, as they are known.
+func whole(lb plan.Observed, step plan.Step) plan.Step {
+	var old []any
+	for _, element := range listAt(lb.Attrs, "pools") {
+		if pool, _ := element.(map[string]any); textOf(pool, "id") == step.Part.Pool {
+			old = each(listAt(pool, "members"), func(member map[string]any) map[string]any {
+				doc := map[string]any{}
+				for _, name := range []string{
+					"name", "address", "protocol_port", "subnet_id", "weight", "backup", "monitor_address", "monitor_port", "admin_state_up",
+				} {
+					if value, ok := member[name]; ok {
+						doc[name] = value
+					}
+				}
+				return doc
+			})
+		}
+	}
+	step.Attrs = map[string]any{"members": merged(old, step), "additive": false}
+	return step
 }

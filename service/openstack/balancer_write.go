@@ -221,6 +221,9 @@ func (c *Cloud) ChangePart(ctx context.Context, lb plan.Observed, step plan.Step
 	if step.Part.Kind == plan.VIPPort {
 		return b.changeVIP(ctx, step)
 	}
+	if step.Part.Kind == plan.Members && step.Attrs["additive"] == true && !b.additive(ctx) {
+		step = whole(lb, step)
+	}
 	r, err := b.partCall(lb, step)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ type balancers struct {
 
 	mu      sync.Mutex
 	members map[string]poolMembers // of every pool, as they were last listed
+	adds    map[string]bool        // by address of the service: it can change some members of a pool
 	left    map[string]time.Time   // VIP ports that seem to be left behind, and since when
 }
 

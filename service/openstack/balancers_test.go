@@ -183,6 +183,50 @@ func TestChangeParts(t *testing.T) {
 	}
 }
 
+// TestSomeMembers: a change of some members leaves the others, also where the API does not know the word for it, which is asked for once.
+func TestSomeMembers(t *testing.T) {
+	for name, o := range map[string]sim.Options{"new": {}, "old": {NoAdditiveMembers: true}} {
+		t.Run(name, func(t *testing.T) {
+			s, c := startSim(t, o)
+			_, at := place(t, c, "10.0.0.0/24")
+			attrs := wholeBalancer(at.ID, "amphora")
+			must(t, c, drivers.KindLoadBalancer, "lb", attrs)
+			pool, _ := listAt(attrs, "pools")[0].(map[string]any)
+			s.ResetLog()
+			for i := range 3 {
+				pool["members"] = append(listAt(pool, "members"), map[string]any{
+					"address": fmt.Sprintf("10.0.0.%d", 20+i), "protocol_port": int64(80), "subnet_id": at.ID, "weight": int64(1),
+				})
+				lb := settledList(t, c)
+				p := plan.Compute(plan.Input{
+					Desired:  []plan.Desired{{Kind: drivers.KindLoadBalancer, Identity: named("lb"), Attrs: attrs}},
+					Observed: []plan.Observed{lb}, Prune: true,
+				})
+				if len(p.Steps) != 1 || p.Steps[0].Attrs["additive"] != true {
+					t.Fatalf("want one step that adds: %+v", p.Steps)
+				}
+				change, err := c.ChangePart(t.Context(), lb, p.Steps[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				known, _ := listAt(change(lb).Attrs, "pools")[0].(map[string]any)
+				if n := s.Count("member"); n != 3+i || len(listAt(known, "members")) != 3+i {
+					t.Errorf("%d members, %d known", n, len(listAt(known, "members")))
+				}
+			}
+			asked := 0
+			for _, r := range s.Log(0) {
+				if r.Kind == "version" {
+					asked++
+				}
+			}
+			if asked > 1 {
+				t.Errorf("asked for the versions %d times", asked)
+			}
+		})
+	}
+}
+
 func TestClassifyOctavia(t *testing.T) {
 	for _, c := range []struct {
 		kind    drivers.Kind

@@ -53,6 +53,8 @@ type Options struct {
 	NoOctavia bool
 	// NoAdditionalVIPs makes Octavia older than 2.26: load balancers have one address.
 	NoAdditionalVIPs bool
+	// NoAdditiveMembers has Octavia's API be of a release that ignores additive_only in a change of many members, as before Train.
+	NoAdditiveMembers bool
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
 	LogSize int
 }

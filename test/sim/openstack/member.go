@@ -127,7 +127,7 @@ func (t *tx) batch(r *http.Request, where target, in map[string]any) (response, 
 	if err != nil {
 		return response{}, err
 	}
-	additive := pythonTruth(r.URL.Query().Get("additive_only"))
+	additive := pythonTruth(r.URL.Query().Get("additive_only")) && !t.c.opts.NoAdditiveMembers
 	changed, err := t.replaceMembers(lb, pool, had, wanted, additive)
 	if err != nil {
 		return response{}, err

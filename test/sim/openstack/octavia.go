@@ -79,7 +79,10 @@ func (c *Cloud) octaviaVersions(r *http.Request, path string) (response, bool) {
 	}
 	self := "http://" + r.Host + "/load-balancer/v2"
 	most := 27 // those of the Zed release
-	if c.opts.NoAdditionalVIPs {
+	switch {
+	case c.opts.NoAdditiveMembers:
+		most = 11
+	case c.opts.NoAdditionalVIPs:
 		most = 26
 	}
 	versions := make([]any, 0, most)
