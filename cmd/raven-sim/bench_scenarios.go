@@ -71,6 +71,10 @@ func scenarios() []scenario {
 				churnEndpoints, benchWork().Update),
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.churn(ctx, r) },
 		},
+		{
+			"boundary", "The pod driver as a call in this process and in its own, confined one; then its restart with a replay.",
+			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.boundary(ctx, r) },
+		},
 	}
 }
 

@@ -168,15 +168,13 @@ func (m *manifests) unfinished(r *report, drivers []string) string {
 	return ""
 }
 
-// owners are the objects as owners of resources of drivers.
-func (m *manifests) owners(drivers []string) []string {
-	var owners []string
+// uids are those of the objects.
+func (m *manifests) uids() []string {
+	uids := make([]string, 0, len(m.made))
 	for _, o := range m.made {
-		for _, driver := range drivers {
-			owners = append(owners, driver+":"+o.uid)
-		}
+		uids = append(uids, o.uid)
 	}
-	return owners
+	return uids
 }
 
 // notes are the annotations of the objects, and the Events about them.

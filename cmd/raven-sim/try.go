@@ -135,7 +135,7 @@ func (o tryOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Write
 		return err
 	}
 	fmt.Fprintln(out, "The objects are deleted; raven takes away what they had.")
-	return o.await(ctx, d, "to have removed all", func(*report) string { return strings.Join(have(s.cloud, cluster.owners(names)), "\n") })
+	return o.await(ctx, d, "to have removed all", func(*report) string { return strings.Join(have(s.cloud, cluster.uids()), "\n") })
 }
 
 // await asks raven how it stands until f has nothing to say any more.
@@ -162,15 +162,19 @@ func (o tryOptions) await(ctx context.Context, d *daemon, what string, f func(*r
 	}
 }
 
-// have lists what some owners have in the cloud, without the identity that it carries.
-func have(cloud *simcloud.Cloud, owners []string) []string {
+// have lists what others than Raven's own drivers have in the cloud, of some objects or, without any, of all, leaving out the identities.
+func have(cloud *simcloud.Cloud, uids []string) []string {
+	// The owner in an identity is a driver or its role, and the object.
+	owned := regexp.MustCompile(`raven:owner=([^:\] ]+)(?::([^\] ]+))?`)
 	identity := regexp.MustCompile(` (description=raven:.*?raven:policy=[a-z]+|tags=\[[^]]*\])`)
 	var found []string
 	lines := bufio.NewScanner(strings.NewReader(cloud.Dump(simcloud.DumpOptions{Identity: true, Addresses: true})))
 	for lines.Scan() {
-		if slices.ContainsFunc(owners, func(owner string) bool { return strings.Contains(lines.Text(), "raven:owner="+owner) }) {
-			found = append(found, identity.ReplaceAllString(lines.Text(), ""))
+		owner := owned.FindStringSubmatch(lines.Text())
+		if owner == nil || slices.Contains([]string{"namespace", "pod", "shared"}, owner[1]) || uids != nil && !slices.Contains(uids, owner[2]) {
+			continue
 		}
+		found = append(found, identity.ReplaceAllString(lines.Text(), ""))
 	}
 	return found
 }
@@ -199,17 +203,9 @@ func printTried(ctx context.Context, out io.Writer, s *stage, d *daemon, cluster
 		title string
 		lines []string
 	}{
-		{"What raven did:", columns(rows)}, {"On the objects:", notes}, {"In the cloud:", have(s.cloud, withColon(names))},
+		{"What raven did:", columns(rows)}, {"On the objects:", notes}, {"In the cloud:", have(s.cloud, nil)},
 	} {
 		fmt.Fprintf(out, "%s\n  %s\n\n", part.title, strings.Join(part.lines, "\n  "))
 	}
 	return nil
-}
-
-func withColon(names []string) []string {
-	out := make([]string, 0, len(names))
-	for _, name := range names {
-		out = append(out, name+":")
-	}
-	return out
 }

@@ -72,7 +72,10 @@ func runDriverCheck(ctx context.Context, flags *globalFlags, io streams, c drive
 		}
 	}
 	report := conformance.Report{Driver: filepath.Base(c.path)}
-	hosted := c.underHost(ctx)
+	hosted, err := c.underHost(ctx, sources)
+	if err != nil {
+		return err
+	}
 	if hosted.Verdict != conformance.Fail {
 		if report, err = conformance.Run(ctx, settings); err != nil {
 			return err
@@ -93,18 +96,32 @@ func runDriverCheck(ctx context.Context, flags *globalFlags, io streams, c drive
 	return nil
 }
 
-// underHost starts the driver as the daemon would, and looks at what it declares as the daemon does.
-func (c driverCheck) underHost(ctx context.Context) conformance.Result {
-	result := conformance.Result{Check: "host", Verdict: conformance.Pass, What: "Raven's host starts it, and its options read nothing of Raven's"}
-	refuse := func(err error) conformance.Result {
+// underHost starts the driver as the daemon would, confined as the configuration says, and looks at what it declares as the daemon does.
+func (c driverCheck) underHost(ctx context.Context, sources config.Sources) (conformance.Result, error) {
+	result := conformance.Result{Check: "host", Verdict: conformance.Pass, What: "Raven's host starts it, confined, and its options read nothing of Raven's"}
+	refuse := func(err error) (conformance.Result, error) {
 		result.Verdict, result.Details = conformance.Fail, []string{err.Error()}
-		return result
+		return result, nil
 	}
 	path, err := filepath.Abs(c.path)
 	if err != nil {
-		return refuse(err)
+		return result, err
 	}
-	plugin, err := host.Launch(ctx, host.Config{Path: path, Args: c.args, CoreVersion: version})
+	name := strings.TrimPrefix(filepath.Base(path), programPrefix)
+	options := append(coreOptions(), authorityOptions([]string{name})...)
+	sources.Strict = false
+	values, _, err := config.Load(known(sources, options), options)
+	if err != nil {
+		return result, err
+	}
+	sandbox, err := sandboxFrom(values)
+	if err != nil {
+		return result, err
+	}
+	plugin, err := host.Launch(ctx, host.Config{
+		Path: path, Args: c.args, CoreVersion: version, Sandbox: sandbox, AllowRead: authorityOf(values, name).allowRead,
+		RuntimeDir: runtimeDir(values),
+	})
 	if err != nil {
 		return refuse(err)
 	}
@@ -117,7 +134,7 @@ func (c driverCheck) underHost(ctx context.Context) conformance.Result {
 		result.Details = []string{fmt.Sprintf("the program is called %s; Raven looks for %s unless [driver:%s] command says otherwise",
 			filepath.Base(path), want, info.Name)}
 	}
-	return result
+	return result, nil
 }
 
 // checkedValues are the values of a driver's options as the configuration has them.
