@@ -45,25 +45,34 @@ func TestFreeVIPWaits(t *testing.T) {
 // TestFreeVIPLeaves: what is not exactly the VIP port of a load balancer of ours that is not there stays for good.
 func TestFreeVIPLeaves(t *testing.T) {
 	for name, of := range map[string]func(lb string) map[string]any{
-		"an amphora's own port": func(string) map[string]any { return map[string]any{"name": "octavia-lb-vrrp-" + absent} },
+		"an amphora's own port": func(string) map[string]any {
+			return map[string]any{"name": "octavia-lb-vrrp-" + absent, "device_id": "lb-vrrp-" + absent}
+		},
 		"of a load balancer that is there": func(lb string) map[string]any {
 			return map[string]any{"name": "octavia-lb-" + lb, "device_id": "lb-" + lb}
 		},
 		"of OVN's that is there": func(lb string) map[string]any {
 			return map[string]any{"name": "ovn-lb-vip-" + lb, "device_owner": "", "device_id": ""}
 		},
-		"no id in its name": func(string) map[string]any { return map[string]any{"name": "octavia-lb-mine"} },
-		"more than an id":   func(string) map[string]any { return map[string]any{"name": "octavia-lb-" + absent + "-2"} },
+		"no id in its name": func(string) map[string]any { return map[string]any{"name": "octavia-lb-mine", "device_id": "lb-mine"} },
+		"more than an id": func(string) map[string]any {
+			return map[string]any{"name": "octavia-lb-" + absent + "-2", "device_id": "lb-" + absent + "-2"}
+		},
+		"no id in its name, of OVN's": func(string) map[string]any {
+			return map[string]any{"name": "ovn-lb-vip-mine", "device_owner": "ovn-lb-vip-mine", "device_id": "ovn-lb-vip-mine"}
+		},
 		"another's device":  func(string) map[string]any { return map[string]any{"device_id": "a-machine"} },
 		"a machine's":       func(string) map[string]any { return map[string]any{"device_owner": "compute:nova"} },
+		"one that is bound": func(string) map[string]any { return map[string]any{"binding:host_id": "a-node"} },
 		"another project's": func(string) map[string]any { return map[string]any{"project_id": sim.ProjectOther} },
 		"a person's with the name of OVN's": func(string) map[string]any {
 			return map[string]any{"name": "ovn-lb-vip-" + absent, "device_owner": "compute:nova"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, c := startSim(t, sim.Options{})
-			_, subnet := place(t, c, "10.0.0.0/24")
+			s, member := startSim(t, sim.Options{})
+			_, subnet := place(t, member, "10.0.0.0/24")
+			c := connectSim(t, s, simConfig(s, sim.UserKuryrAdmin)) // who sees them all
 			attrs := wholeBalancer(subnet.ID, "amphora")
 			attrs["vip_address"] = "10.0.0.98"
 			lb := must(t, c, drivers.KindLoadBalancer, "lb", attrs)
@@ -79,6 +88,33 @@ func TestFreeVIPLeaves(t *testing.T) {
 				clk.Step(2 * time.Minute)
 			}
 		})
+	}
+}
+
+// TestFreeVIPOfAnother: a port with the name of a load balancer that is not there may have become the VIP of one that is.
+func TestFreeVIPOfAnother(t *testing.T) {
+	s, c := startSim(t, sim.Options{})
+	_, subnet := place(t, c, "10.0.0.0/24")
+	portOf(t, s, c, subnet.ID, map[string]any{"device_owner": "", "device_id": ""})
+	attrs := wholeBalancer(subnet.ID, "amphora")
+	delete(attrs, "vip_address")
+	delete(attrs, "vip_subnet_id")
+	for _, port := range s.Ports() {
+		if port["name"] == "octavia-lb-"+absent {
+			attrs["vip_port_id"] = port["id"]
+		}
+	}
+	must(t, c, drivers.KindLoadBalancer, "lb", attrs)
+	status, doc := s.Call(sim.UserAdmin, sim.ProjectAdmin, http.MethodPut, "/ports/"+textOf(attrs, "vip_port_id"), map[string]any{
+		"port": map[string]any{"device_owner": "", "device_id": ""}, // which would tell as well
+	})
+	if status >= 300 {
+		t.Fatalf("%d %v", status, doc)
+	}
+	before := s.Count("port")
+	freed, wait, err := c.FreeVIP(t.Context(), subnet.ID, "10.0.0.99", time.Minute)
+	if freed || wait != 0 || err != nil || s.Count("port") != before {
+		t.Errorf("%v, %v, %v, %d ports of %d", freed, wait, err, s.Count("port"), before)
 	}
 }
 
