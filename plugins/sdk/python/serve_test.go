@@ -1,0 +1,151 @@
+package python_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/kuryr/raven/plugins/wire"
+)
+
+const interpreter = "/usr/bin/python3"
+
+const driver = `
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import raven_driver as raven
+
+class Driver:
+    def info(self):
+        print("text that is no handshake")
+        return raven.Info(name="small", version="1", kinds=["network"])
+    def configure(self, values):
+        return [raven.Watch(name="namespaces", version="v1", resource="namespaces", kind="Namespace", source=True)]
+    def translate(self, obj, needs):
+        return raven.Set()
+
+raven.serve(Driver())
+`
+
+// certificate makes one as go-plugin makes Raven's: ECDSA on P-521, its own authority, for localhost.
+func certificate(t *testing.T) (tls.Certificate, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"}, SerialNumber: big.NewInt(time.Now().UnixNano()),
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageKeyAgreement | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// A driver in Python takes go-plugin's certificate, lets nobody else in, and ends with Raven.
+func TestMutualTLSAndLifeline(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), interpreter, "-c", "import cryptography, grpc, google.protobuf").Run(); err != nil {
+		t.Skipf("%s lacks grpcio, protobuf or cryptography: %v", interpreter, err)
+	}
+	sdk, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "py") //nolint:usetesting // short: a socket is in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ours, ourPEM := certificate(t)
+	theirs, _ := certificate(t)
+	read, lifeline, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), interpreter, "-c", driver, sdk)
+	cmd.ExtraFiles = []*os.File{read}
+	cmd.Env = []string{
+		wire.CookieKey + "=" + wire.CookieValue, wire.LifelineEnv + "=3", "PLUGIN_UNIX_SOCKET_DIR=" + dir, "PLUGIN_CLIENT_CERT=" + ourPEM,
+		"PYTHONDONTWRITEBYTECODE=1",
+	}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read.Close()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	parts := strings.Split(strings.TrimSpace(line), "|")
+	if err != nil || len(parts) != 6 || filepath.Dir(parts[3]) != dir {
+		t.Fatalf("its handshake is %q (%v)", line, err)
+	}
+	der, err := base64.RawStdEncoding.DecodeString(parts[5])
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(authority)
+	for who, config := range map[string]*tls.Config{
+		"Raven":                   {Certificates: []tls.Certificate{ours}},
+		"somebody else":           {Certificates: []tls.Certificate{theirs}},
+		"one without certificate": {},
+	} {
+		config.RootCAs, config.ServerName, config.MinVersion = pool, "localhost", tls.VersionTLS12
+		if err := connects(t, parts[3], config); (err == nil) != (who == "Raven") {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+	lifeline.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func connects(t *testing.T, path string, config *tls.Config) error {
+	t.Helper()
+	options := append(wire.DialOptions(), grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}))
+	conn, err := grpc.NewClient("passthrough:driver", options...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	client := wire.NewClient(conn, wire.ClientConfig{})
+	defer client.Close()
+	return client.Connect(ctx)
+}
