@@ -99,7 +99,20 @@ func laterOptions() []config.Option {
 			Declarer: declarer,
 		}
 	}
+	const made = "neutron_defaults"
 	return []config.Option{
+		{
+			Group: made, Name: "resource_tags", Type: config.List, Advanced: true, Declarer: declarer, Help: "Tags of all that is made.",
+			NoEffect: "Raven marks what it makes by tags of its own, raven:cluster= and others; tags that an operator adds stay",
+		},
+		{
+			Group: made, Name: "project", Advanced: true, Declarer: declarer, Help: "The project of what is made.",
+			NoEffect: "it is that of the credentials in [neutron]",
+		},
+		{
+			Group: made, Name: "pod_subnet", Advanced: true, Declarer: declarer, Help: "One subnet for all pods.",
+			NoEffect: "every namespace has a subnet, from [namespace_subnet] pod_subnet_pool or cluster_subnet_pool",
+		},
 		later("ports_pool_max", "0", "The most ports that a pool keeps. 0 is no bound."),
 		later("ports_pool_min", "5", "The fewest ports that a pool keeps."),
 		later("ports_pool_batch", "10", "How many ports are made at once."),
@@ -286,14 +299,8 @@ func inspect(ctx context.Context, names []string, v *config.Values) ([]driverPro
 
 func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox) (driverProgram, error) {
 	p := driverProgram{name: name, authority: authorityOf(v, name), runtimeDir: runtimeDir(v), sandbox: sandbox}
-	if p.authority.attach != "" && !v.Bool(ravenGroup, "allow_attach") {
-		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name, p.authority.attach, ravenGroup)
-	}
 	var err error
-	if p.path = p.authority.attach; p.path == "" {
-		p.path, p.args, err = p.authority.program(name, v.String(ravenGroup, "plugin_dir"))
-	}
-	if err != nil {
+	if p.path, p.args, err = p.authority.program(name, v.String(ravenGroup, "plugin_dir")); err != nil {
 		return p, err
 	}
 	plugin, err := host.Launch(ctx, p.launch(nil))
@@ -309,7 +316,6 @@ func (p driverProgram) launch(values drivers.Values) host.Config {
 	return host.Config{
 		Name: p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values,
 		RuntimeDir: p.runtimeDir, Sandbox: p.sandbox, AllowRead: p.authority.allowRead,
-		Attach: p.authority.attach,
 	}
 }
 

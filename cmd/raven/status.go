@@ -40,8 +40,7 @@ type driverReport struct {
 	reconcile.DriverStatus
 	Path     string        `json:"path"`
 	PID      int           `json:"pid,omitempty"`
-	State    string        `json:"state"` // ready, restarting, quarantined or stopped
-	Isolated int           `json:"isolated,omitempty"`
+	State    string        `json:"state"` // ready, restarting or stopped
 	Restarts int           `json:"restarts"`
 	Watches  []watchReport `json:"watches"`
 	Problem  string        `json:"problem,omitempty"`

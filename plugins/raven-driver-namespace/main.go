@@ -6,7 +6,4 @@ import (
 	"github.com/kuryr/raven/plugins/sdk"
 )
 
-// version is set by the build: that of Raven.
-var version = "dev"
-
-func main() { sdk.Serve(namespace.New(), sdk.Version(version)) }
+func main() { sdk.Serve(namespace.New()) }

@@ -119,6 +119,18 @@ func (i Identity) Tags() []string {
 	}
 }
 
+// markToken begins the tag that names an object for people: it proves nothing.
+const markToken = "raven:service="
+
+// Mark returns the tag that names a Service, for people: floating IPs have no name.
+func Mark(namespace, name string) string {
+	const most = 60
+	return markToken + written(shorten(namespace+":"+name, most-len(markToken), 12, ""))
+}
+
+// IsMark says whether a tag is one of Mark's.
+func IsMark(tag string) bool { return strings.HasPrefix(tag, markToken) }
+
 // Description returns the same four tokens joined by blanks, so that Parse reads both. It has at most 255 characters.
 func (i Identity) Description() string { return strings.Join(i.Tags(), " ") }
 

@@ -47,6 +47,8 @@ type Desired struct {
 	Full bool
 	// Unmade says that the load balancer's provider was seen to make no further addresses.
 	Unmade bool
+	// Mark is a tag for people, written with those that prove the identity; empty: none.
+	Mark string
 	// Bound says that the load balancer must not be replaced: what cannot be changed in place stays as it is.
 	Bound bool
 	// Mend is what may be done about a load balancer, or a part of it, that is in ERROR now.

@@ -190,6 +190,9 @@ func (c *computer) identify(m *match) {
 		return
 	}
 	step.Op, step.Reason = Tag, "its tags do not prove its identity"
+	if d.Mark != "" && !slices.Contains(o.Tags, d.Mark) {
+		missing = append([]string{d.Mark}, missing...) // first: nobody looks for it alone
+	}
 	step.Attrs = map[string]any{"tags": missing}
 	if last := missing[len(missing)-1]; strings.HasPrefix(last, policyToken) {
 		if other := otherPolicy(policy); slices.Contains(o.Tags, other) {

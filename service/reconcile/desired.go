@@ -67,6 +67,7 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 			}
 			d.Bound = s.bound(w, &d)
 		case drivers.KindFloatingIP:
+			d.Mark = s.mark(id)
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok && wasFound(there) {
 				d.Identity.Policy = drivers.Retain
 			}
@@ -76,6 +77,14 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 	}
 	s.expandInterfaces(w)
 	return w
+}
+
+// mark is the tag that names a Service for people; empty for other objects.
+func (s *store) mark(id plan.Owner) string {
+	if o := s.owners[id]; o != nil && o.target.watch.Kind == "Service" {
+		return plan.Mark(o.target.namespace, o.target.name)
+	}
+	return ""
 }
 
 // attributes returns what a spec wants, but for what the credentials may not set.

@@ -99,6 +99,11 @@ func (e *Engine) take(ctx context.Context, fail stepError, found plan.Observed) 
 		// Raven made it for an object that is gone, or took it for one.
 		stale = found.Identity.Tags()
 	}
+	for _, tag := range found.Tags {
+		if plan.IsMark(tag) {
+			stale = append(stale, tag)
+		}
+	}
 	if err := e.cloud.RemoveTags(ctx, found.Kind, found.ID, stale); err != nil {
 		return stepError{step: fail.step, err: err}
 	}
@@ -107,6 +112,11 @@ func (e *Engine) take(ctx context.Context, fail stepError, found plan.Observed) 
 		description = foundMark + " " + description
 	}
 	tags := append(identity.Tags(), foundMark)
+	e.store.do(func() {
+		if mark := e.store.mark(identity.Owner); mark != "" {
+			tags = append(tags, mark)
+		}
+	})
 	taken, err := e.cloud.Update(ctx, found.Kind, found.ID, 0, map[string]any{"description": identity.Describe(description)})
 	if err == nil {
 		err = e.cloud.AddTags(ctx, found.Kind, found.ID, tags)

@@ -46,6 +46,15 @@ func TestServicesBecomeLoadBalancers(t *testing.T) {
 				t.Errorf("annotation %s is %q", key, text)
 			}
 		}
+		for _, fip := range r.cloud.FloatingIPs() {
+			service := "outside"
+			if fip["floating_ip_address"] == "172.24.4.77" {
+				service = "named"
+			}
+			if !slices.Contains(texts(fip["tags"]), "raven:service=shop:"+service) {
+				t.Errorf("the floating IP of %s has the tags %v", service, fip["tags"])
+			}
+		}
 		creates := 0
 		for _, q := range r.cloud.Log(0) {
 			if q.WriteN > 0 && q.Method == http.MethodPost && q.Kind == "loadbalancer" {

@@ -201,16 +201,13 @@ func (s Spec) execute() error {
 	return code
 }
 
+// interpreter is what the first line of a script names.
 func (s Spec) interpreter() string {
+	from := s.Program
 	if s.Descriptor != 0 {
-		return Interpreter(fmt.Sprintf("/proc/self/fd/%d", s.Descriptor))
+		from = fmt.Sprintf("/proc/self/fd/%d", s.Descriptor)
 	}
-	return Interpreter(s.Program)
-}
-
-// Interpreter is what the first line of a script names; empty where there is none.
-func Interpreter(path string) string {
-	file, err := os.Open(path)
+	file, err := os.Open(from)
 	if err != nil {
 		return ""
 	}
