@@ -162,13 +162,15 @@ def fill(request, info, given):
                 continue
             value = option.default
         out = request.values.add(group=option.group, name=option.name)
-        if option.type == contract.OPTION_TYPE_INTEGER:
+        if option.type in (contract.OPTION_TYPE_INTEGER, contract.OPTION_TYPE_PORT):
             out.integer_value = int(value)
         elif option.type == contract.OPTION_TYPE_FLOAT:
             out.float_value = float(value)
+        elif option.type == contract.OPTION_TYPE_DURATION:
+            out.float_value = seconds(value)
         elif option.type == contract.OPTION_TYPE_BOOLEAN:
             out.boolean_value = value if isinstance(value, bool) else value.lower() in ("true", "1", "yes", "on")
-        elif option.type == contract.OPTION_TYPE_LIST:
+        elif option.type in (contract.OPTION_TYPE_LIST, contract.OPTION_TYPE_MULTI):
             parts = value if isinstance(value, list) else [part.strip() for part in value.split(",") if part.strip()]
             out.list_value.values.extend(parts)
             out.list_value.SetInParent()
@@ -179,6 +181,13 @@ def fill(request, info, given):
         else:
             out.string_value = str(value)
     values_of(request)
+
+
+def seconds(text):
+    """A duration as kuryr.conf has it: a number of seconds, or numbers with units, as in 1h30m and 300ms."""
+    units = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
+    parts = re.findall(r"([0-9.]+)(ms|[hms])", str(text))
+    return sum(float(number) * units[unit] for number, unit in parts) if parts else float(text)
 
 
 def documents(path):
