@@ -64,7 +64,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	defer signal.Stop(signals)
 	l, err := flags.load(ctx)
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // stopped as asked, before there was anything to stop
+		return nil // stopped as asked, before there was anything to stop
 	}
 	if err != nil {
 		return err
