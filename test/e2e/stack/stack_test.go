@@ -382,3 +382,29 @@ func await(t *testing.T, what string, done func() bool) {
 		t.Fatalf("waiting until %s: %v", what, err)
 	}
 }
+
+// While a server is away nobody's connection may get its port.
+func TestPortsAreNoneThatConnectionsGet(t *testing.T) {
+	var first, last int
+	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Skip("the range of this machine's connections is not known:", err)
+	}
+	if _, err := fmt.Sscan(string(content), &first, &last); err != nil {
+		t.Fatal(err)
+	}
+	if first <= lowestPort {
+		t.Skipf("connections of this machine get any port from %d on", first)
+	}
+	b := &builder{Stack: &Stack{}}
+	if err := b.choosePorts(); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for name, port := range b.ports {
+		if port >= first && port <= last || seen[port] {
+			t.Errorf("%s has port %d; of connections are %d to %d", name, port, first, last)
+		}
+		seen[port] = true
+	}
+}

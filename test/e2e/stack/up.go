@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -113,7 +114,7 @@ func (b *builder) choosePorts() error {
 		"etcd", "etcd-peer", "apiserver", "controller-manager", "scheduler", "kwok",
 		"memcached", "keystone", "neutron", "octavia", "epmd", "rabbitmq", "rabbitmq-dist",
 	} {
-		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "127.0.0.1:0")
+		listener, err := listen()
 		if err != nil {
 			return fmt.Errorf("looking for a free port: %w", err)
 		}
@@ -126,6 +127,29 @@ func (b *builder) choosePorts() error {
 		Neutron:  "http://127.0.0.1:" + b.Port("neutron"), Octavia: "http://127.0.0.1:" + b.Port("octavia"),
 	}
 	return nil
+}
+
+// lowestPort is where ports are looked for, up to those that the kernel gives to connections.
+const lowestPort = 12000
+
+// listen takes a port that no connection gets by itself: while a server is away, those who call it could be given its port for their own
+// end, and it could not be started again (measured: bind, address already in use).
+func listen() (net.Listener, error) {
+	first := 0
+	if content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		_, _ = fmt.Sscan(string(content), &first)
+	}
+	config := &net.ListenConfig{}
+	for range 100 {
+		if first <= lowestPort {
+			break
+		}
+		listener, err := config.Listen(context.Background(), "tcp4", "127.0.0.1:"+strconv.Itoa(lowestPort+rand.IntN(first-lowestPort)))
+		if err == nil {
+			return listener, nil
+		}
+	}
+	return config.Listen(context.Background(), "tcp4", "127.0.0.1:0")
 }
 
 func (b *builder) addAll() {
