@@ -61,12 +61,14 @@ func TestRestarts(t *testing.T) {
 
 // turn is one part that is killed.
 type turn struct {
-	name     string
-	server   bool   // of the stack
-	blind    bool   // nothing can be asked of Kubernetes while it is away
-	provider string // of load balancers, "" for the site's
-	kill     func(*testing.T)
-	start    func(*testing.T) // nil where it starts by itself
+	name      string
+	server    bool // of the stack
+	blind     bool // nothing can be asked of Kubernetes while it is away
+	kill      func(*testing.T)
+	start     func(*testing.T) // nil where it starts by itself
+	provider  string           // of load balancers, "" for the site's
+	first     bool             // of the life of a Service only the first change is disturbed, and
+	disturbed bool             // has been
 }
 
 func killDriver(s *site, name string) func(*testing.T) {

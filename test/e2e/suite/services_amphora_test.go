@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/kuryr/raven/test/e2e/stack"
 )
 
 // TestServicesAmphora is a Service with what only provider amphora does, with amphorae that do nothing: no packets, but states. It has a
-// health monitor and source ranges; both go when the annotation and the spec say so; with another provider its load balancer is made anew.
+// health monitor and source ranges, also where Octavia's worker was killed while it was made; both go when the annotation and the spec say
+// so; with another provider its load balancer is made anew.
 func TestServicesAmphora(t *testing.T) {
 	s := balancing(t)
 	createNamespace(t, "sa-a")
@@ -19,6 +23,14 @@ func TestServicesAmphora(t *testing.T) {
 		"kuryr.org/octavia-provider=amphora", "loadbalancer.openstack.org/enable-health-monitor=true", "loadbalancer.openstack.org/health-monitor-delay=7")
 	endpoints(t, "sa-a", "web", 2)
 	vip, _ := addressOf(t, "sa-a", "web")
+	if world.controls != nil {
+		t.Log("its worker is killed while it is made")
+		underWay(t, vip, func(lb thing) bool { return lb != nil })
+		killed(t, stack.OctaviaWorker)
+		now := time.Now()
+		started(t, stack.OctaviaWorker)
+		s.settledWithHelp(t, now)
+	}
 	until := func(provider string, monitored, ranged bool) {
 		t.Helper()
 		await(t, "the load balancer to be as it is described", func(ctx context.Context) string {

@@ -21,7 +21,8 @@ import (
 //
 // Octavia keeps the work of provider ovn in the memory of its API, and that of provider amphora in that of its worker: what a kill
 // takes along stays PENDING_* for good, and only an administrator can do something about it. Raven has to say so, and to put it
-// right once that has been done.
+// right once that has been done. The driver agent, which the provider tries again to reach for half a minute each time, is killed once only,
+// and the worker in TestServicesAmphora, but in runs of full size.
 func TestServicesRestarts(t *testing.T) {
 	s := balancing(t)
 	createNamespace(t, "sr-a")
@@ -32,9 +33,11 @@ func TestServicesRestarts(t *testing.T) {
 		{name: "raven", kill: func(*testing.T) { s.raven.kill() }, start: s.restart},
 		{name: "driver-lbaas", kill: killDriver(s, "lbaas")},
 		{name: stack.OctaviaAPI, server: true},
-		{name: stack.OctaviaAgent, server: true},
-		{name: "amphora", provider: "amphora"},
-		{name: stack.OctaviaWorker, server: true, provider: "amphora"},
+		{name: stack.OctaviaAgent, server: true, first: true},
+	}
+	if world.full {
+		turns[len(turns)-1].first = false
+		turns = append(turns, turn{name: "amphora", provider: "amphora"}, turn{name: stack.OctaviaWorker, server: true, provider: "amphora"})
 	}
 	undisturbed := map[string][]string{}
 	for _, turn := range turns {
@@ -78,9 +81,10 @@ func (r *turn) live(t *testing.T, s *site) []string {
 	spec := bothProtocols()
 	spec["type"] = "LoadBalancer"
 	var ends []string
+	var kill time.Time
 	end := func() {
 		t.Helper()
-		s.settledWithHelp(t)
+		s.settledWithHelp(t, kill)
 		ends = append(ends, s.stands(t, "sr-a", "web"))
 	}
 	readiness(t, "sr-a", "w1", true)
@@ -88,14 +92,14 @@ func (r *turn) live(t *testing.T, s *site) []string {
 
 	createService(t, "sr-a", "web", spec, notes...)
 	vip, _ := addressOf(t, "sr-a", "web")
-	r.disturb(t, vip, func(lb thing) bool { return lb != nil })
+	kill = r.disturb(t, vip, func(lb thing) bool { return lb != nil })
 	endpoints(t, "sr-a", "web", 2)
 	end()
 
 	readiness(t, "sr-a", "w1", false)
 	readiness(t, "sr-a", "w2", false)
 	was := balancerAt(t, vip)
-	r.disturb(t, vip, func(lb thing) bool {
+	kill = r.disturb(t, vip, func(lb thing) bool {
 		return lb == nil || lb.str("provisioning_status") != "ACTIVE" || lb.str("updated_at") != was.str("updated_at")
 	})
 	readiness(t, "sr-a", "w2", true)
@@ -103,22 +107,25 @@ func (r *turn) live(t *testing.T, s *site) []string {
 	end()
 
 	deleteService(t, "sr-a", "web")
-	r.disturb(t, vip, func(lb thing) bool { return lb == nil || lb.str("provisioning_status") == "PENDING_DELETE" })
+	kill = r.disturb(t, vip, func(lb thing) bool { return lb == nil || lb.str("provisioning_status") == "PENDING_DELETE" })
 	end()
 	return ends
 }
 
-// disturb kills in the middle of a change, and starts again.
-func (r *turn) disturb(t *testing.T, vip string, middle func(lb thing) bool) {
+// disturb kills in the middle of a change, and starts again. It returns when it killed.
+func (r *turn) disturb(t *testing.T, vip string, middle func(lb thing) bool) time.Time {
 	t.Helper()
-	if r.kill == nil {
-		return
+	if r.kill == nil || r.first && r.disturbed {
+		return time.Time{}
 	}
+	r.disturbed = true
 	underWay(t, vip, middle)
 	r.kill(t)
+	now := time.Now()
 	if r.start != nil {
 		r.start(t)
 	}
+	return now
 }
 
 func balancerAt(t *testing.T, vip string) thing {
@@ -148,9 +155,10 @@ func (s *site) stands(t *testing.T, namespace, name string) string {
 	return text
 }
 
-// settledWithHelp is settled. A load balancer that Octavia keeps busy for good is given up by an administrator: once an Event has
-// said that this is needed, or, where the Service is gone and there is nothing left to say it of, when it has stood still for long.
-func (s *site) settledWithHelp(t *testing.T) {
+// settledWithHelp is settled after a kill at some time. A load balancer from before that, which Octavia keeps busy for good, is given up
+// by an administrator: once an Event has said that this is needed, or, where the Service is gone and there is nothing left to say it of,
+// when it has stood still for long.
+func (s *site) settledWithHelp(t *testing.T, kill time.Time) {
 	t.Helper()
 	helped, since := map[string]bool{}, map[string]time.Time{}
 	await(t, "cloud and cluster to agree", func(ctx context.Context) string {
@@ -164,7 +172,8 @@ func (s *site) settledWithHelp(t *testing.T) {
 		}
 		for _, lb := range balancers {
 			id, state := lb.str("id"), lb.str("provisioning_status")
-			if !strings.HasPrefix(state, "PENDING_") || helped[id] {
+			made, err := time.Parse("2006-01-02T15:04:05", lb.str("created_at"))
+			if err != nil || !strings.HasPrefix(state, "PENDING_") || helped[id] || made.After(kill) {
 				continue
 			}
 			if since[id].IsZero() {

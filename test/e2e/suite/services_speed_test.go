@@ -19,43 +19,44 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestServicesSpeed creates Services at once and measures how long it takes until their load balancers are ready with all parts, in
-// Raven's hands and in those of a bare client that makes the same load balancers, each with one request and all at once, in turns. It
-// prints the ratio; the aim is 1.2. Raven's time ends when the Services are annotated too.
+// TestServicesSpeed creates Services at once and measures how long it takes until their load balancers are ready with all parts: in
+// Raven's hands, where it ends when the Services are annotated with load balancers that are ready; and in those of a bare client, which makes the
+// same load balancers, each with one request and all at once, and looks at them until they are. In turns. It prints the ratio; the aim
+// is 1.2. Nobody else looks at Octavia meanwhile: its API does the provider's work in the same process.
 func TestServicesSpeed(t *testing.T) {
 	s := balancing(t)
-	size := struct {
-		services int
-		order    string
-	}{4, "rbbr"}
+	services, order := 4, "rbbr"
 	if world.full {
-		size.services, size.order = 10, "rbbrrbbrrbbr"
+		services, order = 10, "rbbrrbbrrbbr"
 	}
 	createNamespace(t, "sp-a")
 	webPods(t, "sp-a", "w1", "w2")
 	s.settled(t)
 	subnet := annotated(t, "sp-a", subnetAnnotation).str("id")
+	conf := servicesConf().set("raven", "drift_check_interval", 300).set("raven", "sweep_interval", 60)
 	took := map[rune][]float64{}
-	for i, by := range size.order {
+	for i, by := range order {
 		if by == 'b' {
 			s.stop(t)
 		} else {
-			s.start(t, servicesConf())
+			s.start(t, conf)
 			s.settled(t)
 		}
 		began := time.Now()
 		var names []string
-		for j := range size.services {
+		for j := range services {
 			names = append(names, fmt.Sprintf("s%d-%d", i, j))
 			createService(t, "sp-a", names[j], nil)
 		}
 		if by == 'b' {
 			bareBalancers(t, s, "sp-a", subnet, names)
+		} else {
+			everyService(t, "sp-a", names)
 		}
-		allReady(t, "sp-a", names, by == 'r')
+		allReady(t, names)
 		seconds := time.Since(began).Seconds()
 		took[by] = append(took[by], seconds)
-		t.Logf("round %d of %d, %s: %.1f s", i+1, len(size.order), map[rune]string{'r': "raven", 'b': "bare client"}[by], seconds)
+		t.Logf("round %d of %d, %s: %.1f s", i+1, len(order), map[rune]string{'r': "raven", 'b': "bare client"}[by], seconds)
 		for _, name := range names {
 			deleteService(t, "sp-a", name)
 		}
@@ -69,15 +70,49 @@ func TestServicesSpeed(t *testing.T) {
 	slices.Sort(took['r'])
 	slices.Sort(took['b'])
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d Services with 2 endpoints, until all load balancers are ready\n", size.services)
+	fmt.Fprintf(&b, "%d Services with 2 endpoints, until all load balancers are ready\n", services)
 	for _, by := range "rb" {
 		of := took[by]
 		fmt.Fprintf(&b, "%-12s median %5.1f s, %5.1f to %4.1f s\n", map[rune]string{'r': "raven", 'b': "bare client"}[by], median(of), of[0], of[len(of)-1])
 	}
-	fmt.Fprintf(&b, "raven takes %.2f of the provider's own time (aim: 1.2)\n", median(took['r'])/median(took['b']))
+	fmt.Fprintf(&b, "raven takes %.2f times the provider's own time (aim: 1.2)\n", median(took['r'])/median(took['b']))
 	t.Log("\n" + b.String())
 	if err := os.WriteFile(filepath.Join(world.artifacts, t.Name(), "report.txt"), []byte(b.String()), 0o644); err != nil {
 		t.Error(err)
+	}
+}
+
+// everyService waits until Services are annotated with their load balancers, by watching.
+func everyService(t *testing.T, namespace string, names []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	list, err := serviceObjects(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	note := func(svc *unstructured.Unstructured) {
+		if slices.Contains(names, svc.GetName()) && document(svc, vipAnnotation) != nil {
+			told[svc.GetName()] = true
+		}
+	}
+	for i := range list.Items {
+		note(&list.Items[i])
+	}
+	w, err := serviceObjects(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for len(told) < len(names) {
+		event, ok := <-w.ResultChan()
+		if !ok {
+			t.Fatalf("%d of %d Services are annotated (%v)", len(told), len(names), ctx.Err())
+		}
+		if svc, ok := event.Object.(*unstructured.Unstructured); ok {
+			note(svc)
+		}
 	}
 }
 
@@ -137,25 +172,28 @@ func removeBareBalancers(t *testing.T, names []string) {
 	}
 }
 
-// allReady waits until the load balancers of Services are ready with all parts, and the Services annotated if told.
-func allReady(t *testing.T, namespace string, names []string, told bool) {
+// allReady waits until the load balancers of Services are ready with all parts.
+func allReady(t *testing.T, names []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ready := map[string]bool{}
-	for len(ready) < len(names) {
-		if err := lookReady(ctx, namespace, names, told, ready); err != nil {
+	for {
+		if err := lookReady(ctx, names, ready); err != nil {
 			t.Fatalf("%d of %d load balancers are ready: %v", len(ready), len(names), err)
+		}
+		if len(ready) == len(names) {
+			return
 		}
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%d of %d load balancers are ready", len(ready), len(names))
-		case <-time.After(200 * time.Millisecond): // every look costs the provider time
+		case <-time.After(300 * time.Millisecond): // every look costs the provider time
 		}
 	}
 }
 
-func lookReady(ctx context.Context, namespace string, names []string, told bool, ready map[string]bool) error {
+func lookReady(ctx context.Context, names []string, ready map[string]bool) error {
 	all, err := world.cloud.list(ctx, balancerKind, "fields=id&fields=name&fields=provisioning_status&project_id="+world.cloud.project)
 	if err != nil {
 		return err
@@ -169,17 +207,11 @@ func lookReady(ctx context.Context, namespace string, names []string, told bool,
 		if err != nil {
 			return err
 		}
-		svc, err := serviceObjects(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if text := fmt.Sprint(out); strings.Contains(text, "provisioning_status:ERROR") {
+		switch text := fmt.Sprint(out); { // of the load balancer, its listener, its pool, two members
+		case strings.Contains(text, "provisioning_status:ERROR"):
 			return errors.New(text)
-		} else if !strings.Contains(text, "PENDING") && strings.Count(text, "provisioning_status:ACTIVE") == 5 {
-			ready[name] = !told || document(svc, vipAnnotation) != nil
-			if !ready[name] {
-				delete(ready, name)
-			}
+		case strings.Count(text, "provisioning_status:ACTIVE") == 5:
+			ready[name] = true
 		}
 	}
 	return nil

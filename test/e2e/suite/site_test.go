@@ -92,12 +92,13 @@ func balancing(t *testing.T) *site {
 }
 
 // activation is when the site's raven says that a load balancer has been busy for too long.
-const activation = 15 * time.Second
+const activation = 10 * time.Second
 
 // servicesConf are the options of a site with load balancers.
 func servicesConf() settings {
 	return settings{}.set("raven", "drivers", "namespace,pod,lbaas").set("octavia_defaults", "provider", "ovn").
-		set("neutron_defaults", "external_svc_net", world.external).set("neutron_defaults", "lbaas_activation_timeout", int(activation.Seconds()))
+		set("neutron_defaults", "external_svc_net", world.external).set("neutron_defaults", "lbaas_activation_timeout", int(activation.Seconds())).
+		set("raven", "drift_check_interval", 10)
 }
 
 func standingConf() settings { return settings{}.set("namespace_subnet", "subnet_prefix_length", 28) }

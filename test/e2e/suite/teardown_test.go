@@ -29,10 +29,15 @@ func TestTeardown(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s.start(t, nil)
+	served := settings{}
+	if world.cloud.balancing != nil && world.external != "" {
+		served = servicesConf()
+	}
+	s.start(t, served)
 	createNamespace(t, "td-a")
-	createPod(t, "td-a", "a")
-	createPod(t, "td-a", "b")
+	webPods(t, "td-a", "a", "b")
+	createService(t, "td-a", "web", map[string]any{"type": "LoadBalancer"})
+	endpoints(t, "td-a", "web", 2)
 	s.settled(t)
 	s.stop(t)
 	world.standing = nil
@@ -79,6 +84,9 @@ func TestTeardown(t *testing.T) {
 	}
 	if left, err := world.cloud.ours(t.Context(), s.cluster); err != nil || len(left) > 0 {
 		t.Errorf("left in the cloud (%v): %s", err, strings.Join(describe(left), ", "))
+	}
+	if left := remains(t.Context()); len(left) > 0 && s.balances {
+		t.Errorf("of load balancers there is left: %s", strings.Join(left, ", "))
 	}
 	if status, out := cleanup(t, cloudOnly, "--cluster", s.cluster); status != 0 {
 		t.Errorf("with nothing to remove the exit status is %d:\n%s", status, out)
