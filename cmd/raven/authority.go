@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/plugins/wire"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
 )
@@ -20,6 +21,7 @@ type authority struct {
 	allowWatches []string
 	allowKinds   []string
 	allowRead    []string
+	attach       string
 }
 
 func driverGroup(name string) string { return "driver:" + name }
@@ -46,6 +48,9 @@ func authorityOptions(names []string) []config.Option {
 			Group: group, Name: "allow_read", Type: config.List, Declarer: declarer,
 			Help: "Files and folders that the driver may read and execute, beside its program and what is below /usr and /lib: for example a " +
 				"Python environment. Absolute paths.",
+		}, config.Option{
+			Group: group, Name: "attach", Declarer: declarer, Advanced: true, Env: []string{attachEnv(name)},
+			Help: "The socket of this driver, started by hand with --debug, to attach to instead of starting one. Needs [raven] allow_attach.",
 		})
 	}
 	return options
@@ -56,8 +61,12 @@ func authorityOf(v *config.Values, name string) authority {
 	return authority{
 		command: strings.Fields(v.String(group, "command")), sha256: v.String(group, "sha256"),
 		allowWatches: v.List(group, "allow_watches"), allowKinds: v.List(group, "allow_kinds"),
-		allowRead: v.List(group, "allow_read"),
+		allowRead: v.List(group, "allow_read"), attach: v.String(group, "attach"),
 	}
+}
+
+func attachEnv(name string) string {
+	return wire.AttachEnvPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
 // program returns where the driver's program is.

@@ -30,6 +30,7 @@ func newDriverCommand(flags *globalFlags, io streams) *cobra.Command {
 	list.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
 	cmd.AddCommand(list, newDriverRBACCommand(flags, io))
 	cmd.AddCommand(newDriverCheckCommand(flags, io), newDriverNewCommand(flags, io))
+	cmd.AddCommand(newDriverInfoCommand(flags, io), newDriverRestartCommand(flags, io))
 	return cmd
 }
 

@@ -299,8 +299,14 @@ func inspect(ctx context.Context, names []string, v *config.Values) ([]driverPro
 
 func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox) (driverProgram, error) {
 	p := driverProgram{name: name, authority: authorityOf(v, name), runtimeDir: runtimeDir(v), sandbox: sandbox}
+	if p.authority.attach != "" && !v.Bool(ravenGroup, "allow_attach") {
+		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name, p.authority.attach, ravenGroup)
+	}
 	var err error
-	if p.path, p.args, err = p.authority.program(name, v.String(ravenGroup, "plugin_dir")); err != nil {
+	if p.path = p.authority.attach; p.path == "" {
+		p.path, p.args, err = p.authority.program(name, v.String(ravenGroup, "plugin_dir"))
+	}
+	if err != nil {
 		return p, err
 	}
 	plugin, err := host.Launch(ctx, p.launch(nil))
@@ -316,6 +322,7 @@ func (p driverProgram) launch(values drivers.Values) host.Config {
 	return host.Config{
 		Name: p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values,
 		RuntimeDir: p.runtimeDir, Sandbox: p.sandbox, AllowRead: p.authority.allowRead,
+		Attach: p.authority.attach,
 	}
 }
 

@@ -98,6 +98,8 @@ func (r *runtime) readiness(components map[string]*health.Component) {
 		switch {
 		case status.State != host.Ready:
 			c.Degraded("its process is " + string(status.State) + ": " + status.LastExit)
+		case status.Isolated > 0:
+			c.Degraded(fmt.Sprintf("%d objects ended or hung it and are kept from it: see raven status --driver %s --state terminal", status.Isolated, name))
 		case u.replaced.Load():
 			c.Degraded(replacedText)
 		case held[name] != "":

@@ -99,6 +99,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	looking.Logger, looking.Show = logger, func(w io.Writer) error { return core.values().Show(w) }
 	launcher.Add("backdoor", backdoor.New(looking))
 	launcher.Add("raven", core)
+	launcher.Add("control", newControl(runtimeDir(l.values), core, logger))
 	logger.Info("starting", "version", version, "drivers", l.values.List(ravenGroup, "drivers"), "pid", os.Getpid())
 	err = launcher.Run(context.WithoutCancel(ctx)) // what has ended ctx is in signals too
 	if err == nil {
@@ -298,6 +299,7 @@ func (r *runtime) driverReports() []driverReport {
 		if u := byName[st.Name]; u != nil {
 			status := u.plugin.Status()
 			rep.Path, rep.PID, rep.State, rep.Restarts = u.program.path, status.PID, string(status.State), status.Restarts
+			rep.Isolated = status.Isolated
 			rep.Version = u.plugin.Info().Version // the executable may have been replaced and the driver started anew
 			if status.State != host.Ready {
 				rep.Problem = status.LastExit

@@ -228,6 +228,7 @@ func (r *runtime) launch(ctx context.Context) error {
 			c.Logger = r.log
 			c.Timeouts = host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")}
 			c.OnReady = func() { r.driverIsBack(u) }
+			c.OnQuarantine = func(err error) { r.quarantined(u, err) }
 			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {
 				u.watches = u.plugin.Watches()
 				errs[i] = p.authority.checkWatches(p.name, u.watches)
@@ -274,6 +275,14 @@ func (r *runtime) driverIsBack(u *unit) {
 		r.log.Error(replacedText, "driver", u.program.name)
 	}
 	r.engine().Replay(u.program.name)
+}
+
+// quarantined tells the cluster's people, by an Event on what identifies the cluster: no object of theirs is to blame.
+func (r *runtime) quarantined(u *unit, err error) {
+	r.writer.Event(writeback.Target{
+		GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace", Name: metav1.NamespaceSystem,
+	}, drivers.Error, "DriverQuarantined", fmt.Sprintf("driver %s is lost again and again and is left alone for a while; "+
+		"what it makes stays as it is: %s", u.program.name, err))
 }
 
 const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send SIGHUP to take them over"

@@ -27,6 +27,11 @@ func sandboxOptions() []config.Option {
 			Help: "How much memory a driver may have, in MiB, by a control group where Raven has one of its own (Delegate=memory), else by " +
 				"rlimit. 0 is no bound.",
 		},
+		{
+			Group: ravenGroup, Name: "allow_attach", Type: config.Boolean, Default: "False", Advanced: true, Declarer: declarer,
+			Help: "Whether a driver may be attached to that was started by hand with --debug, by [driver:<name>] attach or $RAVEN_ATTACH_<NAME>. " +
+				"It is not confined and has no deadline: for those who write drivers.",
+		},
 	}
 }
 

@@ -40,7 +40,8 @@ type driverReport struct {
 	reconcile.DriverStatus
 	Path     string        `json:"path"`
 	PID      int           `json:"pid,omitempty"`
-	State    string        `json:"state"` // ready, restarting or stopped
+	State    string        `json:"state"` // ready, restarting, quarantined or stopped
+	Isolated int           `json:"isolated,omitempty"`
 	Restarts int           `json:"restarts"`
 	Watches  []watchReport `json:"watches"`
 	Problem  string        `json:"problem,omitempty"`

@@ -6,4 +6,7 @@ import (
 	"github.com/kuryr/raven/plugins/sdk"
 )
 
-func main() { sdk.Serve(lbaas.New()) }
+// version is set by the build: that of Raven.
+var version = "dev"
+
+func main() { sdk.Serve(lbaas.New(), sdk.Version(version)) }

@@ -9,6 +9,7 @@
 package sdk
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,14 +33,32 @@ type Option func(*wire.ServerConfig)
 // Workers sets how many objects are translated at a time. The default is GOMAXPROCS.
 func Workers(count int) Option { return func(config *wire.ServerConfig) { config.Workers = count } }
 
+// Version sets the driver's version, in place of that of its Info: for one that the build of the program knows.
+func Version(version string) Option {
+	return func(config *wire.ServerConfig) { config.Version = version }
+}
+
 // Serve serves a driver to the Raven that started this process, and returns when Raven is done with it; main then returns too. It
 // is the first thing that main does: from here on standard output is standard error, since the handshake needs it. Serve ends the process
 // when Raven is gone. Started by hand, it says what this program is and ends the process with status 1; with --help or --version it
-// answers that and ends it with status 0.
+// answers that and ends it with status 0; with --debug it serves until it is interrupted, and says how a Raven attaches to it.
 //
 // A panic in Translate is an error for that object alone; its stack is in the log.
 func Serve(driver drivers.Driver, options ...Option) {
-	if status, done := byHand(driver, os.Args, os.Getenv, os.Stdout, os.Stderr); done {
+	var config wire.ServerConfig
+	for _, option := range options {
+		option(&config)
+	}
+	if wantsDebug(os.Args) {
+		config.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		slog.SetDefault(config.Logger)
+		if err := serveDebug(driver, config, os.Stdout); err != nil {
+			config.Logger.Error("cannot be debugged", "error", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if status, done := byHand(driver, config.Version, os.Args, os.Getenv, os.Stdout, os.Stderr); done {
 		os.Exit(status)
 	}
 	logger := Logger()
@@ -56,10 +75,7 @@ func Serve(driver drivers.Driver, options ...Option) {
 		// Raven stops its drivers itself, after their work is drained. A signal to the whole service must not do it first.
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	}
-	config := wire.ServerConfig{Logger: logger}
-	for _, option := range options {
-		option(&config)
-	}
+	config.Logger = logger
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig: wire.Handshake(),
 		Plugins:         wire.Plugins(&wire.Plugin{Driver: driver, ServerConfig: config}),
@@ -74,12 +90,13 @@ func Serve(driver drivers.Driver, options ...Option) {
 }
 
 // byHand answers a person. It says whether that was all.
-func byHand(driver drivers.Driver, args []string, env func(string) string, out, errs io.Writer) (status int, done bool) {
+func byHand(driver drivers.Driver, version string, args []string, env func(string) string, out, errs io.Writer) (status int, done bool) {
 	info := driver.Info()
+	info.Version = cmp.Or(version, info.Version)
 	if len(args) > 1 {
 		switch args[1] {
 		case "--version", "-version", "version":
-			fmt.Fprintf(out, "%s %s (driver protocol %d)\n", info.Name, version(info), wire.ProtocolVersion)
+			fmt.Fprintf(out, "%s %s (driver protocol %d)\n", info.Name, versionOf(info), wire.ProtocolVersion)
 			return 0, true
 		case "--help", "-help", "-h", "help":
 			help(out, info)
@@ -95,7 +112,7 @@ func byHand(driver drivers.Driver, args []string, env func(string) string, out, 
 	return 1, true
 }
 
-func version(info drivers.Info) string {
+func versionOf(info drivers.Info) string {
 	if info.Version != "" {
 		return info.Version
 	}
@@ -106,7 +123,7 @@ func version(info drivers.Info) string {
 }
 
 func help(out io.Writer, info drivers.Info) {
-	fmt.Fprintf(out, "%s %s, a driver of Raven (driver protocol %d)\n", info.Name, version(info), wire.ProtocolVersion)
+	fmt.Fprintf(out, "%s %s, a driver of Raven (driver protocol %d)\n", info.Name, versionOf(info), wire.ProtocolVersion)
 	if info.Description != "" {
 		fmt.Fprintf(out, "%s\n", info.Description)
 	}

@@ -47,7 +47,7 @@ func TestByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
-			status, done := byHand(nothing{}, c.args, c.env, &said, &said)
+			status, done := byHand(nothing{}, "", c.args, c.env, &said, &said)
 			if status != c.status || done != c.done {
 				t.Errorf("status %d, done %t", status, done)
 			}

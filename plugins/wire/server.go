@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ import (
 type ServerConfig struct {
 	// Logger gets panics with their stacks. Nil discards them.
 	Logger *slog.Logger
+	// Version is given as the driver's own, whatever its Info says. Empty leaves that.
+	Version string
 	// Workers is how many objects are translated at a time. 0 means GOMAXPROCS.
 	Workers int
 	// MaxAbandoned is how many translations may go on after their deadline before the stream is given up, so that the core starts
@@ -63,7 +66,9 @@ func NewServer(driver drivers.Driver, config ServerConfig) *Server {
 func (s *Server) GetInfo(context.Context, *ravenv1.GetInfoRequest) (*ravenv1.GetInfoResponse, error) {
 	var info *ravenv1.GetInfoResponse
 	err := s.guard("Info", func() (err error) {
-		info, err = InfoToProto(s.driver.Info())
+		said := s.driver.Info()
+		said.Version = cmp.Or(s.config.Version, said.Version)
+		info, err = InfoToProto(said)
 		return err
 	})
 	if err != nil {

@@ -34,6 +34,9 @@ const (
 	// LogLevelEnv names the environment variable that holds the least level of the driver's log lines: debug, info, warn or
 	// error.
 	LogLevelEnv = "RAVEN_LOG_LEVEL"
+	// AttachEnvPrefix, with a driver's name in upper case behind it, names the variable of Raven's environment that holds the socket of
+	// a driver to attach to.
+	AttachEnvPrefix = "RAVEN_ATTACH_"
 )
 
 // maxPart bounds one item or result, so that it fits in a message with room for its envelope.

@@ -78,7 +78,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.config.Path == "" {
 		return nil
 	}
-	listener, err := listen(ctx, s.config.Path)
+	listener, err := Listen(ctx, s.config.Path)
 	if err != nil {
 		return &config.Error{Group: config.DefaultGroup, Option: "backdoor_socket", Message: err.Error()}
 	}
@@ -98,9 +98,9 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// listen makes the socket in a folder of its own and moves it to its place when nobody else may connect, so that there is no moment in
+// Listen makes a unix socket that only this user and root may connect to. It makes it in a folder of its own and moves it to its place when nobody else may connect, so that there is no moment in
 // which anybody could. A socket that nobody listens on any more is replaced.
-func listen(ctx context.Context, path string) (net.Listener, error) {
+func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longest { // the move would bring it there, but nobody could connect
 		return nil, fmt.Errorf("%s is longer than %d bytes, which a socket's path cannot be", path, longest)
 	}

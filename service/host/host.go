@@ -41,6 +41,9 @@ type Config struct {
 	Args []string
 	// SHA256 is the hexadecimal digest that the executable must have. Empty: any.
 	SHA256 string
+	// Attach is the socket of a driver that runs already, to be debugged (`raven-driver-x --debug`): it is not started, confined, checked
+	// nor ended. Path is not used then.
+	Attach string
 	// Sandbox confines the driver; see NewSandbox. Nil does not.
 	Sandbox *Sandbox
 	// AllowRead are files and folders that a confined driver may read and execute beside the libraries of the machine.

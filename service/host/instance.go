@@ -25,6 +25,8 @@ type instance struct {
 	conn    *grpc.ClientConn
 	client  *wire.Client
 	retired atomic.Bool // we end it ourselves
+	// attached says that the process is somebody else's.
+	attached bool
 }
 
 // excuse is an error for which no object can be blamed, where we ended the process ourselves.
@@ -37,6 +39,9 @@ func (i *instance) excuse(err error) error {
 
 // start executes the driver and shakes hands with it. Its sockets come under folder.
 func start(ctx context.Context, config Config, folder string) (*instance, error) {
+	if config.Attach != "" {
+		return attach(ctx, config)
+	}
 	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)
 	defer cancel()
 	process, err := newProcess(ctx, config)
@@ -132,13 +137,16 @@ var errSurvives = errors.New("the process does not end")
 // on a process that a signal stopped: so drain first, then let it end, then kill the group.
 func (i *instance) stop(ctx context.Context, timeouts Timeouts, drain bool) error {
 	i.retired.CompareAndSwap(false, drain)
-	if drain && i.client != nil {
+	if drain && i.client != nil && !i.attached { // it would serve nobody afterwards
 		bounded, cancel := context.WithTimeout(ctx, timeouts.Drain)
 		_ = i.client.Drain(bounded) // whatever comes of it, the process ends
 		cancel()
 	}
 	if i.client != nil {
 		i.client.Close()
+	}
+	if i.attached {
+		return i.conn.Close()
 	}
 	ended := make(chan struct{})
 	go func() {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr/raven/service/host/confine"
 )
 
 // ErrUntrusted says that others than root and Raven's own user may change an executable, or put another one in its place.
@@ -109,6 +111,34 @@ func Digest(path string) (string, error) {
 // byDescriptor says whether it is executed by its descriptor. A script is not, unless it was pinned: its interpreter would not find what
 // lies beside it.
 func (p *program) byDescriptor() bool { return p.file != nil && (p.pinned || !p.script) }
+
+// unreachable says why another user may not execute it; empty: he may. What is executed by its descriptor need not be reached by its path.
+func (p *program) unreachable() string {
+	paths := []string{p.path}
+	if p.byDescriptor() {
+		info, err := p.file.Stat()
+		if err == nil && info.Mode().Perm()&0o001 != 0 {
+			return ""
+		}
+		return fmt.Sprintf("the mode of %s is %s", p.path, info.Mode())
+	}
+	if interpreter := confine.Interpreter(p.path); interpreter != "" {
+		paths = append(paths, interpreter)
+	}
+	for _, path := range paths {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			continue // executing it will say more
+		}
+		for ; real != "/"; real = filepath.Dir(real) {
+			info, err := os.Stat(real)
+			if err == nil && info.Mode().Perm()&0o001 == 0 {
+				return fmt.Sprintf("the mode of %s is %s", real, info.Mode())
+			}
+		}
+	}
+	return ""
+}
 
 func (p *program) close() {
 	if p.file != nil {

@@ -234,6 +234,10 @@ func (p *process) confine(c Config, folder string) error {
 	if p.program.byDescriptor() {
 		spec.Descriptor = programAt
 	}
+	if why := p.program.unreachable(); s.own && why != "" {
+		spec.User = 0
+		c.Logger.Warn("driver runs as Raven's own user, for another may not execute it", "reason", why)
+	}
 	if spec.User != 0 {
 		spec.Limits[unix.RLIMIT_NPROC] = maxThreads
 		if err := os.Chown(folder, spec.User, spec.User); err != nil {

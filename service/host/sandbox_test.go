@@ -70,3 +70,36 @@ func BenchmarkStart(b *testing.B) {
 		})
 	}
 }
+
+// A script is run by its interpreter, and may execute what is below /usr; what is elsewhere has to be allowed.
+func TestConfinedScript(t *testing.T) {
+	config := confined(t, "plain")
+	path := filepath.Join(t.TempDir(), "raven-driver-script")
+	text := "#!/bin/sh\nexec " + config.Path + " driver:plain\n"
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own := config.Path
+	config.Path, config.Args = path, nil
+	for _, m := range config.Sandbox.Measures() {
+		if m.Name == "landlock" && m.Active {
+			if p, err := Launch(t.Context(), config); err == nil {
+				t.Error("it executed what was not allowed")
+				_ = p.Stop(t.Context())
+			} else if !strings.Contains(err.Error(), "ermission denied") {
+				t.Error(err)
+			}
+		}
+	}
+	config.AllowRead = []string{own}
+	if os.Geteuid() == 0 {
+		sandbox, err := NewSandbox(Policy{Mode: SandboxAuto, User: "0"}) // what go test built, another user could not reach
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Sandbox = sandbox
+	}
+	if _, err := ask(t, launch(t, config), "fine", ""); err != nil {
+		t.Error(err)
+	}
+}

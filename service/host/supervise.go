@@ -237,6 +237,9 @@ func (p *Plugin) watch(ctx context.Context, current *instance) (*request, error)
 			return nil, p.whyEnded(ctx, current)
 		case <-ticker.C():
 		}
+		if current.attached {
+			continue // it may stand at a breakpoint
+		}
 		if overdue := current.client.Overdue(); overdue > p.config.Timeouts.Overdue {
 			return nil, fmt.Errorf("is stuck: a call is %s over its deadline", overdue.Round(time.Millisecond))
 		}

@@ -1,8 +1,10 @@
 package system_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,4 +140,42 @@ func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 		t.Errorf("of %d ports %d are left", ports, now)
 	}
 	p.stop()
+}
+
+// A driver that was started by hand, under a debugger for example, is attached to where the operator allows it.
+func TestDriverIsAttachedTo(t *testing.T) {
+	r := newRig(t)
+	driver := exec.Command(r.path("bin/raven-driver-pod"), "--debug")
+	driver.Stderr = os.Stderr
+	out, err := driver.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = driver.Process.Signal(syscall.SIGINT)
+		_ = driver.Wait()
+	}()
+	socket := ""
+	for lines := bufio.NewScanner(out); socket == "" && lines.Scan(); {
+		_, socket, _ = strings.Cut(lines.Text(), "attach = /")
+	}
+	r.conf.set("driver:pod", "attach", "/"+socket)
+	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "allow_attach") {
+		t.Errorf("without consent: status %d: %s%s", got.status, got.out, got.errors)
+	}
+	r.conf.set("raven", "allow_attach", true)
+	p := r.start()
+	r.createNamespace("shop")
+	r.createPod("shop", "a")
+	r.awaitRest(p)
+	if pid := p.plugin("pod"); pid != 0 {
+		t.Errorf("a driver was started: %d", pid)
+	}
+	p.stop()
+	if err := driver.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the driver was not to be ended: %v", err)
+	}
 }

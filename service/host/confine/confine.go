@@ -201,13 +201,16 @@ func (s Spec) execute() error {
 	return code
 }
 
-// interpreter is what the first line of a script names.
 func (s Spec) interpreter() string {
-	from := s.Program
 	if s.Descriptor != 0 {
-		from = fmt.Sprintf("/proc/self/fd/%d", s.Descriptor)
+		return Interpreter(fmt.Sprintf("/proc/self/fd/%d", s.Descriptor))
 	}
-	file, err := os.Open(from)
+	return Interpreter(s.Program)
+}
+
+// Interpreter is what the first line of a script names; empty where there is none.
+func Interpreter(path string) string {
+	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/plugins/wire"
+	"github.com/kuryr/raven/service/host"
+)
+
+func newDriverInfoCommand(flags *globalFlags, io streams) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "info NAME",
+		Short: "Show one driver: versions, digest, options, watches, the rights it needs, and what confines it here",
+		Long: `Show one driver, enabled or not, as this configuration would run it: its program and the digest to pin it by, its options,
+what it watches and writes, the rights in the cluster that this takes, and what confines it on this machine.`,
+		Example: "  raven driver info pod\n  raven driver info pod -o json | jq -r .sha256",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(checkFormat(format), checkName(args[0])); err != nil {
+				return statusError{exitUsage, err}
+			}
+			return runDriverInfo(cmd.Context(), flags, io, args[0], format)
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
+	return cmd
+}
+
+// driverInfo is what `raven driver info` prints.
+type driverInfo struct {
+	Name        string              `json:"name"`
+	Version     string              `json:"version"`
+	Protocol    int                 `json:"protocol"`
+	Description string              `json:"description"`
+	Role        string              `json:"role,omitempty"`
+	Path        string              `json:"path"`
+	Args        []string            `json:"args,omitempty"`
+	SHA256      string              `json:"sha256"`
+	Pinned      bool                `json:"pinned"`
+	Kinds       []drivers.Kind      `json:"kinds"`
+	Annotations []string            `json:"annotations,omitempty"`
+	Labels      []string            `json:"labels,omitempty"`
+	Status      []string            `json:"status,omitempty"`
+	Options     []optionInfo        `json:"options"`
+	Watches     []watchInfo         `json:"watches"`
+	Rules       []rbacv1.PolicyRule `json:"rules"` // of namespaces that its watches are limited to, too
+	Sandbox     []host.Measure      `json:"sandbox"`
+}
+
+type optionInfo struct {
+	Group    string   `json:"group"`
+	Name     string   `json:"name"`
+	Type     string   `json:"type"`
+	Default  string   `json:"default,omitempty"`
+	Required bool     `json:"required,omitempty"`
+	Secret   bool     `json:"secret,omitempty"`
+	Choices  []string `json:"choices,omitempty"`
+	Help     string   `json:"help"`
+}
+
+type watchInfo struct {
+	Name          string   `json:"name"`
+	Resource      string   `json:"resource"`
+	Version       string   `json:"version"`
+	Namespace     string   `json:"namespace,omitempty"`
+	LabelSelector string   `json:"labelSelector,omitempty"`
+	FieldSelector string   `json:"fieldSelector,omitempty"`
+	Fields        []string `json:"fields,omitempty"`
+	Source        bool     `json:"source"`
+}
+
+func runDriverInfo(ctx context.Context, flags *globalFlags, io streams, name, format string) error {
+	alone := *flags
+	alone.set = append(append([]string{}, flags.set...), ravenGroup+".drivers="+name) // whether it is enabled or not
+	l, err := alone.load(ctx)
+	if err != nil {
+		return err
+	}
+	p := l.programs[0]
+	plugin, err := host.Launch(ctx, p.launch(l.valuesFor(p)))
+	if err != nil {
+		return err
+	}
+	watches := plugin.Watches()
+	if err := errors.Join(p.authority.checkWatches(p.name, watches), plugin.Stop(ctx)); err != nil {
+		return err
+	}
+	digest, err := host.Digest(p.path)
+	if err != nil {
+		return fmt.Errorf("driver(%s): %w", name, err)
+	}
+	info := describe(p, watches, digest)
+	if format != "table" {
+		return structured(io.out, format, info)
+	}
+	return info.print(io.out)
+}
+
+func describe(p driverProgram, watches []drivers.Watch, digest string) driverInfo {
+	info := driverInfo{
+		Name: p.name, Version: p.info.Version, Protocol: wire.ProtocolVersion, Description: p.info.Description, Role: p.info.Role,
+		Path: p.path, Args: p.args, SHA256: digest, Pinned: p.authority.sha256 != "", Kinds: p.info.Kinds,
+		Annotations: p.info.Annotations, Labels: p.info.Labels, Status: p.info.Status, Sandbox: p.sandbox.Measures(),
+		Options: []optionInfo{}, Watches: []watchInfo{}, Rules: []rbacv1.PolicyRule{},
+	}
+	for _, o := range p.info.Options {
+		shown := optionInfo{
+			Group: o.Group, Name: o.Name, Type: string(o.Type), Required: o.Required, Secret: o.Secret, Choices: o.Choices, Help: o.Help,
+		}
+		if o.HasDefault && !o.Secret {
+			shown.Default = o.Default
+		}
+		info.Options = append(info.Options, shown)
+	}
+	n := rights{}
+	n.driver(p.info, watches)
+	for _, w := range watches {
+		info.Watches = append(info.Watches, watchInfo{
+			Name: w.Name, Resource: resourceName(w.GVR), Version: w.GVR.Version, Namespace: w.Namespace, LabelSelector: w.LabelSelector,
+			FieldSelector: w.FieldSelector, Fields: w.Fields, Source: w.Source,
+		})
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(n)) {
+		info.Rules = append(info.Rules, n.rules(namespace)...)
+	}
+	return info
+}
+
+func (i driverInfo) print(out io.Writer) error {
+	program := strings.Join(append([]string{i.Path}, i.Args...), " ")
+	pinned := ", not pinned: [" + driverGroup(i.Name) + "] sha256"
+	if i.Pinned {
+		pinned = ", pinned"
+	}
+	rows := [][]string{
+		{"driver", i.Name + " " + i.Version + ": " + i.Description}, {"program", program}, {"sha256", i.SHA256 + pinned},
+		{"protocol", fmt.Sprint(i.Protocol)}, {"makes", joined(i.Kinds)},
+	}
+	if i.Role != "" {
+		rows = append(rows, []string{"role", i.Role})
+	}
+	for _, written := range []struct {
+		what string
+		keys []string
+	}{{"annotates", i.Annotations}, {"labels", i.Labels}, {"status", i.Status}} {
+		if len(written.keys) > 0 {
+			rows = append(rows, []string{written.what, strings.Join(written.keys, ", ")})
+		}
+	}
+	for _, m := range i.Sandbox {
+		state := "no"
+		if m.Active {
+			state = "yes"
+		}
+		rows = append(rows, []string{"sandbox: " + m.Name, state + ", " + m.Detail})
+	}
+	if err := table(out, []string{"WHAT", ""}, rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, w := range i.Watches {
+		why := "needs"
+		if w.Source {
+			why = "source"
+		}
+		rows = append(rows, []string{w.Resource, w.Version, why, w.Namespace, w.LabelSelector, w.FieldSelector, strings.Join(w.Fields, ",")})
+	}
+	fmt.Fprintln(out)
+	if err := table(out, []string{"WATCHES", "VERSION", "FOR", "NAMESPACE", "LABELS", "FIELDS", "READS"}, rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, r := range i.Rules {
+		rows = append(rows, []string{strings.Join(r.Resources, ","), strings.Join(r.APIGroups, ","), strings.Join(r.Verbs, ",")})
+	}
+	fmt.Fprintln(out)
+	if err := table(out, []string{"RIGHTS ON", "GROUP", "VERBS"}, rows); err != nil || len(i.Options) == 0 {
+		return err
+	}
+	rows = nil
+	for _, o := range i.Options {
+		rows = append(rows, []string{"[" + o.Group + "] " + o.Name, o.Type, o.Default, o.Help})
+	}
+	fmt.Fprintln(out)
+	return table(out, []string{"OPTION", "TYPE", "DEFAULT", "HELP"}, rows)
+}
+
+func joined[T ~string](list []T) string {
+	words := make([]string, len(list))
+	for i, word := range list {
+		words[i] = string(word)
+	}
+	return strings.Join(words, ", ")
+}
