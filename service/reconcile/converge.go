@@ -69,8 +69,8 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 			return result{}
 		}
 		unknown := e.lookup(ctx, o.set) // one may have turned out to be gone
-		stopped := e.vetoed(o)
 		p, out := e.plan(o, frozen)
+		stopped := e.vetoed(o) // those that the plan has left standing
 		e.notice(o, out.notices)
 		if e.resolveDoubts(ctx, p, try) {
 			continue
