@@ -58,7 +58,7 @@ func serveInside(driver drivers.Driver, serve wire.ServerConfig) (conn *grpc.Cli
 	conn, err = grpc.NewClient("passthrough:driver", options...)
 	if err != nil {
 		server.Stop()
-		<-served
+		<-served //nolint:errcheck // that it was stopped
 		return nil, nil, fmt.Errorf("dialling the driver: %w", err)
 	}
 	return conn, func() error {

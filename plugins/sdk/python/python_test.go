@@ -21,7 +21,7 @@ func TestContractIsNotStale(t *testing.T) {
 	}
 	const path = "raven_driver/contract.py"
 	if *update {
-		if err := os.WriteFile(path, want, 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -45,7 +45,7 @@ func TestExampleHasTheSDK(t *testing.T) {
 			t.Fatal(err)
 		}
 		if *update {
-			if err := os.WriteFile(filepath.Join(example, path), want, 0o644); err != nil { //nolint:gosec // a file of the repository
+			if err := os.WriteFile(filepath.Join(example, path), want, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -100,7 +100,7 @@ func TestMutualTLSAndLifeline(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	read.Close()
+	_ = read.Close()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	parts := strings.Split(strings.TrimSpace(line), "|")
 	if err != nil || len(parts) != 6 || filepath.Dir(parts[3]) != dir {
@@ -126,7 +126,7 @@ func TestMutualTLSAndLifeline(t *testing.T) {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
-	lifeline.Close()
+	_ = lifeline.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
@@ -142,7 +142,7 @@ func connects(t *testing.T, path string, config *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // the test is over
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	client := wire.NewClient(conn, wire.ClientConfig{})

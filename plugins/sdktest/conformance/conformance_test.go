@@ -171,7 +171,7 @@ func (d *driver) impure(name *string, object, uid string, raw []byte) {
 func check(t *testing.T, defect string, patience time.Duration, only ...string) conformance.Report {
 	t.Helper()
 	report, err := conformance.Run(t.Context(), conformance.Config{
-		Start: conformance.Program(os.Args[0], "defect="+defect), Patience: patience, Load: 2 * time.Second, Only: only,
+		Start: conformance.Program(os.Args[0], "defect="+defect), Patience: patience, Load: time.Second, Only: only,
 		Objects: []map[string]any{
 			{
 				"apiVersion": "example.org/v1", "kind": "Widget",

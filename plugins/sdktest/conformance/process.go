@@ -48,7 +48,7 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 		return nil, errors.Join(err, os.RemoveAll(p.folder))
 	}
 	p.lifeline = ours
-	p.cmd = exec.Command(path, args...) //nolint:noctx // it lives as long as the Target
+	p.cmd = exec.Command(path, args...) //nolint:gosec,noctx // the program that was named; it lives as long as the Target
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Env = append([]string{
@@ -60,7 +60,7 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 		GRPCDialOptions: wire.DialOptions(), Stderr: p.words, SyncStdout: p.words, SyncStderr: p.words,
 	})
 	protocol, err := p.client.Client()
-	theirs.Close()
+	_ = theirs.Close()
 	if err != nil {
 		p.stop()
 		return nil, fmt.Errorf("starting %s: %w%s", path, err, p.words.last())
@@ -87,13 +87,13 @@ func (p *process) stop() bool {
 	if p.cmd.Process != nil {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
-	p.lifeline.Close()
+	_ = p.lifeline.Close()
 	_ = os.RemoveAll(p.folder)
 	return orderly
 }
 
 func (p *process) orphan(within time.Duration) bool {
-	p.lifeline.Close()
+	_ = p.lifeline.Close()
 	ticker, over := time.NewTicker(5*time.Millisecond), time.NewTimer(within)
 	defer ticker.Stop()
 	defer over.Stop()

@@ -63,7 +63,7 @@ func (s *suite) translate(ctx context.Context, f *finding) {
 
 // judgeError tells a refusal from a defect. An object that was made up may be refused.
 func (s *suite) judgeError(f *finding, one source, err *ravenv1.TranslateError) {
-	switch err.GetCode() { //nolint:exhaustive // the others are refusals
+	switch err.GetCode() {
 	case ravenv1.ErrorCode_ERROR_CODE_PANIC:
 		f.fail("%s: it panics: %s", one, err.GetMessage())
 	case ravenv1.ErrorCode_ERROR_CODE_CANCELLED, ravenv1.ErrorCode_ERROR_CODE_DEADLINE, ravenv1.ErrorCode_ERROR_CODE_INVALID:

@@ -90,7 +90,7 @@ func runs(t *testing.T, program string) {
 		t.Fatal(err)
 	}
 	if flag.Lookup("update").Value.String() == "true" { // sdktest declares it
-		if err := os.WriteFile("testdata/want.yaml", got, 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile("testdata/want.yaml", got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
