@@ -139,7 +139,9 @@ func (s *Server) translate(ctx context.Context, item *ravenv1.TranslateItem) *ra
 	needs := drivers.NewNeeds(answers).WithRound(int(item.GetRound()))
 	var set *ravenv1.Set
 	err = s.guard("Translate", func() error {
-		wanted, err := s.driver.Translate(ctx, objectFromProto(item.GetObject()), needs)
+		object := objectFromProto(item.GetObject())
+		logger := slog.New(&objectHandler{Handler: s.config.Logger.Handler(), object: object})
+		wanted, err := s.driver.Translate(drivers.WithLogger(ctx, logger), object, needs)
 		if err != nil {
 			return err
 		}

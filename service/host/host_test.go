@@ -292,9 +292,12 @@ func TestOutputGoesToTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"hello on standard output", "and without a newline: ", "printed later", "said later", "logged later",
+		"hello on standard output", "and without a newline: ", "printed later", "said later", "logged later", "about the object",
 	} {
 		eventually(t, want, func() bool { return log.record(t, want) != nil })
+	}
+	if record := log.record(t, "about the object"); record["object"] != "print" || record["watch"] != "pods" || record["level"] != "WARN" {
+		t.Errorf("record %v", record)
 	}
 	record := log.record(t, "logged later")
 	if record["level"] != "WARN" || record["key"] != "value" || record["driver"] != "subject" {

@@ -124,6 +124,7 @@ func (s *subject) Translate(ctx context.Context, object drivers.Object, _ *drive
 		fmt.Println("printed later")
 		fmt.Fprintln(os.Stderr, "said later")
 		sdk.Logger().Warn("logged later", "key", "value")
+		drivers.Logger(ctx).Warn("about the object")
 	case "environ":
 		text = strings.Join(os.Environ(), "\n")
 	case "stdin":

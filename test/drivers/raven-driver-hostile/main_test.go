@@ -397,7 +397,9 @@ func TestLies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := config(t, "", io.Discard, c.args...)
-			config.Timeouts.Start = 3 * time.Second
+			if c.says == "is not ready within" { // the others answer in their own time
+				config.Timeouts.Start = 3 * time.Second
+			}
 			began := time.Now()
 			p, err := host.Launch(t.Context(), config)
 			if err == nil {
@@ -408,7 +410,7 @@ func TestLies(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), "driver(hostile): ") || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%q does not say %q", err, c.says)
 			}
-			if took := time.Since(began); took > 20*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("took %s", took)
 			}
 		})
