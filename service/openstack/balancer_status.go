@@ -50,7 +50,7 @@ func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string, known []s
 	}
 	tagged := clone(query)
 	tagged.Set("tags", plan.Identity{Cluster: cluster}.Tags()[0])
-	k := b.kinds[drivers.KindLoadBalancer]
+	k := b.looked(drivers.KindLoadBalancer)
 	found, err := b.pages(ctx, k, tagged, everything)
 	if err != nil {
 		return nil, err
@@ -67,6 +67,14 @@ func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string, known []s
 	}
 	untagged, err := b.pages(ctx, k, query, func(o plan.Observed) bool { return missing[o.ID] })
 	return append(found, untagged...), err
+}
+
+// looked is a kind whose statuses are looked at, one request at a time. Each create may keep its slot for as long as the provider takes
+// for a load balancer: a look that had to wait for that would come late, and be taken for an expensive one.
+func (b *balancers) looked(name drivers.Kind) kind {
+	k := b.kinds[name]
+	k.apart = true
+	return k
 }
 
 // fewTrees is up to how many load balancers are inspected one by one; more are by lists of all parts.
@@ -86,7 +94,7 @@ func (c *Cloud) InspectLoadBalancers(ctx context.Context, list []plan.Observed) 
 			if b.projectID != "" {
 				query.Set("project_id", b.projectID)
 			}
-			found, err := b.pages(ctx, b.kinds[name], query, everything)
+			found, err := b.pages(ctx, b.looked(name), query, everything)
 			if err != nil {
 				return nil, err
 			}
@@ -96,7 +104,7 @@ func (c *Cloud) InspectLoadBalancers(ctx context.Context, list []plan.Observed) 
 		}
 	} else {
 		for _, lb := range list {
-			k := b.kinds[drivers.KindLoadBalancer]
+			k := b.looked(drivers.KindLoadBalancer)
 			doc, err := b.do(ctx, call{
 				op: "inspecting", method: http.MethodGet, kind: k, path: k.path + "/" + url.PathEscape(lb.ID) + "/status", what: lb.ID,
 			})

@@ -1,10 +1,12 @@
 package openstack
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
@@ -253,5 +255,50 @@ func TestClassifyOctavia(t *testing.T) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken: creates of load balancers take as long as their provider does, and those who look
+// meanwhile do not wait for them.
+func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
+	s := sim.New(sim.Options{})
+	if _, err := s.Start(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	config := simConfig(s, sim.UserKuryr)
+	config.MaxConcurrency = 1
+	c := connectSim(t, s, config)
+	_, subnet := place(t, c, "10.0.0.0/24")
+	lb := must(t, c, drivers.KindLoadBalancer, "lb", map[string]any{"vip_subnet_id": subnet.ID})
+	if _, err := s.AddFault(sim.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: sim.ActionTimeout}); err != nil {
+		t.Fatal(err)
+	}
+	creating, cancel := context.WithCancel(t.Context())
+	made := make(chan error, 1)
+	go func() {
+		_, err := c.Create(creating, drivers.KindLoadBalancer, named("slow"), map[string]any{"vip_subnet_id": subnet.ID})
+		made <- err
+	}()
+	defer func() {
+		cancel()
+		if err := <-made; err == nil {
+			t.Error("the create was not slow: this test shows nothing")
+		}
+	}()
+	for {
+		if _, used, _ := c.balancers.slots.state(); used == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	looking, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	found, err := c.PollLoadBalancers(looking, "c1", []string{lb.ID})
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	if _, err := c.InspectLoadBalancers(looking, found); err != nil {
+		t.Fatal(err)
 	}
 }

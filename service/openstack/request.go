@@ -36,6 +36,12 @@ type call struct {
 
 // do waits for the service's gate and for a slot, and sends the request.
 func (c *Cloud) do(ctx context.Context, r call) (map[string]any, error) {
+	if r.kind.apart {
+		if err := c.gate.wait(ctx, c.stop); err != nil {
+			return nil, newError(r, err, false)
+		}
+		return c.send(ctx, r)
+	}
 	if err := c.enter(ctx); err != nil {
 		return nil, newError(r, err, false)
 	}
@@ -127,7 +133,7 @@ func (c *Cloud) note(r call, response *http.Response, failure *Error, s sample) 
 	}
 	c.stats.add(r.method, r.kind.many, status, s)
 	if failure == nil {
-		if r.op != opList { // How long a list takes says more about its length than about the server.
+		if r.op != opList && !r.kind.apart { // How long a list takes says more about its length than about the server.
 			c.slots.observe(s, c.clock.Now())
 		}
 		return

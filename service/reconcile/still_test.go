@@ -23,6 +23,10 @@ func statusLB(id, listener, pool, member string) plan.Observed {
 // and that only after it was looked at by itself.
 func TestStandsStill(t *testing.T) {
 	const pending = "PENDING_CREATE"
+	alone := statusLB("1", pending, "", "")
+	delete(alone.Attrs, "pools")
+	half := statusLB("1", pending, "ACTIVE", pending)
+	half.Attrs["listeners"] = append(listOf(half.Attrs["listeners"]), map[string]any{"id": "l2", "provisioning_status": pending})
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		lb        plan.Observed
@@ -36,8 +40,8 @@ func TestStandsStill(t *testing.T) {
 		"not looked at by itself":       {lb: statusLB("1", pending, pending, pending), after: stillAfter, unlooked: true},
 		"not for long":                  {lb: statusLB("1", pending, pending, pending), after: stillAfter - 1},
 		"not for long, of a bare one":   {lb: statusLB("1", pending, pending, pending), after: stillAfter / 5, bare: true},
-		"one part of a bare one":        {lb: statusLB("1", pending, "", ""), after: time.Hour, bare: true},
-		"the pool is ready":             {lb: statusLB("1", pending, "ACTIVE", pending), after: time.Hour},
+		"one part of a bare one":        {lb: alone, after: time.Hour, bare: true},
+		"the pool is ready":             {lb: half, after: time.Hour},
 		"a member is ready":             {lb: statusLB("1", pending, pending, "ACTIVE"), after: time.Hour},
 		"behind another that moves":     {lb: statusLB("1", pending, pending, pending), after: stillAfter, first: time.Second},
 		"before another one that moves": {lb: statusLB("1", pending, pending, pending), after: stillAfter, first: -time.Second, wantStuck: true},

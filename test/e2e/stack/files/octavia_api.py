@@ -1,11 +1,16 @@
-"""Octavia's API with a lack of the provider ovn 3.0.0 made good at run time; no file of a package is touched.
+"""Octavia's API with two faults put right at run time; no file of a package is touched.
 
-The provider takes the session persistence of a pool, answers 200 and does nothing about it (measured). Later releases set the option
+oslo.log takes a process in which somebody has imported eventlet for one of green threads, and gives its loggers locks of those. The API's
+threads are real ones: sooner or later one waits for such a lock for good, and with it all work of the provider ovn (measured, oslo.log 5.0.1:
+"greenlet.error: cannot switch to a different thread").
+
+The provider ovn 3.0.0 takes the session persistence of a pool, answers 200 and does nothing about it (measured). Later releases set the option
 affinity_timeout of OVN's load balancers, to 360 s unless told; so does this. A provider that knows of it is left as it is.
 """
 import inspect
 
 from octavia_lib.api.drivers import data_models
+from oslo_log import log
 from ovn_octavia_provider import driver, helper
 
 
@@ -40,6 +45,7 @@ def mend():
         setattr(helper.OvnProviderHelper, name, doing(getattr(helper.OvnProviderHelper, name)))
 
 
+log._fix_eventlet_logging = lambda: None
 if 'session_persistence' not in inspect.getsource(driver):
     mend()
 with open('/usr/bin/octavia-wsgi') as packaged:

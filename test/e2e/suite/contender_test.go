@@ -1,0 +1,330 @@
+//go:build e2e
+
+package suite
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// contender is one of several ravens for one cluster. It reaches the API server by a cable that can be cut, and Neutron by a gateway that
+// can hold a request back.
+type contender struct {
+	name    string
+	cable   *cable
+	gateway *gateway
+	conf    settings // beside the site's
+	health  int
+}
+
+func newContender(t *testing.T, name string) *contender {
+	t.Helper()
+	account, err := clientcmd.LoadFromFile(world.accountFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := account.Clusters[account.Contexts[account.CurrentContext].Cluster]
+	server, err := url.Parse(cluster.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &contender{name: name, cable: newCable(t, server.Host), gateway: newGateway(t)}
+	cluster.TLSServerName = server.Hostname()
+	cluster.Server = server.Scheme + "://" + p.cable.listener.Addr().String()
+	kubeconfig := filepath.Join(t.TempDir(), name+".kubeconfig")
+	if err := clientcmd.WriteToFile(*account, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if p.health, err = freePort(); err != nil {
+		t.Fatal(err)
+	}
+	p.conf = settings{}.set("kubernetes", "kubeconfig", kubeconfig).set("neutron", "endpoint_override", p.gateway.server.URL).
+		set("health_server", "port", p.health).set("raven", "runtime_dir", filepath.Join(world.scratch, name))
+	return p
+}
+
+// ready says what a probe of the kubelet hears, "" where it is well.
+func (p *contender) ready(ctx context.Context) string {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/readyz", p.health), nil)
+	if err != nil {
+		return err.Error()
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%s %s (%v)", response.Status, text, err)
+	}
+	return ""
+}
+
+// cable is a TCP proxy that can be cut: then nothing comes through any more, and nobody is told.
+type cable struct {
+	listener net.Listener
+	to       string
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	whole chan struct{} // closed while it is
+	conns map[net.Conn]bool
+	ended bool
+}
+
+func newCable(t *testing.T, to string) *cable {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{listener: listener, to: to, whole: make(chan struct{}), conns: map[net.Conn]bool{}}
+	close(c.whole)
+	c.work.Go(c.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		c.mu.Lock()
+		c.ended = true
+		c.mu.Unlock()
+		c.mend()
+		c.work.Wait()
+	})
+	return c
+}
+
+// sever cuts the cable: what is open stays open, and silent.
+func (c *cable) sever() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.whole = make(chan struct{})
+}
+
+// mend breaks what stood open, as after a partition that lasted, and lets new connections through.
+func (c *cable) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.whole:
+	default:
+		close(c.whole)
+	}
+	for conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+func (c *cable) accept() {
+	for {
+		in, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		c.work.Go(func() { c.serve(in) })
+	}
+}
+
+func (c *cable) serve(in net.Conn) {
+	if !c.keep(in) {
+		return
+	}
+	defer c.forget(in)
+	c.wait()
+	out, err := net.DialTimeout("tcp", c.to, 10*time.Second)
+	if err != nil || !c.keep(out) {
+		return
+	}
+	defer c.forget(out)
+	var both sync.WaitGroup
+	both.Go(func() { c.copy(out, in) })
+	c.copy(in, out)
+	both.Wait()
+}
+
+func (c *cable) copy(to, from net.Conn) {
+	defer func() { _ = to.Close() }()
+	defer func() { _ = from.Close() }()
+	for buffer := make([]byte, 32<<10); ; {
+		n, err := from.Read(buffer)
+		c.wait()
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// wait returns when the cable is whole.
+func (c *cable) wait() {
+	c.mu.Lock()
+	whole := c.whole
+	c.mu.Unlock()
+	<-whole
+}
+
+func (c *cable) keep(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		_ = conn.Close()
+		return false
+	}
+	c.conns[conn] = true
+	return true
+}
+
+func (c *cable) forget(conn net.Conn) {
+	_ = conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, conn)
+}
+
+// gateway stands before Neutron. It knows when each change came, and can hold one back for longer than its sender waits.
+type gateway struct {
+	server *httptest.Server
+	target *url.URL
+
+	mu      sync.Mutex
+	changes []change
+	held    *held // the one that is waited for; nil where none is
+}
+
+// change is a request that is not a GET.
+type change struct {
+	what string
+	at   time.Time
+}
+
+// held is one request that reaches Neutron only when it is let go, whether or not its sender still waits.
+type held struct {
+	method, path string
+	arrived      chan struct{}
+	release      chan struct{}
+	once         sync.Once
+	status       chan int // Neutron's answer, 0 where there was none
+}
+
+func (h *held) letGo() { h.once.Do(func() { close(h.release) }) }
+
+func newGateway(t *testing.T) *gateway {
+	t.Helper()
+	target, err := url.Parse(strings.TrimSuffix(world.cloud.client.Endpoint, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{target: target}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(p *httputil.ProxyRequest) {
+		p.SetURL(target)
+		p.Out.Host = p.In.Host // of the links in the answers
+	}}
+	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if h := g.note(q); h != nil {
+			g.later(h, q)
+			panic(http.ErrAbortHandler) // nobody waits for an answer
+		}
+		proxy.ServeHTTP(w, q)
+	}))
+	t.Cleanup(func() {
+		g.mu.Lock()
+		h := g.held
+		g.mu.Unlock()
+		if h != nil {
+			h.letGo()
+		}
+		g.server.CloseClientConnections()
+		g.server.Close()
+		transport.CloseIdleConnections()
+	})
+	return g
+}
+
+// hold holds back the next request of that method to that collection.
+func (g *gateway) hold(method, collection string) *held {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.held = &held{
+		method: method, path: "/v2.0/" + collection, arrived: make(chan struct{}), release: make(chan struct{}), status: make(chan int, 1),
+	}
+	return g.held
+}
+
+// note remembers a change. It returns what holds it back.
+func (g *gateway) note(q *http.Request) *held {
+	if q.Method == http.MethodGet {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.changes = append(g.changes, change{q.Method + " " + q.URL.Path, time.Now()})
+	h := g.held
+	if h == nil || q.Method != h.method || q.URL.Path != h.path {
+		return nil
+	}
+	select {
+	case <-h.arrived:
+		return nil // it was the first one only
+	default:
+		close(h.arrived)
+		return h
+	}
+}
+
+// later sends a request to Neutron when it is let go.
+func (g *gateway) later(h *held, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	<-h.release
+	if err != nil {
+		h.status <- 0
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	target := *g.target
+	target.Path = strings.TrimSuffix(target.Path, "/") + q.URL.Path
+	request, err := http.NewRequestWithContext(ctx, q.Method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		h.status <- 0
+		return
+	}
+	request.Header = q.Header.Clone()
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		h.status <- 0
+		return
+	}
+	_ = response.Body.Close()
+	h.status <- response.StatusCode
+}
+
+// after lists the changes that came after a moment.
+func (g *gateway) after(moment time.Time) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []string
+	for _, c := range g.changes {
+		if c.at.After(moment) {
+			list = append(list, fmt.Sprintf("%s at %s", c.what, c.at.Format("15:04:05.000")))
+		}
+	}
+	return list
+}
