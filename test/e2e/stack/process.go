@@ -148,7 +148,7 @@ func (p process) kill(ctx context.Context) error {
 func (p process) members() []stat {
 	var members []stat
 	for _, s := range processes() {
-		if s.group == p.pid && s.state != "Z" && s.state != "X" && !s.older(p.start) {
+		if s.group == p.pid && !s.ended() && !s.older(p.start) {
 			members = append(members, s)
 		}
 	}
@@ -172,8 +172,13 @@ func (p process) cpu() (time.Duration, error) {
 type stat struct {
 	pid, group   int
 	state, start string
+	threads      int
 	ticks        int64 // utime, stime, cutime, cstime
 }
+
+// ended says whether nothing of the process runs any more. One whose first thread has ended is a zombie already while others still
+// hold its files, and its port (measured, uwsgi: bind, address already in use, by the next one).
+func (s stat) ended() bool { return s.state == "X" || s.state == "Z" && s.threads <= 1 }
 
 func (s stat) older(start string) bool {
 	a, errA := strconv.ParseInt(s.start, 10, 64)
@@ -194,6 +199,9 @@ func readStat(pid int) (stat, error) {
 	}
 	s := stat{pid: pid, state: fields[0], start: fields[19]}
 	if s.group, err = strconv.Atoi(fields[2]); err != nil {
+		return stat{}, err
+	}
+	if s.threads, err = strconv.Atoi(fields[17]); err != nil {
 		return stat{}, err
 	}
 	for _, f := range fields[11:15] {

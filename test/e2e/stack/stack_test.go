@@ -408,3 +408,20 @@ func TestPortsAreNoneThatConnectionsGet(t *testing.T) {
 		seen[port] = true
 	}
 }
+
+// A process whose first thread has ended is a zombie, and its other threads still hold its files.
+func TestAProcessEndsWithItsLastThread(t *testing.T) {
+	for _, tt := range []struct {
+		state   string
+		threads int
+		ended   bool
+	}{{"S", 1, false}, {"Z", 8, false}, {"Z", 1, true}, {"Z", 0, true}, {"X", 1, true}} {
+		if got := (stat{state: tt.state, threads: tt.threads}).ended(); got != tt.ended {
+			t.Errorf("state %s with %d threads: ended is %v", tt.state, tt.threads, got)
+		}
+	}
+	own, err := readStat(os.Getpid())
+	if err != nil || own.threads < 2 || own.ended() {
+		t.Errorf("of this process is said: %+v (%v)", own, err)
+	}
+}

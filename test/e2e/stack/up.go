@@ -133,7 +133,7 @@ func (b *builder) choosePorts() error {
 const lowestPort = 12000
 
 // listen takes a port that no connection gets by itself: while a server is away, those who call it could be given its port for their own
-// end, and it could not be started again (measured: bind, address already in use).
+// end, and it could not be started again.
 func listen() (net.Listener, error) {
 	first := 0
 	if content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
