@@ -29,10 +29,10 @@ type builder struct {
 	ports   []services.Port
 	// routed are the pods that are known, and whether they are on their host's network; nil where all members are routed anyway.
 	routed map[services.PodName]bool
-	set     drivers.Set
-	vips    []vip
-	made    map[string]bool // the logical names of floating IPs and lookups
-	led     map[string]bool // the load balancers that a floating IP leads to
+	set    drivers.Set
+	vips   []vip
+	made   map[string]bool // the logical names of floating IPs and lookups
+	led    map[string]bool // the load balancers that a floating IP leads to
 	// floatings are the logical names of floating IPs, also of those that stay as they are.
 	floatings []string
 }

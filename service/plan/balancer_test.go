@@ -140,10 +140,13 @@ func TestBalancer(t *testing.T) {
 		{"another address", "it is made with it only", nil, func(lb *drivers.LoadBalancer) {
 			lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
 		}, "", []string{"create loadbalancer …", "delete loadbalancer"}},
-		{"addresses that are not shown", "the cloud knows of none", func(o *Observed) { delete(o.Attrs, "additional_vips") },
+		{
+			"addresses that are not shown", "the cloud knows of none", func(o *Observed) { delete(o.Attrs, "additional_vips") },
 			func(lb *drivers.LoadBalancer) {
 				lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
-			}, "", []string{}},
+			}, "",
+			[]string{},
+		},
 		{"an address less", "others may want it", func(o *Observed) {
 			o.Attrs["additional_vips"] = []any{map[string]any{"subnet_id": "sub6", "ip_address": "fd00::9"}}
 		}, func(lb *drivers.LoadBalancer) { lb.AdditionalVIPs = []drivers.AdditionalVIP{} }, "", []string{

@@ -89,20 +89,26 @@ func TestFloatingIPTakesThePlace(t *testing.T) {
 	}{
 		{
 			"another address", "the old one goes when the new one is there, which gets the port then", drivers.Delete, "floatingip-172.24.4.9",
-			here(wish{"floating_ip_address": "172.24.4.9"}), []string{"create floatingip-172.24.4.9", "delete floatingip-4", "update floatingip-172.24.4.9"},
+			here(wish{"floating_ip_address": "172.24.4.9"}),
+			[]string{"create floatingip-172.24.4.9", "delete floatingip-4", "update floatingip-172.24.4.9"},
 			"new1 172.24.4.9 vip",
 		},
 		{
 			"its own address", "it is given another name, for it could not be had again", drivers.Delete, "floatingip-172.24.4.7",
-			here(wish{"floating_ip_address": "172.24.4.7"}), []string{"update floatingip-172.24.4.7", "tag floatingip-172.24.4.7"}, "old 172.24.4.7 vip",
+			here(wish{"floating_ip_address": "172.24.4.7"}),
+			[]string{"update floatingip-172.24.4.7", "tag floatingip-172.24.4.7"},
+			"old 172.24.4.7 vip",
 		},
 		{
 			"another network", "both lead to the port for a moment", drivers.Delete, "floatingip-4",
-			wish{"floating_network_id": "other", "port_id": port}, []string{"create floatingip-4", "delete floatingip-4"}, "new1 172.24.4.101 vip",
+			wish{"floating_network_id": "other", "port_id": port},
+			[]string{"create floatingip-4", "delete floatingip-4"},
+			"new1 172.24.4.101 vip",
 		},
 		{
 			"retained", "it stays, and leads nowhere", drivers.Retain, "floatingip-172.24.4.9", here(wish{"floating_ip_address": "172.24.4.9"}),
-			[]string{"create floatingip-172.24.4.9", "update floatingip-4", "update floatingip-172.24.4.9"}, "new1 172.24.4.9 vip, old 172.24.4.7 <nil>",
+			[]string{"create floatingip-172.24.4.9", "update floatingip-4", "update floatingip-172.24.4.9"},
+			"new1 172.24.4.9 vip, old 172.24.4.7 <nil>",
 		},
 		{"not wanted any more", "nothing takes its place", drivers.Delete, "", nil, []string{"delete floatingip-4"}, ""},
 	} {

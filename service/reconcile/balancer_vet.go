@@ -60,16 +60,14 @@ type swap struct {
 }
 
 // given returns what is wished of those attributes of a load balancer that cannot be changed in place, and a text that is equal for
-// equal wishes; false if some of it is not known. The store is locked.
-func (s *store) given(w *want, d *plan.Desired) (map[string]any, string, bool) {
+// equal wishes; what is not known is nil. The store is locked.
+func (s *store) given(w *want, d *plan.Desired) (attrs map[string]any, wish string) {
 	resolve := s.resolve(w)
-	known := true
 	var value func(any) any
 	value = func(v any) any {
 		switch v := v.(type) {
 		case drivers.Ref:
-			found, ok := resolve(v)
-			known = known && ok
+			found, _ := resolve(v)
 			return found
 		case []any:
 			out := make([]any, len(v))
@@ -86,13 +84,13 @@ func (s *store) given(w *want, d *plan.Desired) (map[string]any, string, bool) {
 		}
 		return v
 	}
-	all := map[string]any{}
+	attrs = map[string]any{}
 	for _, name := range fixed() {
 		if v, managed := d.Attrs[name]; managed {
-			all[name] = value(v)
+			attrs[name] = value(v)
 		}
 	}
-	return all, fmt.Sprint(all), known
+	return attrs, fmt.Sprint(attrs)
 }
 
 // bound says whether a veto keeps a load balancer from being replaced. The store is locked.
@@ -101,7 +99,7 @@ func (s *store) bound(w *want, d *plan.Desired) bool {
 	if !ok {
 		return false
 	}
-	_, wish, _ := s.given(w, d)
+	_, wish := s.given(w, d)
 	if wish == v.wish && (v.until.IsZero() || s.balancerState.clock.Now().Before(v.until)) {
 		return true
 	}
@@ -147,7 +145,7 @@ func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
 			there, ok := e.store.cloud.find(d.Identity, d.Kind)
 			if d.Kind == step.Kind && identityKey(d.Kind, d.Identity) == key && ok && there.ID == step.ID {
 				lb, due, stopped = there, true, d.Bound
-				wanted, wish, _ = e.store.given(w, d)
+				wanted, wish = e.store.given(w, d)
 			}
 		}
 	})

@@ -72,9 +72,14 @@ type Cloud interface {
 	Reader
 	Finder
 	Changer
+	Balancing
+	Limits
+}
+
+// Balancing is all of the load balancing service.
+type Balancing interface {
 	Balancer
 	Vetter
-	Limits
 }
 
 // Changer is all that changes resources of the networking service.
