@@ -207,7 +207,7 @@ func TestStatusInEveryFormatAndFiltered(t *testing.T) {
 	}
 	got := r.raven("status", "--address", d.address())
 	for _, pattern := range []string{
-		`(?m)^DRIVER +VERSION +OBJECTS +STATE`, `(?m)^pod +1 +3 +ready`, `(?m)^Pod +shop/a +pod +done .*port 192\.168\.`,
+		`(?m)^DRIVER +VERSION +OBJECTS +STATE`, `(?m)^pod +dev +3 +ready`, `(?m)^Pod +shop/a +pod +done .*port 192\.168\.`,
 		`(?m)^Pod +blog/odd +pod +terminal .*is not the UUID of a security group`, `(?m)^Namespace +shop +namespace +done`,
 	} {
 		if !regexp.MustCompile(pattern).MatchString(got.out) {
