@@ -64,7 +64,8 @@ func (b *bench) boundary(ctx context.Context, out *scenarioReport) (err error) {
 			driver   drivers.Driver
 			together int
 		}{
-			{"direct call", direct, 1}, {"process, one at a time", process, 1},
+			{"direct call", direct, 1},
+			{"process, one at a time", process, 1},
 			{fmt.Sprintf("process, %d at a time", boundaryTogether), process, boundaryTogether},
 		} {
 			t, err := timeCalls(ctx, way.driver, objects, way.together)

@@ -144,8 +144,11 @@ func (i driverInfo) print(out io.Writer) error {
 		pinned = ", pinned"
 	}
 	rows := [][]string{
-		{"driver", i.Name + " " + i.Version + ": " + i.Description}, {"program", program}, {"sha256", i.SHA256 + pinned},
-		{"protocol", fmt.Sprint(i.Protocol)}, {"makes", joined(i.Kinds)},
+		{"driver", i.Name + " " + i.Version + ": " + i.Description},
+		{"program", program},
+		{"sha256", i.SHA256 + pinned},
+		{"protocol", fmt.Sprint(i.Protocol)},
+		{"makes", joined(i.Kinds)},
 	}
 	if i.Role != "" {
 		rows = append(rows, []string{"role", i.Role})

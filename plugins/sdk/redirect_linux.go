@@ -16,6 +16,6 @@ func nameProcess(program string) {
 	}
 	name, err := unix.BytePtrFromString(filepath.Base(program))
 	if err == nil {
-		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) //nolint:gosec // what the system call takes
 	}
 }

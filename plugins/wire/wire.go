@@ -34,8 +34,8 @@ const (
 	// LogLevelEnv names the environment variable that holds the least level of the driver's log lines: debug, info, warn or
 	// error.
 	LogLevelEnv = "RAVEN_LOG_LEVEL"
-	// AttachEnvPrefix, with a driver's name in upper case behind it, names the variable of Raven's environment that holds the socket of
-	// a driver to attach to.
+	// AttachEnvPrefix begins the name of the variable of Raven's environment that holds the socket of a driver to attach to; the driver's
+	// name in upper case follows.
 	AttachEnvPrefix = "RAVEN_ATTACH_"
 )
 

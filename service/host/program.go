@@ -43,11 +43,11 @@ func openProgram(path, digest string) (*program, error) {
 	if err := checkExecutable(path); err != nil {
 		return nil, err
 	}
-	real, err := trusted(path)
+	resolved, err := trusted(path)
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(real, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	file, err := os.OpenFile(resolved, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrPermission) && digest == "" {
 		return &program{path: path}, nil // it can be executed but not read
 	}
@@ -104,7 +104,7 @@ func Digest(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	return digestOf(file)
 }
 
@@ -126,14 +126,14 @@ func (p *program) unreachable() string {
 		paths = append(paths, interpreter)
 	}
 	for _, path := range paths {
-		real, err := filepath.EvalSymlinks(path)
+		resolved, err := filepath.EvalSymlinks(path)
 		if err != nil {
 			continue // executing it will say more
 		}
-		for ; real != "/"; real = filepath.Dir(real) {
-			info, err := os.Stat(real)
+		for ; resolved != "/"; resolved = filepath.Dir(resolved) {
+			info, err := os.Stat(resolved)
 			if err == nil && info.Mode().Perm()&0o001 == 0 {
-				return fmt.Sprintf("the mode of %s is %s", real, info.Mode())
+				return fmt.Sprintf("the mode of %s is %s", resolved, info.Mode())
 			}
 		}
 	}

@@ -207,7 +207,7 @@ func TestASignalThatComesEarly(t *testing.T) {
 		r := newRig(t)
 		// A driver that is asked for its options, and answers when there is a file.
 		script := fmt.Sprintf("#!/bin/sh\n: > %[1]s/asked\nwhile [ ! -e %[1]s/answer ]; do sleep 0.05; done\nexec %[1]s/bin/raven-driver-pod\n", r.dir)
-		if err := os.WriteFile(r.path("slow"), []byte(script), 0o700); err != nil { //nolint:gosec // it is executed
+		if err := os.WriteFile(r.path("slow"), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		r.conf.set("driver:pod", "command", r.path("slow")).set("raven", "driver_sandbox", "off") // a script needs a shell

@@ -190,8 +190,8 @@ func (s Spec) execute() error {
 	if err != nil {
 		return err
 	}
-	_, _, code := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(at), uintptr(unsafe.Pointer(name)),
-		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), uintptr(flags), 0)
+	_, _, code := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(at), uintptr(unsafe.Pointer(name)), //nolint:gosec // what the system call takes
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), uintptr(flags), 0) //nolint:gosec // as above
 	runtime.KeepAlive(argv)
 	runtime.KeepAlive(env)
 	if errors.Is(code, unix.EACCES) && strings.HasPrefix(s.interpreter(), "/") {
@@ -214,7 +214,7 @@ func Interpreter(path string) string {
 	if err != nil {
 		return ""
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	start := make([]byte, 256)
 	count, _ := file.Read(start)
 	line, _, _ := strings.Cut(string(start[:count]), "\n")

@@ -34,7 +34,7 @@ func FindGroups() (*Groups, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer mounts.Close()
+	defer func() { _ = mounts.Close() }() // only read
 	folder, top := "", false
 	for lines := bufio.NewScanner(mounts); lines.Scan(); {
 		if found, isTop := groupFolder(lines.Text(), string(own)); found != "" {
@@ -110,7 +110,7 @@ func (g *Groups) divide() error {
 		return nil
 	}
 	core := filepath.Join(g.folder, coreGroup)
-	if err := os.Mkdir(core, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(core, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making a group for Raven itself: %w", err)
 	}
 	if err := write(filepath.Join(core, "cgroup.procs"), "0"); err != nil {
@@ -132,7 +132,7 @@ const maxThreads = 256
 // New makes a group whose memory is bounded, in bytes. The caller must Close it when its process has ended.
 func (g *Groups) New(name string, memory int64) (*Group, error) {
 	path := filepath.Join(g.folder, fmt.Sprintf("raven-driver-%s-%d-%d", name, os.Getpid(), g.last.Add(1)))
-	if err := os.Mkdir(path, 0o755); err != nil {
+	if err := os.Mkdir(path, 0o750); err != nil {
 		return nil, fmt.Errorf("making a control group: %w", err)
 	}
 	if err := write(filepath.Join(path, "memory.max"), strconv.FormatInt(memory, 10)); err != nil {

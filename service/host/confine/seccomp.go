@@ -27,6 +27,7 @@ type condition struct {
 func is(argument int, value uint32) condition {
 	return condition{argument: argument, equal: true, value: value}
 }
+
 func isNot(argument int, value uint32) condition { return condition{argument: argument, value: value} }
 
 // rules say what a driver is refused, beside what architecture lists: it translates, and for that it needs memory, threads and one socket
@@ -136,7 +137,7 @@ func Seccomp() bool {
 		return false
 	}
 	action := uint32(unix.SECCOMP_RET_ERRNO)
-	_, _, code := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	_, _, code := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action))) //nolint:gosec // what the system call takes
 	return code == 0
 }
 
@@ -149,8 +150,10 @@ func (s Spec) filter() error {
 	}
 	code := assemble(rules(uint32(os.Getpid())))
 	filter := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	if _, _, code := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&filter))); code != 0 {
-		return os.NewSyscallError("seccomp", code)
+	_, _, refused := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
+		uintptr(unsafe.Pointer(&filter))) //nolint:gosec // what the system call takes
+	if refused != 0 {
+		return os.NewSyscallError("seccomp", refused)
 	}
 	return nil
 }

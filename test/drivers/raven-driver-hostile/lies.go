@@ -18,17 +18,17 @@ import (
 func perform(lie string) {
 	switch lie {
 	case "other-protocol":
-		fmt.Println("1|99|unix|/nowhere|grpc|")
+		fmt.Fprintln(os.Stdout, "1|99|unix|/nowhere|grpc|")
 		select {}
 	case "other-place": // the socket of somebody else
-		fmt.Printf("1|1|unix|%s|grpc|\n", os.Args[2])
+		fmt.Fprintf(os.Stdout, "1|1|unix|%s|grpc|\n", os.Args[2])
 		select {}
 	case "garbage-socket": // what answers there is no gRPC
-		listener, err := net.Listen("unix", os.Getenv(plugin.EnvUnixSocketDir)+"/plugin")
+		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", os.Getenv(plugin.EnvUnixSocketDir)+"/plugin")
 		if err != nil {
 			panic(err)
 		}
-		fmt.Printf("1|1|unix|%s|grpc|\n", listener.Addr())
+		fmt.Fprintf(os.Stdout, "1|1|unix|%s|grpc|\n", listener.Addr())
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
@@ -37,7 +37,7 @@ func perform(lie string) {
 			_, _ = conn.Write([]byte(strings.Repeat("garbage\r\n", 1000)))
 		}
 	case "garbage-line":
-		fmt.Println(strings.Repeat("\x00\xff|", 100_000))
+		fmt.Fprintln(os.Stdout, strings.Repeat("\x00\xff|", 100_000))
 		select {}
 	case "silent":
 		select {}

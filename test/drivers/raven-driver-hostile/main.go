@@ -108,7 +108,7 @@ func read(on string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	data, err := io.ReadAll(io.LimitReader(file, 64))
 	return fmt.Sprintf("%q", data), err
 }
@@ -133,7 +133,7 @@ func peek(string) (string, error) {
 }
 
 func dial(network, on string) (string, error) {
-	conn, err := net.DialTimeout(network, on, 5*time.Second)
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), network, on)
 	if err != nil {
 		return "", err
 	}
@@ -150,7 +150,7 @@ func datagram(on string) (string, error) {
 }
 
 func listen(network, on string) (string, error) {
-	l, err := net.Listen(network, on)
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), network, on)
 	if err != nil {
 		return "", err
 	}
@@ -163,7 +163,7 @@ func raw(string) (string, error) {
 }
 
 func start(string) (string, error) {
-	child := exec.Command("/bin/sleep", "600")
+	child := exec.CommandContext(context.Background(), "/bin/sleep", "600")
 	if err := child.Start(); err != nil {
 		return "", err
 	}

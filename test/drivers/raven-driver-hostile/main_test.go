@@ -91,21 +91,21 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-func config(t testing.TB, user string, log io.Writer, args ...string) host.Config {
-	t.Helper()
+func config(tb testing.TB, user string, log io.Writer, args ...string) host.Config {
+	tb.Helper()
 	path, err := program()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	sandbox, err := host.NewSandbox(host.Policy{Mode: host.SandboxAuto, User: user, Memory: memoryLimit})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	folder, err := os.MkdirTemp("", "run") //nolint:usetesting // sockets need short paths
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	tb.Cleanup(func() { _ = os.RemoveAll(folder) })
 	return host.Config{
 		Name: "hostile", Path: path, Args: args, RuntimeDir: folder, Sandbox: sandbox, Values: drivers.Values{},
 		Logger: slog.New(slog.NewJSONHandler(log, nil)),
@@ -131,13 +131,13 @@ func launch(t *testing.T, c host.Config) *host.Plugin {
 }
 
 // order makes the driver try something, and returns what it says came of it.
-func order(t testing.TB, p *host.Plugin, name, on string) (string, error) {
-	t.Helper()
+func order(tb testing.TB, p *host.Plugin, name, on string) (string, error) {
+	tb.Helper()
 	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": name, "annotations": map[string]string{"on": on}}})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	set, err := p.Translate(t.Context(), drivers.Object{Watch: "pods", Raw: raw}, drivers.NewNeeds(nil))
+	set, err := p.Translate(tb.Context(), drivers.Object{Watch: "pods", Raw: raw}, drivers.NewNeeds(nil))
 	if err != nil {
 		return "", err
 	}
@@ -242,9 +242,24 @@ func TestAttacksSucceedOtherwise(t *testing.T) {
 	c.Sandbox = nil
 	p := launch(t, c)
 	for _, a := range []struct{ name, on string }{
-		{"read", w.secret}, {"list", "/root"}, {"write", filepath.Join(filepath.Dir(w.secret), "new")}, {"fill", ""}, {"core", "environ"},
-		{"core", "maps"}, {"core-files", ""}, {"signal", ""}, {"signal-all", ""}, {"connect", w.socket}, {"connect-tcp", w.address},
-		{"connect-udp", "127.0.0.1:53"}, {"listen-tcp", ""}, {"raw", ""}, {"start", ""}, {"outlive", ""}, {"become-root", ""}, {"unshare", ""},
+		{"read", w.secret},
+		{"list", "/root"},
+		{"write", filepath.Join(filepath.Dir(w.secret), "new")},
+		{"fill", ""},
+		{"core", "environ"},
+		{"core", "maps"},
+		{"core-files", ""},
+		{"signal", ""},
+		{"signal-all", ""},
+		{"connect", w.socket},
+		{"connect-tcp", w.address},
+		{"connect-udp", "127.0.0.1:53"},
+		{"listen-tcp", ""},
+		{"raw", ""},
+		{"start", ""},
+		{"outlive", ""},
+		{"become-root", ""},
+		{"unshare", ""},
 		{"remove", w.socket},
 	} {
 		if text, err := order(t, p, a.name, a.on); err != nil || !strings.HasPrefix(text, "got ") {
