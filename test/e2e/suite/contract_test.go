@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestContractKubernetes runs test/contract/kube, by which the simulated API is held to the real one, against the real one.
@@ -55,10 +57,14 @@ func contract(t *testing.T, name, pattern string, env ...string) {
 	if world.running != nil {
 		world.running.stop(t)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run="+pattern, "./test/contract/"+name)
 	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), env...)
+	// At the bound what go started goes too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err := os.WriteFile(filepath.Join(world.artifacts, "contract-"+strings.NewReplacer("/", "-", "$", "").Replace(name+"-"+pattern)+".log"), out, 0o644); err != nil {
 		t.Error(err)

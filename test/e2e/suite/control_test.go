@@ -44,7 +44,9 @@ func killed(t *testing.T, component string) {
 	// Nothing that fails may leave the others without this server.
 	t.Cleanup(func() {
 		if t.Failed() {
-			_ = world.controls.Start(context.Background(), component)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			_ = world.controls.Start(ctx, component)
 		}
 	})
 }
@@ -52,7 +54,9 @@ func killed(t *testing.T, component string) {
 // started starts a server again, and returns when it answers.
 func started(t *testing.T, component string) {
 	t.Helper()
-	if err := world.controls.Start(t.Context(), component); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := world.controls.Start(ctx, component); err != nil {
 		t.Fatalf("starting %s: %v", component, err)
 	}
 }

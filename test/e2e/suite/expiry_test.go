@@ -52,7 +52,8 @@ func TestTokenExpiry(t *testing.T) {
 // lifetime sets options of Keystone, which is started anew.
 func lifetime(t *testing.T, ini string) {
 	t.Helper()
-	ctx := context.Background() // also at the end of a test
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // also at the end of a test
+	defer cancel()
 	if err := world.stack.Override(stack.Keystone, ini); err != nil {
 		t.Fatal(err)
 	}

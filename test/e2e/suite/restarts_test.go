@@ -5,6 +5,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -45,17 +46,22 @@ func TestRestarts(t *testing.T) {
 					started(t, turn.name)
 				}
 			}
+			if undisturbed == "" && i > 0 {
+				t.Fatalf("there is nothing to compare with: run it with the first turn, E2E='%s/(%s|%s)$'", strings.TrimPrefix(t.Name(), "Test"), turns[0].name, turn.name)
+			}
 			end := turn.play(t, s, namespace, before)
+			before = namespace
 			if undisturbed == "" {
 				undisturbed = end
 			} else if diff := lineDiff(undisturbed, end); diff != "" {
 				t.Errorf("the cloud differs (-undisturbed +this):\n%s", diff)
 			}
 		})
-		before = namespace
 	}
-	deleteNamespace(t, before)
-	gone(t, before)
+	if before != "" {
+		deleteNamespace(t, before)
+		gone(t, before)
+	}
 	s.settled(t)
 }
 
