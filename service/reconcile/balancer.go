@@ -307,6 +307,7 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 			return nil
 		}
 	} else {
+		news := b == nil
 		if b == nil {
 			b = &busyState{since: now, moved: now}
 			s.busy[lb.ID] = b
@@ -314,10 +315,13 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 		b.by = provider(lb)
 		b.early = b.early || condition == plan.Busy && lb.Status == statusActive
 		if progress(before) != progress(lb) {
+			news = true
 			b.moved, b.still = now, false
 			s.queueMoved(b, now)
 		}
-		if before.Status == lb.Status && b.overdue {
+		// A look that shows nothing new is no reason for another pass: that would ask again for what was refused meanwhile, at the pace
+		// of looks. remind wakes those whose load balancers are late or stand still.
+		if !news || before.Status == lb.Status && b.overdue {
 			return nil
 		}
 	}

@@ -31,7 +31,7 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 	if len(out.conflicts) > 0 {
 		e.setPhase(o, Waiting, out.conflicts, 0)
 		e.event(o, "Conflict", strings.Join(out.conflicts, "; "))
-		return result{}
+		return result{again: e.mendAgain(o)}
 	}
 	if messages := sorted(slices.Concat(out.messages, out.outputs.missing)); len(messages) > 0 {
 		again := result{again: e.mendAgain(o)}
@@ -129,6 +129,9 @@ func (e *Engine) settleErrors(ctx context.Context, o *owner, errs []error) resul
 			e.store.wait(o, slices.Concat(o.waits, waits))
 			o.blocked = blocked
 		})
+	}
+	if again := e.mendAgain(o); again > 0 {
+		next = sooner(next, result{again: again}) // what is broken besides has its own time
 	}
 	messages = sorted(messages)
 	changed, tries := e.setPhase(o, phase, messages, next.again)

@@ -66,3 +66,28 @@ func TestStandsStill(t *testing.T) {
 		})
 	}
 }
+
+// TestALookWithoutNewsWakesNobody: what waits for something else meanwhile, as for a quota, is not asked for at the pace of looks.
+func TestALookWithoutNewsWakesNobody(t *testing.T) {
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	with := func(listener, pool string) plan.Observed {
+		lb := statusLB("1", listener, pool, "PENDING_CREATE")
+		lb.Identity.Owner.Driver = sharedDriver // somebody who can be woken
+		return lb
+	}
+	s := newStore("c", nil, nil)
+	for i, look := range []struct {
+		lb   plan.Observed
+		wake bool
+	}{
+		{with("PENDING_CREATE", "PENDING_CREATE"), true},
+		{with("PENDING_CREATE", "PENDING_CREATE"), false},
+		{with("ACTIVE", "PENDING_CREATE"), true},
+		{with("ACTIVE", "PENDING_CREATE"), false},
+		{with("ACTIVE", "ACTIVE"), true},
+	} {
+		if woken := s.takeBalancer(look.lb, start.Add(time.Duration(i)*time.Second)); (len(woken) > 0) != look.wake {
+			t.Errorf("look %d wakes %v", i, woken)
+		}
+	}
+}
