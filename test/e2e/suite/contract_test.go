@@ -12,11 +12,26 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestContractKubernetes runs test/contract/kube, by which the simulated API is held to the real one, against the real one.
+// TestContractKubernetes runs test/contract/kube, by which the simulated API is held to the real one, against the real one. It ends when
+// the namespaces of that suite have gone: the next scenario's Raven would give networks to them.
 func TestContractKubernetes(t *testing.T) {
 	contract(t, "kube", "TestReal", "RAVEN_CONTRACT_KUBECONFIG="+world.kubeconfig)
+	await(t, "the suite's namespaces to go", func(ctx context.Context) string {
+		list, err := namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, ns := range list.Items {
+			if strings.HasPrefix(ns.GetName(), "contract-") {
+				return "namespace " + ns.GetName() + " is still there"
+			}
+		}
+		return ""
+	})
 }
 
 // TestContractNeutron runs test/contract/neutron against the real Neutron and Keystone.
