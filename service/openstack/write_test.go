@@ -61,6 +61,7 @@ func TestUpdate(t *testing.T) {
 	}{
 		{"with a revision", 7, map[string]any{"name": "x"}, says(200, port), ClassNone, "revision_number=7", []string{"PUT ports/p"}},
 		{"of any revision", 0, map[string]any{"name": "x"}, says(200, port), ClassNone, "", []string{"PUT ports/p"}},
+		{"a change that raises it itself", 7, map[string]any{"external_gateway_info": nil}, says(200, port), ClassNone, "", []string{"PUT ports/p"}},
 		{
 			"stale", 6,
 			map[string]any{"name": "x"},
