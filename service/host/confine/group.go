@@ -36,10 +36,14 @@ func FindGroups() (*Groups, error) {
 	}
 	defer func() { _ = mounts.Close() }() // only read
 	folder, top := "", false
-	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+	lines := bufio.NewScanner(mounts)
+	for lines.Scan() {
 		if found, isTop := groupFolder(lines.Text(), string(own)); found != "" {
 			folder, top = found, isTop
 		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reading what is mounted: %w", err)
 	}
 	if folder == "" {
 		return nil, errors.New("no control groups of version 2 are mounted")
