@@ -127,6 +127,10 @@ func zero(kind Kind) Spec {
 		return SecurityGroupRule{}
 	case KindLookup:
 		return Lookup{}
+	case KindOVNLoadBalancerGroup:
+		return OVNLoadBalancerGroup{}
+	case KindOVNLoadBalancer:
+		return OVNLoadBalancer{}
 	}
 	return nil
 }

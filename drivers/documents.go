@@ -54,6 +54,10 @@ func shown(kind Kind) []string {
 	case KindSecurityGroupRule:
 		return append(common, "security_group_id", "direction", "ethertype", "protocol", "port_range_min", "port_range_max",
 			"remote_ip_prefix", "remote_group_id", "remote_address_group_id")
+	case KindOVNLoadBalancerGroup:
+		return []string{"id", "name", "networks", "routers"}
+	case KindOVNLoadBalancer:
+		return []string{"id", "name", "group_id", "vips"}
 	case KindLookup:
 		return common
 	}

@@ -50,8 +50,8 @@ func mapRefs(v reflect.Value, f func(Ref) Ref) reflect.Value {
 	}
 }
 
-// Element returns the element of a contribution in the form that Attributes gives: a string or a Ref for a security group, a
-// map for an address pair or a route.
+// Element returns the element of a contribution in the form that Attributes gives: a string or a Ref for a security group or a
+// resource, a map for an address pair or a route.
 func Element(c Contribution) any {
 	switch {
 	case c.AddressPair != nil:
@@ -62,6 +62,11 @@ func Element(c Contribution) any {
 		return pair
 	case c.Route != nil:
 		return map[string]any{"destination": c.Route.Destination, "nexthop": c.Route.NextHop}
+	case !c.Resource.IsZero():
+		if c.Resource.Ref != nil {
+			return *c.Resource.Ref
+		}
+		return c.Resource.Literal
 	case c.SecurityGroup.Ref != nil:
 		return *c.SecurityGroup.Ref
 	default:

@@ -71,6 +71,9 @@ func renderContribution(contribution Contribution) map[string]any {
 	if route := contribution.Route; route != nil {
 		item["route"] = map[string]any{"destination": route.Destination, "nexthop": route.NextHop}
 	}
+	if !contribution.Resource.IsZero() {
+		item["resource"] = renderValue(contribution.Resource)
+	}
 	return item
 }
 

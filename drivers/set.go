@@ -78,6 +78,8 @@ const (
 	ServiceSubnet6 = "service-subnet-v6"
 	// NamespaceSecurityGroup is the security group of a namespace's pods.
 	NamespaceSecurityGroup = "namespace-security-group"
+	// ServiceLoadBalancerGroup is the group of OVN load balancers that a namespace's Services are in.
+	ServiceLoadBalancerGroup = "service-load-balancer-group"
 	// ServiceLoadBalancer is what serves a Service inside of the cluster.
 	ServiceLoadBalancer = "service-load-balancer"
 	// ClusterRouter is the router of a namespace's networks; a claimed resource in the shared topology, exported by the
@@ -153,12 +155,14 @@ type Contribution struct {
 	Name string
 	// Target is the resource, by role.
 	Target Role
-	// Attribute is one of security_groups and allowed_address_pairs of a port, and routes of a router.
+	// Attribute is one of security_groups and allowed_address_pairs of a port, routes of a router, and networks and routers of a group
+	// of OVN load balancers.
 	Attribute string
-	// Element is the element: exactly one of the three.
+	// The element: exactly one of the four.
 	SecurityGroup Value
 	AddressPair   *AddressPair
 	Route         *Route
+	Resource      Value // the id of a network or router
 	Mode          ContributionMode
 }
 

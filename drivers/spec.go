@@ -16,13 +16,16 @@ const (
 	KindSecurityGroup     Kind = "security_group"
 	KindSecurityGroupRule Kind = "security_group_rule"
 	KindLookup            Kind = "lookup"
+	// OVN's own, in its northbound database.
+	KindOVNLoadBalancerGroup Kind = "ovn_loadbalancer_group"
+	KindOVNLoadBalancer      Kind = "ovn_loadbalancer"
 )
 
 // Kinds lists every kind, in an order in which resources can be made: what refers comes after what it refers to.
 func Kinds() []Kind {
 	return []Kind{
 		KindLookup, KindSecurityGroup, KindSecurityGroupRule, KindNetwork, KindSubnetPool, KindSubnet, KindRouter,
-		KindRouterInterface, KindPort, KindLoadBalancer, KindFloatingIP,
+		KindRouterInterface, KindPort, KindLoadBalancer, KindFloatingIP, KindOVNLoadBalancerGroup, KindOVNLoadBalancer,
 	}
 }
 

@@ -32,6 +32,14 @@ func TestValidate(t *testing.T) {
 	one := func(r Resource) Set { return Set{Resources: []Resource{network, subnet, r}} }
 	spec := func(s Spec) Set { return one(Resource{Name: "x", Spec: s}) }
 	role := Role{Kind: "Namespace", Name: "web", Role: PodNetwork}
+	ovn := func(vips ...OVNVIP) Set {
+		return spec(OVNLoadBalancer{GroupID: FromRole(Role{Kind: "Namespace", Name: "web", Role: ServiceLoadBalancerGroup}), VIPs: vips})
+	}
+	vip := func(breaking func(*OVNVIP)) OVNVIP {
+		v := OVNVIP{Protocol: "TCP", Address: Text("10.0.0.9"), Port: 80, Backends: []OVNBackend{{Address: "10.0.1.4", Port: 8080}}}
+		breaking(&v)
+		return v
+	}
 	for _, tc := range []struct {
 		name, reason string
 		set          Set
@@ -144,6 +152,26 @@ func TestValidate(t *testing.T) {
 		{"pools of a port", "only load balancers have them", Set{Resources: []Resource{network}, Outputs: []Output{
 			{Kind: Annotation, Key: "kuryr.org/neutron-port", Document: &Ref{Name: "network", Attribute: "pools"}},
 		}}, []string{"only a loadbalancer"}},
+		{"OVN load balancer", "nothing is wrong", ovn(vip(func(*OVNVIP) {}), vip(func(v *OVNVIP) { v.Protocol, v.Backends = "UDP", []OVNBackend{} }),
+			vip(func(v *OVNVIP) { v.Address, v.AffinityTimeout = FromRole(role, "floating_ip_address"), 60 })), nil},
+		{"OVN load balancer of no group", "it would serve nowhere", spec(OVNLoadBalancer{}), []string{"group_id must be set"}},
+		{"OVN VIP twice", "it is what they are known by", ovn(vip(func(*OVNVIP) {}), vip(func(v *OVNVIP) { v.Backends = nil })), []string{"are there twice"}},
+		{
+			"parts of an OVN VIP", "OVN would refuse them, or do something else", ovn(vip(func(v *OVNVIP) {
+				v.Protocol, v.Port, v.AffinityTimeout = "ICMP", 0, MaxAffinityTimeout+1
+				v.Backends = []OVNBackend{{Address: "web", Port: 70000}, {Address: "fd00::1", Port: 1}, {Address: "10.0.1.4", Port: 1}, {Address: "10.0.1.4", Port: 1}}
+			}), vip(func(v *OVNVIP) { v.Address = Text("fe80::1%eth0") })),
+			[]string{
+				"protocol", "vips[0]: port", "affinity_timeout", "backends[0]: port", "backends[0]: address", "IP version of 10.0.0.9", "are there twice",
+				"vips[1]: address",
+			},
+		},
+		{"OVN VIP of nowhere", "it would wait for ever", ovn(vip(func(v *OVNVIP) { v.Address = From("nowhere", "floating_ip_address") })), []string{`refers to "nowhere"`}},
+		{"contribution to a group", "it is one resource", Set{Contributions: []Contribution{
+			{Name: "network", Target: role, Attribute: "networks", Resource: FromRole(role)},
+			{Name: "router", Target: role, Attribute: "routers", Resource: Text("x"), SecurityGroup: Text("y")},
+			{Name: "nowhere", Target: role, Attribute: "routers", Resource: From("nowhere")},
+		}}, []string{"one for routers", `routers: refers to "nowhere"`}},
 		{"diagnostic", "Events know two", Set{Diagnostics: []Diagnostic{{Severity: "fatal", Reason: "X"}}}, []string{"severity"}},
 		{"undecided", "refs lead to what exists", Set{
 			Resources: []Resource{network, {Name: "x", Spec: Subnet{NetworkID: From("old"), IPVersion: ptr(int64(4)), SubnetPoolID: Text("p")}}},

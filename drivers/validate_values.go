@@ -91,6 +91,8 @@ func (v *validator) rules(at string, spec Spec) {
 		v.subnet(at, s)
 	case LoadBalancer:
 		v.balancer(at, s)
+	case OVNLoadBalancer:
+		v.ovnBalancer(at, s)
 	case FloatingIP:
 		if s.FixedIPAddress != nil && *s.FixedIPAddress != "" && s.PortID.IsZero() {
 			v.say("%s: fixed_ip_address needs port_id", at)
@@ -159,13 +161,14 @@ func (v *validator) contributions(s Set) {
 			v.say("%s: mode: %q is neither add nor replace", at, c.Mode)
 		}
 		given := 0
-		for _, set := range [...]bool{!c.SecurityGroup.IsZero(), c.AddressPair != nil, c.Route != nil} {
+		for _, set := range [...]bool{!c.SecurityGroup.IsZero(), c.AddressPair != nil, c.Route != nil, !c.Resource.IsZero()} {
 			if set {
 				given++
 			}
 		}
 		fits := map[string]bool{
 			"security_groups": !c.SecurityGroup.IsZero(), "allowed_address_pairs": c.AddressPair != nil, "routes": c.Route != nil,
+			"networks": !c.Resource.IsZero(), "routers": !c.Resource.IsZero(),
 		}
 		if fit, ok := fits[c.Attribute]; !ok {
 			v.say("%s: attribute: nothing can be contributed to %q", at, c.Attribute)
@@ -174,15 +177,15 @@ func (v *validator) contributions(s Set) {
 		}
 		element := Element(c)
 		if given == 1 {
-			v.element(at, element)
+			v.element(at, c.Attribute, element)
 		}
 	}
 }
 
-func (v *validator) element(at string, element any) {
+func (v *validator) element(at, attribute string, element any) {
 	switch x := element.(type) {
 	case Ref:
-		v.ref(at+": security_group", nil, x)
+		v.ref(at+": "+attribute, nil, x)
 	case map[string]any:
 		for _, name := range sortedKeys(x) {
 			text, _ := x[name].(string)

@@ -203,6 +203,13 @@ func contributionToProto(contribution drivers.Contribution) (*ravenv1.Contributi
 		out.Element = &ravenv1.Contribution_Route{Route: &ravenv1.Route{Destination: route.Destination, Nexthop: route.NextHop}}
 		elements++
 	}
+	if !contribution.Resource.IsZero() {
+		value, err := valueToProto(contribution.Resource)
+		if err != nil {
+			return nil, err
+		}
+		out.Element, elements = &ravenv1.Contribution_Resource{Resource: value}, elements+1
+	}
 	if elements > 1 {
 		return nil, errors.New("has more than one element")
 	}
@@ -221,6 +228,8 @@ func contributionFromProto(message *ravenv1.Contribution) (drivers.Contribution,
 		out.AddressPair = &drivers.AddressPair{
 			IPAddress: element.AddressPair.GetIpAddress(), MACAddress: element.AddressPair.GetMacAddress(),
 		}
+	case *ravenv1.Contribution_Resource:
+		out.Resource = valueFromProto(element.Resource)
 	case *ravenv1.Contribution_Route:
 		out.Route = &drivers.Route{Destination: element.Route.GetDestination(), NextHop: element.Route.GetNexthop()}
 	}

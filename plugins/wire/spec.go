@@ -25,6 +25,8 @@ func specs() []drivers.Spec {
 		drivers.SecurityGroup{},
 		drivers.SecurityGroupRule{},
 		drivers.Lookup{},
+		drivers.OVNLoadBalancerGroup{},
+		drivers.OVNLoadBalancer{},
 	}
 }
 
@@ -139,6 +141,8 @@ func fieldToProto(from reflect.Value, into protoreflect.Message, field protorefl
 		if from.String() != "" {
 			into.Set(field, protoreflect.ValueOfString(from.String()))
 		}
+	case reflect.Int64:
+		into.Set(field, protoreflect.ValueOfInt64(from.Int()))
 	default:
 		return fmt.Errorf("type %s cannot go over the wire", from.Type())
 	}
@@ -213,6 +217,8 @@ func fieldFromProto(from protoreflect.Value, into reflect.Value) error {
 		into.Set(reflect.ValueOf(valueFromProto(message)))
 	case reflect.String:
 		into.SetString(from.String())
+	case reflect.Int64:
+		into.SetInt(from.Int())
 	default:
 		return fmt.Errorf("type %s cannot come over the wire", into.Type())
 	}

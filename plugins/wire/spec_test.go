@@ -159,7 +159,9 @@ func randomSet(r *rand.Rand) drivers.Set {
 			Name: "c", Target: *drivers.FromRole(drivers.Role{Role: "router"}).Ref.Role, Attribute: "routes",
 			Mode: []drivers.ContributionMode{"", drivers.Add, drivers.Replace}[r.IntN(3)],
 		}
-		switch r.IntN(4) {
+		switch r.IntN(5) {
+		case 3:
+			contribution.Resource = randomValue(r)
 		case 0:
 			contribution.SecurityGroup = randomValue(r)
 		case 1:
@@ -268,6 +270,7 @@ func TestWhatHasNoFormOnTheWire(t *testing.T) {
 		"no kind of output":  {Outputs: []drivers.Output{{Text: drivers.Text("a")}}},
 		"no severity":        {Diagnostics: []drivers.Diagnostic{{Message: "m"}}},
 		"two elements":       {Contributions: []drivers.Contribution{{Route: &drivers.Route{}, AddressPair: &drivers.AddressPair{}}}},
+		"two values":         {Contributions: []drivers.Contribution{{Route: &drivers.Route{}, Resource: drivers.Text("x")}}},
 		"unknown mode":       {Contributions: []drivers.Contribution{{Mode: "x"}}},
 		"expand is too much": {Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, Expand: 1 << 40}}},
 	} {

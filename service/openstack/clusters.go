@@ -14,7 +14,7 @@ import (
 func (c *Cloud) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, error) {
 	clusters := map[string]map[drivers.Kind]int{}
 	for _, name := range drivers.Kinds() {
-		if slices.Contains([]drivers.Kind{drivers.KindLookup, drivers.KindRouterInterface, drivers.KindSecurityGroupRule}, name) {
+		if name.Northbound() || slices.Contains([]drivers.Kind{drivers.KindLookup, drivers.KindRouterInterface, drivers.KindSecurityGroupRule}, name) {
 			continue // interfaces are among the ports, rules have their groups' cluster
 		}
 		if name == drivers.KindLoadBalancer && c.octavia() == nil {

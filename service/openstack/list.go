@@ -28,8 +28,9 @@ const (
 func (c *Cloud) Observe(ctx context.Context, cluster string) ([]plan.Observed, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	kinds := slices.DeleteFunc(drivers.Kinds(), func(k drivers.Kind) bool {
-		// Router interfaces are among the ports; load balancers are another service's, which may be away while this one works.
-		return k == drivers.KindLookup || k == drivers.KindRouterInterface || k == drivers.KindLoadBalancer
+		// Router interfaces are among the ports; load balancers are another service's, which may be away while this one works, and OVN's
+		// own are no OpenStack service's.
+		return k.Northbound() || k == drivers.KindLookup || k == drivers.KindRouterInterface || k == drivers.KindLoadBalancer
 	})
 	found := make([][]plan.Observed, len(kinds))
 	for i, name := range kinds {

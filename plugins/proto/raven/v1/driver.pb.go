@@ -2322,6 +2322,8 @@ type Resource struct {
 	//	*Resource_SecurityGroupRule
 	//	*Resource_Lookup
 	//	*Resource_Loadbalancer
+	//	*Resource_OvnLoadbalancerGroup
+	//	*Resource_OvnLoadbalancer
 	Spec          isResource_Spec `protobuf_oneof:"spec"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2505,6 +2507,24 @@ func (x *Resource) GetLoadbalancer() *LoadBalancer {
 	return nil
 }
 
+func (x *Resource) GetOvnLoadbalancerGroup() *OVNLoadBalancerGroup {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_OvnLoadbalancerGroup); ok {
+			return x.OvnLoadbalancerGroup
+		}
+	}
+	return nil
+}
+
+func (x *Resource) GetOvnLoadbalancer() *OVNLoadBalancer {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_OvnLoadbalancer); ok {
+			return x.OvnLoadbalancer
+		}
+	}
+	return nil
+}
+
 type isResource_Spec interface {
 	isResource_Spec()
 }
@@ -2564,6 +2584,16 @@ type Resource_Loadbalancer struct {
 	Loadbalancer *LoadBalancer `protobuf:"bytes,30,opt,name=loadbalancer,proto3,oneof"`
 }
 
+type Resource_OvnLoadbalancerGroup struct {
+	// ovn_loadbalancer_group is a group of OVN load balancers.
+	OvnLoadbalancerGroup *OVNLoadBalancerGroup `protobuf:"bytes,31,opt,name=ovn_loadbalancer_group,json=ovnLoadbalancerGroup,proto3,oneof"`
+}
+
+type Resource_OvnLoadbalancer struct {
+	// ovn_loadbalancer is what one Service needs of OVN.
+	OvnLoadbalancer *OVNLoadBalancer `protobuf:"bytes,32,opt,name=ovn_loadbalancer,json=ovnLoadbalancer,proto3,oneof"`
+}
+
 func (*Resource_Network) isResource_Spec() {}
 
 func (*Resource_Subnet) isResource_Spec() {}
@@ -2585,6 +2615,10 @@ func (*Resource_SecurityGroupRule) isResource_Spec() {}
 func (*Resource_Lookup) isResource_Spec() {}
 
 func (*Resource_Loadbalancer) isResource_Spec() {}
+
+func (*Resource_OvnLoadbalancerGroup) isResource_Spec() {}
+
+func (*Resource_OvnLoadbalancer) isResource_Spec() {}
 
 // Ref is an attribute of another resource.
 type Ref struct {
@@ -2693,7 +2727,7 @@ type Role struct {
 	// name of that object.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// role is one of pod-network, pod-subnet, pod-subnet-v6, service-network, service-subnet, service-subnet-v6,
-	// namespace-security-group and cluster-router, or a name that drivers agree on. Required.
+	// namespace-security-group, service-load-balancer-group and cluster-router, or a name that drivers agree on. Required.
 	Role          string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5009,6 +5043,365 @@ func (x *Member) GetAdminStateUp() bool {
 	return false
 }
 
+// OVNLoadBalancerGroup is a group of OVN load balancers: all of them serve on the logical switches of its networks and on the logical
+// routers of its routers. Its lists are filled by contributions.
+type OVNLoadBalancerGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is its name, for people.
+	Name *string `protobuf:"bytes,1,opt,name=name,proto3,oneof" json:"name,omitempty"`
+	// networks are the ids of Neutron's networks; the order does not count.
+	Networks *ValueList `protobuf:"bytes,2,opt,name=networks,proto3" json:"networks,omitempty"`
+	// routers are the ids of Neutron's routers; the order does not count.
+	Routers       *ValueList `protobuf:"bytes,3,opt,name=routers,proto3" json:"routers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OVNLoadBalancerGroup) Reset() {
+	*x = OVNLoadBalancerGroup{}
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNLoadBalancerGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNLoadBalancerGroup) ProtoMessage() {}
+
+func (x *OVNLoadBalancerGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNLoadBalancerGroup.ProtoReflect.Descriptor instead.
+func (*OVNLoadBalancerGroup) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *OVNLoadBalancerGroup) GetName() string {
+	if x != nil && x.Name != nil {
+		return *x.Name
+	}
+	return ""
+}
+
+func (x *OVNLoadBalancerGroup) GetNetworks() *ValueList {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *OVNLoadBalancerGroup) GetRouters() *ValueList {
+	if x != nil {
+		return x.Routers
+	}
+	return nil
+}
+
+// OVNLoadBalancer is what one Service needs of OVN: one row of the northbound database per protocol and affinity, all changed in one
+// transaction.
+type OVNLoadBalancer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is its name, for people.
+	Name *string `protobuf:"bytes,1,opt,name=name,proto3,oneof" json:"name,omitempty"`
+	// group_id is the group that it is in. Required. A change replaces the load balancer.
+	GroupId *Value `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// vips are what clients connect to; the order does not count.
+	Vips          *OVNVIPList `protobuf:"bytes,3,opt,name=vips,proto3" json:"vips,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OVNLoadBalancer) Reset() {
+	*x = OVNLoadBalancer{}
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNLoadBalancer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNLoadBalancer) ProtoMessage() {}
+
+func (x *OVNLoadBalancer) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNLoadBalancer.ProtoReflect.Descriptor instead.
+func (*OVNLoadBalancer) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *OVNLoadBalancer) GetName() string {
+	if x != nil && x.Name != nil {
+		return *x.Name
+	}
+	return ""
+}
+
+func (x *OVNLoadBalancer) GetGroupId() *Value {
+	if x != nil {
+		return x.GroupId
+	}
+	return nil
+}
+
+func (x *OVNLoadBalancer) GetVips() *OVNVIPList {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+// OVNVIPList is a list of VIPs that may be unset (no message) or empty.
+type OVNVIPList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values are the VIPs.
+	Values        []*OVNVIP `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OVNVIPList) Reset() {
+	*x = OVNVIPList{}
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNVIPList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNVIPList) ProtoMessage() {}
+
+func (x *OVNVIPList) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNVIPList.ProtoReflect.Descriptor instead.
+func (*OVNVIPList) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *OVNVIPList) GetValues() []*OVNVIP {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// OVNVIP is one address and port that clients connect to, known by protocol, address and port.
+type OVNVIP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// protocol is TCP, UDP or SCTP. Required.
+	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// address is an IP address, or the floating_ip_address of a floating IP: as long as that is not known, the VIP is left out. Required.
+	Address *Value `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// port is 1 to 65535. Required.
+	Port int64 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	// backends are where connections go, of the IP version of the address. Empty: connections are rejected.
+	Backends *OVNBackendList `protobuf:"bytes,4,opt,name=backends,proto3" json:"backends,omitempty"`
+	// affinity_timeout is for how many seconds a client keeps its backend, at most 65535. 0: not at all.
+	AffinityTimeout int64 `protobuf:"varint,5,opt,name=affinity_timeout,json=affinityTimeout,proto3" json:"affinity_timeout,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *OVNVIP) Reset() {
+	*x = OVNVIP{}
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNVIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNVIP) ProtoMessage() {}
+
+func (x *OVNVIP) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNVIP.ProtoReflect.Descriptor instead.
+func (*OVNVIP) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *OVNVIP) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *OVNVIP) GetAddress() *Value {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *OVNVIP) GetPort() int64 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *OVNVIP) GetBackends() *OVNBackendList {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+func (x *OVNVIP) GetAffinityTimeout() int64 {
+	if x != nil {
+		return x.AffinityTimeout
+	}
+	return 0
+}
+
+// OVNBackendList is a list of backends that may be unset (no message) or empty.
+type OVNBackendList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values are the backends.
+	Values        []*OVNBackend `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OVNBackendList) Reset() {
+	*x = OVNBackendList{}
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNBackendList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNBackendList) ProtoMessage() {}
+
+func (x *OVNBackendList) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNBackendList.ProtoReflect.Descriptor instead.
+func (*OVNBackendList) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *OVNBackendList) GetValues() []*OVNBackend {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// OVNBackend is one endpoint.
+type OVNBackend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// address is its IP address. Required.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// port is 1 to 65535. Required.
+	Port          int64 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OVNBackend) Reset() {
+	*x = OVNBackend{}
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNBackend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNBackend) ProtoMessage() {}
+
+func (x *OVNBackend) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNBackend.ProtoReflect.Descriptor instead.
+func (*OVNBackend) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *OVNBackend) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *OVNBackend) GetPort() int64 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
 // SecurityGroup is a Neutron security group. Its rules are resources of their own.
 type SecurityGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5022,7 +5415,7 @@ type SecurityGroup struct {
 
 func (x *SecurityGroup) Reset() {
 	*x = SecurityGroup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5034,7 +5427,7 @@ func (x *SecurityGroup) String() string {
 func (*SecurityGroup) ProtoMessage() {}
 
 func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5047,7 +5440,7 @@ func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroup.ProtoReflect.Descriptor instead.
 func (*SecurityGroup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SecurityGroup) GetName() string {
@@ -5089,7 +5482,7 @@ type SecurityGroupRule struct {
 
 func (x *SecurityGroupRule) Reset() {
 	*x = SecurityGroupRule{}
-	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5494,7 @@ func (x *SecurityGroupRule) String() string {
 func (*SecurityGroupRule) ProtoMessage() {}
 
 func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5507,7 @@ func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroupRule.ProtoReflect.Descriptor instead.
 func (*SecurityGroupRule) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{56}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SecurityGroupRule) GetSecurityGroupId() *Value {
@@ -5186,7 +5579,7 @@ type Lookup struct {
 
 func (x *Lookup) Reset() {
 	*x = Lookup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5198,7 +5591,7 @@ func (x *Lookup) String() string {
 func (*Lookup) ProtoMessage() {}
 
 func (x *Lookup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5211,7 +5604,7 @@ func (x *Lookup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lookup.ProtoReflect.Descriptor instead.
 func (*Lookup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{57}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Lookup) GetOf() string {
@@ -5236,7 +5629,8 @@ type Contribution struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// target is the resource. Required. While there is none, the contribution waits.
 	Target *Role `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
-	// attribute is one of security_groups and allowed_address_pairs of a port, and routes of a router. Required.
+	// attribute is one of security_groups and allowed_address_pairs of a port, routes of a router, and networks and routers of a group of
+	// OVN load balancers. Required.
 	Attribute string `protobuf:"bytes,3,opt,name=attribute,proto3" json:"attribute,omitempty"`
 	// element is the element, of the attribute's type. Required.
 	//
@@ -5245,6 +5639,7 @@ type Contribution struct {
 	//	*Contribution_SecurityGroup
 	//	*Contribution_AddressPair
 	//	*Contribution_Route
+	//	*Contribution_Resource
 	Element isContribution_Element `protobuf_oneof:"element"`
 	// mode is how the element joins. Unspecified: add.
 	Mode          ContributionMode `protobuf:"varint,7,opt,name=mode,proto3,enum=raven.v1.ContributionMode" json:"mode,omitempty"`
@@ -5254,7 +5649,7 @@ type Contribution struct {
 
 func (x *Contribution) Reset() {
 	*x = Contribution{}
-	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5266,7 +5661,7 @@ func (x *Contribution) String() string {
 func (*Contribution) ProtoMessage() {}
 
 func (x *Contribution) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5279,7 +5674,7 @@ func (x *Contribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
 func (*Contribution) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{58}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Contribution) GetName() string {
@@ -5337,6 +5732,15 @@ func (x *Contribution) GetRoute() *Route {
 	return nil
 }
 
+func (x *Contribution) GetResource() *Value {
+	if x != nil {
+		if x, ok := x.Element.(*Contribution_Resource); ok {
+			return x.Resource
+		}
+	}
+	return nil
+}
+
 func (x *Contribution) GetMode() ContributionMode {
 	if x != nil {
 		return x.Mode
@@ -5363,11 +5767,18 @@ type Contribution_Route struct {
 	Route *Route `protobuf:"bytes,6,opt,name=route,proto3,oneof"`
 }
 
+type Contribution_Resource struct {
+	// resource is the id of a network or router, for networks and routers.
+	Resource *Value `protobuf:"bytes,8,opt,name=resource,proto3,oneof"`
+}
+
 func (*Contribution_SecurityGroup) isContribution_Element() {}
 
 func (*Contribution_AddressPair) isContribution_Element() {}
 
 func (*Contribution_Route) isContribution_Element() {}
+
+func (*Contribution_Resource) isContribution_Element() {}
 
 // Output is something to write on the source object once the resources it speaks of exist.
 type Output struct {
@@ -5390,7 +5801,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5402,7 +5813,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5415,7 +5826,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{59}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Output) GetKind() OutputKind {
@@ -5495,7 +5906,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5507,7 +5918,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5520,7 +5931,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{60}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Diagnostic) GetSeverity() Severity {
@@ -5701,7 +6112,7 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\rcontributions\x18\x02 \x03(\v2\x16.raven.v1.ContributionR\rcontributions\x12*\n" +
 	"\aoutputs\x18\x03 \x03(\v2\x10.raven.v1.OutputR\aoutputs\x126\n" +
 	"\vdiagnostics\x18\x04 \x03(\v2\x14.raven.v1.DiagnosticR\vdiagnostics\x12\x1c\n" +
-	"\tundecided\x18\x05 \x03(\tR\tundecided\"\xa2\x06\n" +
+	"\tundecided\x18\x05 \x03(\tR\tundecided\"\xc2\a\n" +
 	"\bResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aexports\x18\x02 \x03(\tR\aexports\x12\x14\n" +
@@ -5723,7 +6134,9 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x0esecurity_group\x18\x1b \x01(\v2\x17.raven.v1.SecurityGroupH\x00R\rsecurityGroup\x12M\n" +
 	"\x13security_group_rule\x18\x1c \x01(\v2\x1b.raven.v1.SecurityGroupRuleH\x00R\x11securityGroupRule\x12*\n" +
 	"\x06lookup\x18\x1d \x01(\v2\x10.raven.v1.LookupH\x00R\x06lookup\x12<\n" +
-	"\floadbalancer\x18\x1e \x01(\v2\x16.raven.v1.LoadBalancerH\x00R\floadbalancerB\x06\n" +
+	"\floadbalancer\x18\x1e \x01(\v2\x16.raven.v1.LoadBalancerH\x00R\floadbalancer\x12V\n" +
+	"\x16ovn_loadbalancer_group\x18\x1f \x01(\v2\x1e.raven.v1.OVNLoadBalancerGroupH\x00R\x14ovnLoadbalancerGroup\x12F\n" +
+	"\x10ovn_loadbalancer\x18  \x01(\v2\x19.raven.v1.OVNLoadBalancerH\x00R\x0fovnLoadbalancerB\x06\n" +
 	"\x04spec\"i\n" +
 	"\x03Ref\x12\x14\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12$\n" +
@@ -5982,7 +6395,32 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\a_weightB\t\n" +
 	"\a_backupB\x0f\n" +
 	"\r_monitor_portB\x11\n" +
-	"\x0f_admin_state_up\"_\n" +
+	"\x0f_admin_state_up\"\x98\x01\n" +
+	"\x14OVNLoadBalancerGroup\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12/\n" +
+	"\bnetworks\x18\x02 \x01(\v2\x13.raven.v1.ValueListR\bnetworks\x12-\n" +
+	"\arouters\x18\x03 \x01(\v2\x13.raven.v1.ValueListR\aroutersB\a\n" +
+	"\x05_name\"\x89\x01\n" +
+	"\x0fOVNLoadBalancer\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12*\n" +
+	"\bgroup_id\x18\x02 \x01(\v2\x0f.raven.v1.ValueR\agroupId\x12(\n" +
+	"\x04vips\x18\x03 \x01(\v2\x14.raven.v1.OVNVIPListR\x04vipsB\a\n" +
+	"\x05_name\"6\n" +
+	"\n" +
+	"OVNVIPList\x12(\n" +
+	"\x06values\x18\x01 \x03(\v2\x10.raven.v1.OVNVIPR\x06values\"\xc4\x01\n" +
+	"\x06OVNVIP\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12)\n" +
+	"\aaddress\x18\x02 \x01(\v2\x0f.raven.v1.ValueR\aaddress\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\x03R\x04port\x124\n" +
+	"\bbackends\x18\x04 \x01(\v2\x18.raven.v1.OVNBackendListR\bbackends\x12)\n" +
+	"\x10affinity_timeout\x18\x05 \x01(\x03R\x0faffinityTimeout\">\n" +
+	"\x0eOVNBackendList\x12,\n" +
+	"\x06values\x18\x01 \x03(\v2\x14.raven.v1.OVNBackendR\x06values\":\n" +
+	"\n" +
+	"OVNBackend\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\x03R\x04port\"_\n" +
 	"\rSecurityGroup\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x1f\n" +
 	"\bstateful\x18\x02 \x01(\bH\x01R\bstateful\x88\x01\x01B\a\n" +
@@ -6007,14 +6445,15 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x11_remote_ip_prefix\"(\n" +
 	"\x06Lookup\x12\x0e\n" +
 	"\x02of\x18\x01 \x01(\tR\x02of\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xc2\x02\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xf1\x02\n" +
 	"\fContribution\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\x06target\x18\x02 \x01(\v2\x0e.raven.v1.RoleR\x06target\x12\x1c\n" +
 	"\tattribute\x18\x03 \x01(\tR\tattribute\x128\n" +
 	"\x0esecurity_group\x18\x04 \x01(\v2\x0f.raven.v1.ValueH\x00R\rsecurityGroup\x12:\n" +
 	"\faddress_pair\x18\x05 \x01(\v2\x15.raven.v1.AddressPairH\x00R\vaddressPair\x12'\n" +
-	"\x05route\x18\x06 \x01(\v2\x0f.raven.v1.RouteH\x00R\x05route\x12.\n" +
+	"\x05route\x18\x06 \x01(\v2\x0f.raven.v1.RouteH\x00R\x05route\x12-\n" +
+	"\bresource\x18\b \x01(\v2\x0f.raven.v1.ValueH\x00R\bresource\x12.\n" +
 	"\x04mode\x18\a \x01(\x0e2\x1a.raven.v1.ContributionModeR\x04modeB\t\n" +
 	"\aelement\"\xa1\x01\n" +
 	"\x06Output\x12(\n" +
@@ -6096,88 +6535,94 @@ func file_raven_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_raven_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_raven_v1_driver_proto_goTypes = []any{
-	(OptionType)(0),             // 0: raven.v1.OptionType
-	(AnswerState)(0),            // 1: raven.v1.AnswerState
-	(ErrorCode)(0),              // 2: raven.v1.ErrorCode
-	(Policy)(0),                 // 3: raven.v1.Policy
-	(ContributionMode)(0),       // 4: raven.v1.ContributionMode
-	(OutputKind)(0),             // 5: raven.v1.OutputKind
-	(Severity)(0),               // 6: raven.v1.Severity
-	(*GetInfoRequest)(nil),      // 7: raven.v1.GetInfoRequest
-	(*GetInfoResponse)(nil),     // 8: raven.v1.GetInfoResponse
-	(*Option)(nil),              // 9: raven.v1.Option
-	(*OptionName)(nil),          // 10: raven.v1.OptionName
-	(*OptionValue)(nil),         // 11: raven.v1.OptionValue
-	(*StringMap)(nil),           // 12: raven.v1.StringMap
-	(*ConfigureRequest)(nil),    // 13: raven.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),   // 14: raven.v1.ConfigureResponse
-	(*ConfigureDiagnostic)(nil), // 15: raven.v1.ConfigureDiagnostic
-	(*Watch)(nil),               // 16: raven.v1.Watch
-	(*TranslateRequest)(nil),    // 17: raven.v1.TranslateRequest
-	(*TranslateItem)(nil),       // 18: raven.v1.TranslateItem
-	(*Object)(nil),              // 19: raven.v1.Object
-	(*Need)(nil),                // 20: raven.v1.Need
-	(*Answer)(nil),              // 21: raven.v1.Answer
-	(*TranslateResponse)(nil),   // 22: raven.v1.TranslateResponse
-	(*TranslateResult)(nil),     // 23: raven.v1.TranslateResult
-	(*Unanswered)(nil),          // 24: raven.v1.Unanswered
-	(*TranslateError)(nil),      // 25: raven.v1.TranslateError
-	(*DrainRequest)(nil),        // 26: raven.v1.DrainRequest
-	(*DrainResponse)(nil),       // 27: raven.v1.DrainResponse
-	(*Set)(nil),                 // 28: raven.v1.Set
-	(*Resource)(nil),            // 29: raven.v1.Resource
-	(*Ref)(nil),                 // 30: raven.v1.Ref
-	(*Role)(nil),                // 31: raven.v1.Role
-	(*Value)(nil),               // 32: raven.v1.Value
-	(*StringList)(nil),          // 33: raven.v1.StringList
-	(*ValueList)(nil),           // 34: raven.v1.ValueList
-	(*AllocationPoolList)(nil),  // 35: raven.v1.AllocationPoolList
-	(*RouteList)(nil),           // 36: raven.v1.RouteList
-	(*FixedIPList)(nil),         // 37: raven.v1.FixedIPList
-	(*AddressPairList)(nil),     // 38: raven.v1.AddressPairList
-	(*Network)(nil),             // 39: raven.v1.Network
-	(*Subnet)(nil),              // 40: raven.v1.Subnet
-	(*AllocationPool)(nil),      // 41: raven.v1.AllocationPool
-	(*Route)(nil),               // 42: raven.v1.Route
-	(*SubnetPool)(nil),          // 43: raven.v1.SubnetPool
-	(*Router)(nil),              // 44: raven.v1.Router
-	(*ExternalGateway)(nil),     // 45: raven.v1.ExternalGateway
-	(*RouterInterface)(nil),     // 46: raven.v1.RouterInterface
-	(*Port)(nil),                // 47: raven.v1.Port
-	(*FixedIP)(nil),             // 48: raven.v1.FixedIP
-	(*AddressPair)(nil),         // 49: raven.v1.AddressPair
-	(*FloatingIP)(nil),          // 50: raven.v1.FloatingIP
-	(*LoadBalancer)(nil),        // 51: raven.v1.LoadBalancer
-	(*AdditionalVIP)(nil),       // 52: raven.v1.AdditionalVIP
-	(*AdditionalVIPList)(nil),   // 53: raven.v1.AdditionalVIPList
-	(*ListenerList)(nil),        // 54: raven.v1.ListenerList
-	(*PoolList)(nil),            // 55: raven.v1.PoolList
-	(*MemberList)(nil),          // 56: raven.v1.MemberList
-	(*Listener)(nil),            // 57: raven.v1.Listener
-	(*Pool)(nil),                // 58: raven.v1.Pool
-	(*SessionPersistence)(nil),  // 59: raven.v1.SessionPersistence
-	(*HealthMonitor)(nil),       // 60: raven.v1.HealthMonitor
-	(*Member)(nil),              // 61: raven.v1.Member
-	(*SecurityGroup)(nil),       // 62: raven.v1.SecurityGroup
-	(*SecurityGroupRule)(nil),   // 63: raven.v1.SecurityGroupRule
-	(*Lookup)(nil),              // 64: raven.v1.Lookup
-	(*Contribution)(nil),        // 65: raven.v1.Contribution
-	(*Output)(nil),              // 66: raven.v1.Output
-	(*Diagnostic)(nil),          // 67: raven.v1.Diagnostic
-	nil,                         // 68: raven.v1.Option.ChoiceHelpEntry
-	nil,                         // 69: raven.v1.StringMap.ValuesEntry
+	(OptionType)(0),              // 0: raven.v1.OptionType
+	(AnswerState)(0),             // 1: raven.v1.AnswerState
+	(ErrorCode)(0),               // 2: raven.v1.ErrorCode
+	(Policy)(0),                  // 3: raven.v1.Policy
+	(ContributionMode)(0),        // 4: raven.v1.ContributionMode
+	(OutputKind)(0),              // 5: raven.v1.OutputKind
+	(Severity)(0),                // 6: raven.v1.Severity
+	(*GetInfoRequest)(nil),       // 7: raven.v1.GetInfoRequest
+	(*GetInfoResponse)(nil),      // 8: raven.v1.GetInfoResponse
+	(*Option)(nil),               // 9: raven.v1.Option
+	(*OptionName)(nil),           // 10: raven.v1.OptionName
+	(*OptionValue)(nil),          // 11: raven.v1.OptionValue
+	(*StringMap)(nil),            // 12: raven.v1.StringMap
+	(*ConfigureRequest)(nil),     // 13: raven.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),    // 14: raven.v1.ConfigureResponse
+	(*ConfigureDiagnostic)(nil),  // 15: raven.v1.ConfigureDiagnostic
+	(*Watch)(nil),                // 16: raven.v1.Watch
+	(*TranslateRequest)(nil),     // 17: raven.v1.TranslateRequest
+	(*TranslateItem)(nil),        // 18: raven.v1.TranslateItem
+	(*Object)(nil),               // 19: raven.v1.Object
+	(*Need)(nil),                 // 20: raven.v1.Need
+	(*Answer)(nil),               // 21: raven.v1.Answer
+	(*TranslateResponse)(nil),    // 22: raven.v1.TranslateResponse
+	(*TranslateResult)(nil),      // 23: raven.v1.TranslateResult
+	(*Unanswered)(nil),           // 24: raven.v1.Unanswered
+	(*TranslateError)(nil),       // 25: raven.v1.TranslateError
+	(*DrainRequest)(nil),         // 26: raven.v1.DrainRequest
+	(*DrainResponse)(nil),        // 27: raven.v1.DrainResponse
+	(*Set)(nil),                  // 28: raven.v1.Set
+	(*Resource)(nil),             // 29: raven.v1.Resource
+	(*Ref)(nil),                  // 30: raven.v1.Ref
+	(*Role)(nil),                 // 31: raven.v1.Role
+	(*Value)(nil),                // 32: raven.v1.Value
+	(*StringList)(nil),           // 33: raven.v1.StringList
+	(*ValueList)(nil),            // 34: raven.v1.ValueList
+	(*AllocationPoolList)(nil),   // 35: raven.v1.AllocationPoolList
+	(*RouteList)(nil),            // 36: raven.v1.RouteList
+	(*FixedIPList)(nil),          // 37: raven.v1.FixedIPList
+	(*AddressPairList)(nil),      // 38: raven.v1.AddressPairList
+	(*Network)(nil),              // 39: raven.v1.Network
+	(*Subnet)(nil),               // 40: raven.v1.Subnet
+	(*AllocationPool)(nil),       // 41: raven.v1.AllocationPool
+	(*Route)(nil),                // 42: raven.v1.Route
+	(*SubnetPool)(nil),           // 43: raven.v1.SubnetPool
+	(*Router)(nil),               // 44: raven.v1.Router
+	(*ExternalGateway)(nil),      // 45: raven.v1.ExternalGateway
+	(*RouterInterface)(nil),      // 46: raven.v1.RouterInterface
+	(*Port)(nil),                 // 47: raven.v1.Port
+	(*FixedIP)(nil),              // 48: raven.v1.FixedIP
+	(*AddressPair)(nil),          // 49: raven.v1.AddressPair
+	(*FloatingIP)(nil),           // 50: raven.v1.FloatingIP
+	(*LoadBalancer)(nil),         // 51: raven.v1.LoadBalancer
+	(*AdditionalVIP)(nil),        // 52: raven.v1.AdditionalVIP
+	(*AdditionalVIPList)(nil),    // 53: raven.v1.AdditionalVIPList
+	(*ListenerList)(nil),         // 54: raven.v1.ListenerList
+	(*PoolList)(nil),             // 55: raven.v1.PoolList
+	(*MemberList)(nil),           // 56: raven.v1.MemberList
+	(*Listener)(nil),             // 57: raven.v1.Listener
+	(*Pool)(nil),                 // 58: raven.v1.Pool
+	(*SessionPersistence)(nil),   // 59: raven.v1.SessionPersistence
+	(*HealthMonitor)(nil),        // 60: raven.v1.HealthMonitor
+	(*Member)(nil),               // 61: raven.v1.Member
+	(*OVNLoadBalancerGroup)(nil), // 62: raven.v1.OVNLoadBalancerGroup
+	(*OVNLoadBalancer)(nil),      // 63: raven.v1.OVNLoadBalancer
+	(*OVNVIPList)(nil),           // 64: raven.v1.OVNVIPList
+	(*OVNVIP)(nil),               // 65: raven.v1.OVNVIP
+	(*OVNBackendList)(nil),       // 66: raven.v1.OVNBackendList
+	(*OVNBackend)(nil),           // 67: raven.v1.OVNBackend
+	(*SecurityGroup)(nil),        // 68: raven.v1.SecurityGroup
+	(*SecurityGroupRule)(nil),    // 69: raven.v1.SecurityGroupRule
+	(*Lookup)(nil),               // 70: raven.v1.Lookup
+	(*Contribution)(nil),         // 71: raven.v1.Contribution
+	(*Output)(nil),               // 72: raven.v1.Output
+	(*Diagnostic)(nil),           // 73: raven.v1.Diagnostic
+	nil,                          // 74: raven.v1.Option.ChoiceHelpEntry
+	nil,                          // 75: raven.v1.StringMap.ValuesEntry
 }
 var file_raven_v1_driver_proto_depIdxs = []int32{
 	9,   // 0: raven.v1.GetInfoResponse.options:type_name -> raven.v1.Option
 	0,   // 1: raven.v1.Option.type:type_name -> raven.v1.OptionType
 	10,  // 2: raven.v1.Option.deprecated:type_name -> raven.v1.OptionName
 	0,   // 3: raven.v1.Option.item:type_name -> raven.v1.OptionType
-	68,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
+	74,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
 	33,  // 5: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
 	12,  // 6: raven.v1.OptionValue.dict_value:type_name -> raven.v1.StringMap
-	69,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
+	75,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
 	11,  // 8: raven.v1.ConfigureRequest.values:type_name -> raven.v1.OptionValue
 	16,  // 9: raven.v1.ConfigureResponse.watches:type_name -> raven.v1.Watch
 	15,  // 10: raven.v1.ConfigureResponse.diagnostics:type_name -> raven.v1.ConfigureDiagnostic
@@ -6195,9 +6640,9 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	25,  // 22: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
 	2,   // 23: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
 	29,  // 24: raven.v1.Set.resources:type_name -> raven.v1.Resource
-	65,  // 25: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
-	66,  // 26: raven.v1.Set.outputs:type_name -> raven.v1.Output
-	67,  // 27: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
+	71,  // 25: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
+	72,  // 26: raven.v1.Set.outputs:type_name -> raven.v1.Output
+	73,  // 27: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
 	3,   // 28: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
 	30,  // 29: raven.v1.Resource.after:type_name -> raven.v1.Ref
 	39,  // 30: raven.v1.Resource.network:type_name -> raven.v1.Network
@@ -6207,78 +6652,89 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	46,  // 34: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
 	47,  // 35: raven.v1.Resource.port:type_name -> raven.v1.Port
 	50,  // 36: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
-	62,  // 37: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
-	63,  // 38: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
-	64,  // 39: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
+	68,  // 37: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
+	69,  // 38: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
+	70,  // 39: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
 	51,  // 40: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
-	31,  // 41: raven.v1.Ref.role:type_name -> raven.v1.Role
-	30,  // 42: raven.v1.Value.ref:type_name -> raven.v1.Ref
-	32,  // 43: raven.v1.ValueList.values:type_name -> raven.v1.Value
-	41,  // 44: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
-	42,  // 45: raven.v1.RouteList.values:type_name -> raven.v1.Route
-	48,  // 46: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
-	49,  // 47: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
-	32,  // 48: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
-	32,  // 49: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
-	33,  // 50: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
-	35,  // 51: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
-	36,  // 52: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
-	33,  // 53: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
-	45,  // 54: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
-	32,  // 55: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
-	32,  // 56: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
-	32,  // 57: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
-	32,  // 58: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
-	32,  // 59: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
-	32,  // 60: raven.v1.Port.network_id:type_name -> raven.v1.Value
-	37,  // 61: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
-	34,  // 62: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
-	38,  // 63: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
-	32,  // 64: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
-	32,  // 65: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
-	32,  // 66: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
-	32,  // 67: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
-	32,  // 68: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
-	32,  // 69: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
-	32,  // 70: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
-	53,  // 71: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
-	34,  // 72: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
-	54,  // 73: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
-	55,  // 74: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
-	32,  // 75: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
-	52,  // 76: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
-	57,  // 77: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
-	58,  // 78: raven.v1.PoolList.values:type_name -> raven.v1.Pool
-	61,  // 79: raven.v1.MemberList.values:type_name -> raven.v1.Member
-	33,  // 80: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
-	59,  // 81: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
-	60,  // 82: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
-	56,  // 83: raven.v1.Pool.members:type_name -> raven.v1.MemberList
-	32,  // 84: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
-	32,  // 85: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
-	32,  // 86: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
-	31,  // 87: raven.v1.Contribution.target:type_name -> raven.v1.Role
-	32,  // 88: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
-	49,  // 89: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
-	42,  // 90: raven.v1.Contribution.route:type_name -> raven.v1.Route
-	4,   // 91: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
-	5,   // 92: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
-	32,  // 93: raven.v1.Output.text:type_name -> raven.v1.Value
-	30,  // 94: raven.v1.Output.document:type_name -> raven.v1.Ref
-	6,   // 95: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
-	7,   // 96: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
-	13,  // 97: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
-	17,  // 98: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
-	26,  // 99: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
-	8,   // 100: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
-	14,  // 101: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
-	22,  // 102: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
-	27,  // 103: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
-	100, // [100:104] is the sub-list for method output_type
-	96,  // [96:100] is the sub-list for method input_type
-	96,  // [96:96] is the sub-list for extension type_name
-	96,  // [96:96] is the sub-list for extension extendee
-	0,   // [0:96] is the sub-list for field type_name
+	62,  // 41: raven.v1.Resource.ovn_loadbalancer_group:type_name -> raven.v1.OVNLoadBalancerGroup
+	63,  // 42: raven.v1.Resource.ovn_loadbalancer:type_name -> raven.v1.OVNLoadBalancer
+	31,  // 43: raven.v1.Ref.role:type_name -> raven.v1.Role
+	30,  // 44: raven.v1.Value.ref:type_name -> raven.v1.Ref
+	32,  // 45: raven.v1.ValueList.values:type_name -> raven.v1.Value
+	41,  // 46: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
+	42,  // 47: raven.v1.RouteList.values:type_name -> raven.v1.Route
+	48,  // 48: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
+	49,  // 49: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
+	32,  // 50: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
+	32,  // 51: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
+	33,  // 52: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
+	35,  // 53: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
+	36,  // 54: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
+	33,  // 55: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
+	45,  // 56: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
+	32,  // 57: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
+	32,  // 58: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
+	32,  // 59: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
+	32,  // 60: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
+	32,  // 61: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
+	32,  // 62: raven.v1.Port.network_id:type_name -> raven.v1.Value
+	37,  // 63: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
+	34,  // 64: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
+	38,  // 65: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
+	32,  // 66: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
+	32,  // 67: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
+	32,  // 68: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
+	32,  // 69: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
+	32,  // 70: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
+	32,  // 71: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
+	32,  // 72: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
+	53,  // 73: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
+	34,  // 74: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
+	54,  // 75: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
+	55,  // 76: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
+	32,  // 77: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
+	52,  // 78: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
+	57,  // 79: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
+	58,  // 80: raven.v1.PoolList.values:type_name -> raven.v1.Pool
+	61,  // 81: raven.v1.MemberList.values:type_name -> raven.v1.Member
+	33,  // 82: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
+	59,  // 83: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
+	60,  // 84: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
+	56,  // 85: raven.v1.Pool.members:type_name -> raven.v1.MemberList
+	32,  // 86: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
+	34,  // 87: raven.v1.OVNLoadBalancerGroup.networks:type_name -> raven.v1.ValueList
+	34,  // 88: raven.v1.OVNLoadBalancerGroup.routers:type_name -> raven.v1.ValueList
+	32,  // 89: raven.v1.OVNLoadBalancer.group_id:type_name -> raven.v1.Value
+	64,  // 90: raven.v1.OVNLoadBalancer.vips:type_name -> raven.v1.OVNVIPList
+	65,  // 91: raven.v1.OVNVIPList.values:type_name -> raven.v1.OVNVIP
+	32,  // 92: raven.v1.OVNVIP.address:type_name -> raven.v1.Value
+	66,  // 93: raven.v1.OVNVIP.backends:type_name -> raven.v1.OVNBackendList
+	67,  // 94: raven.v1.OVNBackendList.values:type_name -> raven.v1.OVNBackend
+	32,  // 95: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
+	32,  // 96: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
+	31,  // 97: raven.v1.Contribution.target:type_name -> raven.v1.Role
+	32,  // 98: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
+	49,  // 99: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
+	42,  // 100: raven.v1.Contribution.route:type_name -> raven.v1.Route
+	32,  // 101: raven.v1.Contribution.resource:type_name -> raven.v1.Value
+	4,   // 102: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
+	5,   // 103: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
+	32,  // 104: raven.v1.Output.text:type_name -> raven.v1.Value
+	30,  // 105: raven.v1.Output.document:type_name -> raven.v1.Ref
+	6,   // 106: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
+	7,   // 107: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
+	13,  // 108: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
+	17,  // 109: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
+	26,  // 110: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
+	8,   // 111: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
+	14,  // 112: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
+	22,  // 113: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
+	27,  // 114: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
+	111, // [111:115] is the sub-list for method output_type
+	107, // [107:111] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_raven_v1_driver_proto_init() }
@@ -6312,6 +6768,8 @@ func file_raven_v1_driver_proto_init() {
 		(*Resource_SecurityGroupRule)(nil),
 		(*Resource_Lookup)(nil),
 		(*Resource_Loadbalancer)(nil),
+		(*Resource_OvnLoadbalancerGroup)(nil),
+		(*Resource_OvnLoadbalancer)(nil),
 	}
 	file_raven_v1_driver_proto_msgTypes[23].OneofWrappers = []any{
 		(*Ref_Name)(nil),
@@ -6336,12 +6794,15 @@ func file_raven_v1_driver_proto_init() {
 	file_raven_v1_driver_proto_msgTypes[54].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[55].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[56].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[58].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[61].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[62].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[64].OneofWrappers = []any{
 		(*Contribution_SecurityGroup)(nil),
 		(*Contribution_AddressPair)(nil),
 		(*Contribution_Route)(nil),
+		(*Contribution_Resource)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[59].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[65].OneofWrappers = []any{
 		(*Output_Text)(nil),
 		(*Output_Document)(nil),
 	}
@@ -6351,7 +6812,7 @@ func file_raven_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raven_v1_driver_proto_rawDesc), len(file_raven_v1_driver_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   63,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

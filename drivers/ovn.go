@@ -1,0 +1,114 @@
+package drivers
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// MaxAffinityTimeout is OVN's own bound of OVNVIP.AffinityTimeout, in seconds.
+const MaxAffinityTimeout = 65535
+
+// OVNLoadBalancerGroup is a group of OVN load balancers: all of them serve on the logical switches of its networks and on the logical
+// routers of its routers. Its lists are filled by contributions: an owner adds its network and its router to the group that it claims.
+type OVNLoadBalancerGroup struct {
+	Name *string `raven:"name"`
+	// Networks and Routers are the ids of Neutron's networks and routers. OVN's names of their switches and routers follow from these.
+	Networks []Value `raven:"networks,unordered"`
+	Routers  []Value `raven:"routers,unordered"`
+}
+
+// OVNLoadBalancer is what one Service needs of OVN. It is kept as one northbound Load_Balancer row per protocol and affinity, all in
+// one group and all changed in one transaction.
+type OVNLoadBalancer struct {
+	Name    *string  `raven:"name"`
+	GroupID Value    `raven:"group_id,required,immutable"`
+	VIPs    []OVNVIP `raven:"vips,unordered"`
+}
+
+// OVNVIP is one address and port that clients connect to. Protocol, address and port are what it is known by.
+type OVNVIP struct {
+	Protocol string `raven:"protocol"` // TCP, UDP or SCTP
+	// Address is an IP address, which may be the floating_ip_address of a floating IP. As long as that is not known the VIP is left out.
+	Address Value `raven:"address"`
+	Port    int64 `raven:"port"` // 1 to 65535
+	// Backends are where connections go, of the IP version of the address. Empty: connections are rejected.
+	Backends []OVNBackend `raven:"backends,unordered"`
+	// AffinityTimeout is for how many seconds a client keeps its backend; 0: not at all. At most MaxAffinityTimeout.
+	AffinityTimeout int64 `raven:"affinity_timeout"`
+}
+
+// OVNBackend is one endpoint.
+type OVNBackend struct {
+	Address string `raven:"address"`
+	Port    int64  `raven:"port"` // 1 to 65535
+}
+
+// Northbound says whether resources of the kind are kept in OVN's northbound database, and not by OpenStack's services.
+func (k Kind) Northbound() bool { return k == KindOVNLoadBalancerGroup || k == KindOVNLoadBalancer }
+
+// Kind implements Spec.
+func (OVNLoadBalancerGroup) Kind() Kind { return KindOVNLoadBalancerGroup }
+
+// Kind implements Spec.
+func (OVNLoadBalancer) Kind() Kind { return KindOVNLoadBalancer }
+
+// ovnBalancer checks an OVN load balancer.
+func (v *validator) ovnBalancer(at string, s OVNLoadBalancer) {
+	seen := map[string]bool{}
+	for i, vip := range s.VIPs {
+		here := fmt.Sprintf("%s: vips[%d]", at, i)
+		v.choice(here+": protocol", &vip.Protocol, "TCP", "UDP", "SCTP")
+		v.port(here+": port", &vip.Port)
+		if vip.AffinityTimeout < 0 || vip.AffinityTimeout > MaxAffinityTimeout {
+			v.say("%s: affinity_timeout: %d is not between 0 and %d", here, vip.AffinityTimeout, MaxAffinityTimeout)
+		}
+		addr, literal := netip.Addr{}, vip.Address.Ref == nil
+		if literal {
+			addr = v.plainAddress(here+": address", vip.Address.Literal)
+		}
+		key := fmt.Sprintf("%s %s %s %d", vip.Protocol, addr, refText(vip.Address), vip.Port)
+		if seen[key] {
+			v.say("%s: protocol, address and port are there twice", here)
+		}
+		seen[key] = true
+		v.ovnBackends(here, addr, vip.Backends)
+	}
+}
+
+// ovnBackends checks the backends of a VIP; addr is not valid where it is not known yet.
+func (v *validator) ovnBackends(at string, addr netip.Addr, backends []OVNBackend) {
+	seen := map[netip.AddrPort]bool{}
+	for i, b := range backends {
+		here := fmt.Sprintf("%s: backends[%d]", at, i)
+		v.port(here+": port", &b.Port)
+		backend := v.plainAddress(here+": address", b.Address)
+		if !backend.IsValid() {
+			continue
+		}
+		if addr.IsValid() && addr.Is4() != backend.Is4() {
+			v.say("%s: address: %s is not of the IP version of %s", here, backend, addr)
+		}
+		key := netip.AddrPortFrom(backend, uint16(b.Port))
+		if seen[key] {
+			v.say("%s: address and port are there twice: %s", here, key)
+		}
+		seen[key] = true
+	}
+}
+
+// plainAddress checks an address that must be there, and returns it; not valid if it is not good.
+func (v *validator) plainAddress(at, text string) netip.Addr {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" || addr.Is4In6() {
+		v.say("%s: %q is no IP address", at, text)
+		return netip.Addr{}
+	}
+	return addr
+}
+
+func refText(v Value) string {
+	if v.Ref == nil {
+		return ""
+	}
+	return v.Ref.String()
+}
