@@ -111,7 +111,12 @@ func (r Ref) String() string {
 type Value struct {
 	Literal string
 	Ref     *Ref
+	// Empty says that the Value is set and empty, as nothing else can: a floating IP's port_id, for one that leads nowhere.
+	Empty bool
 }
+
+// Empty returns the Value that is set and empty.
+func Empty() Value { return Value{Empty: true} }
 
 // Text returns a literal Value.
 func Text(s string) Value { return Value{Literal: s} }
@@ -135,7 +140,7 @@ func FromRole(role Role, attribute ...string) Value {
 }
 
 // IsZero says whether the Value is unset.
-func (v Value) IsZero() bool { return v.Literal == "" && v.Ref == nil }
+func (v Value) IsZero() bool { return v.Literal == "" && v.Ref == nil && !v.Empty }
 
 // ContributionMode is how an element joins the attribute it is contributed to.
 type ContributionMode string

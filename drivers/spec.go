@@ -146,7 +146,7 @@ type FloatingIP struct {
 	FloatingNetworkID Value   `raven:"floating_network_id,required,immutable"`
 	SubnetID          Value   `raven:"subnet_id,immutable"`
 	FloatingIPAddress *string `raven:"floating_ip_address,immutable"`
-	PortID            Value   `raven:"port_id"`
+	PortID            Value   `raven:"port_id"` // Empty: it leads nowhere
 	FixedIPAddress    *string `raven:"fixed_ip_address"`
 }
 

@@ -113,7 +113,7 @@ func (v *validator) resource(r Resource) {
 	}
 	attrs := Attributes(r.Spec)
 	for _, a := range schema {
-		if value, set := attrs[a.Name]; !set && a.Required {
+		if value, set := attrs[a.Name]; a.Required && (!set || value == "") {
 			v.say("%s: %s must be set", at, a.Name)
 		} else if set {
 			v.value(at, r, a.Name, value)

@@ -171,7 +171,8 @@ func TestValidate(t *testing.T) {
 			{Name: "network", Target: role, Attribute: "networks", Resource: FromRole(role)},
 			{Name: "router", Target: role, Attribute: "routers", Resource: Text("x"), SecurityGroup: Text("y")},
 			{Name: "nowhere", Target: role, Attribute: "routers", Resource: From("nowhere")},
-		}}, []string{"one for routers", `routers: refers to "nowhere"`}},
+			{Name: "empty", Target: role, Attribute: "networks", Resource: Empty()},
+		}}, []string{"one for routers", `routers: refers to "nowhere"`, "networks: is empty"}},
 		{"diagnostic", "Events know two", Set{Diagnostics: []Diagnostic{{Severity: "fatal", Reason: "X"}}}, []string{"severity"}},
 		{"undecided", "refs lead to what exists", Set{
 			Resources: []Resource{network, {Name: "x", Spec: Subnet{NetworkID: From("old"), IPVersion: ptr(int64(4)), SubnetPoolID: Text("p")}}},

@@ -186,6 +186,10 @@ func (v *validator) element(at, attribute string, element any) {
 	switch x := element.(type) {
 	case Ref:
 		v.ref(at+": "+attribute, nil, x)
+	case string:
+		if x == "" {
+			v.say("%s: %s: is empty", at, attribute)
+		}
 	case map[string]any:
 		for _, name := range sortedKeys(x) {
 			text, _ := x[name].(string)
@@ -244,7 +248,7 @@ func (v *validator) ingress(at string, o Output) {
 	if problem := badAddress(o.Text.Literal); problem != "" {
 		v.say("%s: text: %q %s", at, o.Text.Literal, problem)
 	}
-	if o.Document != nil || o.Text.IsZero() {
+	if o.Document != nil || o.Text.IsZero() || o.Text.Empty {
 		v.say("%s: needs text, an address", at)
 	}
 }

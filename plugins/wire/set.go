@@ -157,11 +157,15 @@ func valueToProto(value drivers.Value) (*ravenv1.Value, error) {
 }
 
 func setValue(value drivers.Value, into *ravenv1.Value) error {
-	if value.Ref == nil {
+	switch {
+	case value.IsZero(): // an element of a list that is not set
+		return nil
+	case value.Empty && (value.Ref != nil || value.Literal != ""):
+		return errors.New("a value is both empty and not")
+	case value.Ref == nil:
 		into.Kind = &ravenv1.Value_Literal{Literal: value.Literal}
 		return nil
-	}
-	if value.Literal != "" {
+	case value.Literal != "":
 		return errors.New("a value is both a text and a ref")
 	}
 	ref, err := refToProto(*value.Ref)
@@ -171,7 +175,8 @@ func setValue(value drivers.Value, into *ravenv1.Value) error {
 
 func valueFromProto(message *ravenv1.Value) drivers.Value {
 	if message.GetRef() == nil {
-		return drivers.Value{Literal: message.GetLiteral()}
+		_, literal := message.GetKind().(*ravenv1.Value_Literal)
+		return drivers.Value{Literal: message.GetLiteral(), Empty: literal && message.GetLiteral() == ""}
 	}
 	ref := refFromProto(message.GetRef())
 	return drivers.Value{Ref: &ref}

@@ -132,9 +132,11 @@ func randomRef(r *rand.Rand) drivers.Ref {
 }
 
 func randomValue(r *rand.Rand) drivers.Value {
-	switch r.IntN(3) {
+	switch r.IntN(4) {
 	case 0:
 		return drivers.Value{}
+	case 3:
+		return drivers.Empty()
 	case 1:
 		return drivers.Text("text")
 	default:
@@ -230,6 +232,7 @@ func TestSetsGoRoundUnchanged(t *testing.T) {
 func TestUnsetIsNotEmpty(t *testing.T) {
 	for name, spec := range map[string]drivers.Spec{
 		"unset":         drivers.Port{},
+		"no port":       drivers.FloatingIP{PortID: drivers.Empty()},
 		"empty texts":   drivers.Port{Name: new(""), HostID: new("")},
 		"empty lists":   drivers.Port{FixedIPs: []drivers.FixedIP{}, SecurityGroups: []drivers.Value{}},
 		"no gateway":    drivers.Router{ExternalGateway: &drivers.ExternalGateway{}},
@@ -266,6 +269,7 @@ func TestWhatHasNoFormOnTheWire(t *testing.T) {
 		"unknown policy":     {Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, OnDelete: "x"}}},
 		"two targets":        {Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, After: []drivers.Ref{both}}}},
 		"text and ref":       {Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Value{Literal: "a", Ref: &drivers.Ref{Name: "a"}}}}},
+		"empty and not":      {Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Value{Literal: "a", Empty: true}}}},
 		"text and document":  {Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Text("a"), Document: &drivers.Ref{Name: "a"}}}},
 		"no kind of output":  {Outputs: []drivers.Output{{Text: drivers.Text("a")}}},
 		"no severity":        {Diagnostics: []drivers.Diagnostic{{Message: "m"}}},

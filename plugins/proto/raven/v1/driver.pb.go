@@ -2865,7 +2865,7 @@ type isValue_Kind interface {
 }
 
 type Value_Literal struct {
-	// literal is the text itself.
+	// literal is the text itself. Empty: the attribute is set, and empty.
 	Literal string `protobuf:"bytes,1,opt,name=literal,proto3,oneof"`
 }
 
@@ -4038,7 +4038,7 @@ type FloatingIP struct {
 	SubnetId *Value `protobuf:"bytes,2,opt,name=subnet_id,json=subnetId,proto3" json:"subnet_id,omitempty"`
 	// floating_ip_address is the address. Unset: Neutron chooses. A change replaces the floating IP.
 	FloatingIpAddress *string `protobuf:"bytes,3,opt,name=floating_ip_address,json=floatingIpAddress,proto3,oneof" json:"floating_ip_address,omitempty"`
-	// port_id is the port that it leads to. Unset: unmanaged.
+	// port_id is the port that it leads to. Unset: unmanaged. Empty: it leads nowhere.
 	PortId *Value `protobuf:"bytes,4,opt,name=port_id,json=portId,proto3" json:"port_id,omitempty"`
 	// fixed_ip_address is the port's address that it leads to. Unset: the port's only or first one.
 	FixedIpAddress *string `protobuf:"bytes,5,opt,name=fixed_ip_address,json=fixedIpAddress,proto3,oneof" json:"fixed_ip_address,omitempty"`
@@ -5224,7 +5224,7 @@ type OVNVIP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// protocol is TCP, UDP or SCTP. Required.
 	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// address is an IP address, or the floating_ip_address of a floating IP: as long as that is not known, the VIP is left out. Required.
+	// address is an IP address, or the floating_ip_address of a floating IP, for which the load balancer waits. Required.
 	Address *Value `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// port is 1 to 65535. Required.
 	Port int64 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
