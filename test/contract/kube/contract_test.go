@@ -1,12 +1,15 @@
 // Package kube_test is the contract of a Kubernetes API as Raven relies on it, run against the simulation and, when
 // RAVEN_CONTRACT_KUBECONFIG names a kubeconfig file, against a real API server. It must never rely on anything that only
 // one of the two does.
+//
+// RAVEN_CONTRACT_COMPACT is a command that makes the real one forget old versions: it compacts etcd and starts the API server anew.
 package kube_test
 
 import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -29,7 +32,11 @@ const patience = 20 * time.Second
 type server struct {
 	config *rest.Config
 	// compact makes old versions too old; nil where the test cannot order that.
-	compact func()
+	compact func(t *testing.T)
+	// whole says that there is more than an API server: a namespace that is deleted goes.
+	whole bool
+	// simulated says that it is the simulation: of the known differences it has the other side.
+	simulated bool
 }
 
 // contract is every test of the suite, by name.
@@ -43,6 +50,7 @@ func contract() map[string]func(*testing.T, *env) {
 		"watch list":      testWatchList,
 		"watch timeout":   testWatchTimeout,
 		"watch gone":      testWatchGone,
+		"watch bookmarks": testWatchBookmarks,
 		"create":          testCreate,
 		"update":          testUpdate,
 		"delete":          testDelete,
@@ -54,6 +62,8 @@ func contract() map[string]func(*testing.T, *env) {
 		"apply uid":       testApplyUID,
 		"apply wide":      testApplyWide,
 		"metadata":        testMetadata,
+
+		"known differences": testKnownDifferences,
 	}
 }
 
@@ -64,7 +74,8 @@ func TestSimulation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, server{config: &rest.Config{Host: url, QPS: -1}, compact: api.Compact})
+	compact := func(*testing.T) { api.Compact() }
+	run(t, server{config: &rest.Config{Host: url, QPS: -1}, compact: compact, whole: true, simulated: true})
 }
 
 func TestReal(t *testing.T) {
@@ -77,7 +88,17 @@ func TestReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.QPS = -1
-	run(t, server{config: config})
+	s := server{config: config}
+	if command := os.Getenv("RAVEN_CONTRACT_COMPACT"); command != "" {
+		s.whole = true // who can compact it has all of it
+		s.compact = func(t *testing.T) {
+			t.Helper()
+			if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", command, err, out)
+			}
+		}
+	}
+	run(t, s)
 }
 
 func run(t *testing.T, s server) {

@@ -213,30 +213,83 @@ func testWatchTimeout(t *testing.T, e *env) {
 }
 
 func testWatchGone(t *testing.T, e *env) {
-	old := now(t, e)
 	if e.compact == nil {
-		old = "1"
-	} else {
-		e.compact()
+		t.Skip("RAVEN_CONTRACT_COMPACT names no command that compacts etcd and starts the API server anew: it still knows old versions")
 	}
-	w, err := e.maps().Watch(t.Context(), metav1.ListOptions{ResourceVersion: old})
-	if err == nil {
-		defer w.Stop()
-		select {
-		case ev := <-w.ResultChan():
-			if ev.Type != watch.Error {
-				t.Skipf("the server still answers version %s: %s", old, ev.Type)
+	old := now(t, e)
+	create(t, e.maps(), configMap("later", nil))
+	e.compact(t)
+	deadline := time.Now().Add(patience)
+	for {
+		err := watchFrom(t, e, old)
+		var status apierrors.APIStatus
+		if errors.As(err, &status) {
+			if status.Status().Code != 410 || !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+				t.Errorf("got %v with code %d, want 410", err, status.Status().Code)
 			}
-			err = apierrors.FromObject(ev.Object)
-		case <-time.After(5 * time.Second):
-			t.Skipf("the server still answers version %s", old)
+			return
+		}
+		// A connection from before the API server was started anew breaks once.
+		if err == nil || time.Now().After(deadline) {
+			t.Fatalf("version %s is still answered, or nothing is (%v)", old, err)
 		}
 	}
-	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-		t.Errorf("got %v, want 410", err)
+}
+
+// watchFrom returns the error of a watch from an old version, nil if it is answered.
+func watchFrom(t *testing.T, e *env, old string) error {
+	t.Helper()
+	w, err := e.maps().Watch(t.Context(), metav1.ListOptions{ResourceVersion: old})
+	if err != nil {
+		return err
 	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != 410 {
-		t.Errorf("got %v, want code 410", err)
+	defer w.Stop()
+	select {
+	case ev, ok := <-w.ResultChan():
+		if !ok {
+			return errors.New("the watch ended without a word")
+		}
+		if ev.Type != watch.Error {
+			return nil
+		}
+		return apierrors.FromObject(ev.Object)
+	case <-time.After(patience):
+		return errors.New("nothing came")
+	}
+}
+
+// Bookmarks tell how far a watch has come that has nothing else to tell. A server sends one before it ends a watch, if not sooner.
+func testWatchBookmarks(t *testing.T, e *env) {
+	seconds := int64(5)
+	w := open(t, e.maps(), metav1.ListOptions{
+		ResourceVersion: now(t, e), LabelSelector: "on=yes", AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	})
+	last := create(t, e.maps(), configMap("other", nil)) // which this watch does not see
+	mark := ""
+	for ev := range w.ResultChan() {
+		u, ok := ev.Object.(*unstructured.Unstructured)
+		if ev.Type != watch.Bookmark || !ok {
+			t.Fatalf("got %s of %v, want bookmarks only", ev.Type, ev.Object)
+		}
+		if u.GetKind() != "ConfigMap" || u.GetName() != "" || u.GetUID() != "" {
+			t.Errorf("a bookmark holds more than a version: %v", u)
+		}
+		if mark = u.GetResourceVersion(); version(t, u) >= version(t, last) {
+			break
+		}
+	}
+	if mark == "" {
+		t.Fatal("the watch ended without a bookmark")
+	}
+	if n, err := strconv.ParseUint(mark, 10, 64); err != nil || n < version(t, last) {
+		t.Fatalf("the last bookmark is at version %s, and %s was there long before", mark, last.GetResourceVersion())
+	}
+	w = open(t, e.maps(), metav1.ListOptions{ResourceVersion: mark, LabelSelector: "on=yes"})
+	create(t, e.maps(), configMap("mine", map[string]string{"on": "yes"}))
+	expect(t, w, watch.Added, "mine")
+
+	w = open(t, e.maps(), metav1.ListOptions{ResourceVersion: now(t, e), LabelSelector: "on=no", TimeoutSeconds: &seconds})
+	for ev := range w.ResultChan() {
+		t.Errorf("a watch that allows no bookmarks got %s of %v", ev.Type, ev.Object)
 	}
 }

@@ -32,6 +32,10 @@ func Run(t *testing.T, target Target) {
 		{"router interfaces", routerInterfaces},
 		{"security groups", securityGroups},
 		{"subnet pools", subnetPools},
+		{"quotas", quotas},
+		{"tokens", tokens},
+		{"catalog", catalog},
+		{"known differences", knownDifferences},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.run(newAPI(t, target)) })

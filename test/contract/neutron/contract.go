@@ -22,6 +22,12 @@ import (
 type Target struct {
 	// Network is Neutron, logged in.
 	Network *gophercloud.ServiceClient
+	// Login logs in once more, as the same user, for a token that nobody else has.
+	Login func(context.Context) (*gophercloud.ProviderClient, error)
+	// Admin is Neutron as an administrator sees it, who may change quotas. nil: quotas are read, not met.
+	Admin *gophercloud.ServiceClient
+	// Simulated says that it is the simulation: of the known differences it has the other side.
+	Simulated bool
 	// Timeout bounds one request. 0: two minutes.
 	Timeout time.Duration
 }

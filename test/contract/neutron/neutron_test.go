@@ -1,6 +1,7 @@
 package neutron_test
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"testing"
@@ -27,7 +28,10 @@ func TestSimulation(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := c.Dump(openstack.DumpOptions{})
-			neutron.Run(t, neutron.Target{Network: connect(t, clouds.WithLocations(file), clouds.WithCloudName(openstack.CloudMember))})
+			target := member(t, clouds.WithLocations(file), clouds.WithCloudName(openstack.CloudMember))
+			target.Admin = connect(t, clouds.WithLocations(file), clouds.WithCloudName(openstack.CloudAdmin))
+			target.Simulated = true
+			neutron.Run(t, target)
 			if after := c.Dump(openstack.DumpOptions{}); after != before {
 				t.Errorf("the suite left behind:\n%s", after)
 			}
@@ -40,7 +44,26 @@ func TestRealCloud(t *testing.T) {
 	if name == "" {
 		t.Skip("RAVEN_CONTRACT_CLOUD names no cloud of a clouds.yaml: not run against a real Neutron")
 	}
-	neutron.Run(t, neutron.Target{Network: connect(t, clouds.WithCloudName(name))})
+	target := member(t, clouds.WithCloudName(name))
+	if other := os.Getenv("RAVEN_CONTRACT_ADMIN_CLOUD"); other != "" {
+		target.Admin = connect(t, clouds.WithCloudName(other))
+	}
+	neutron.Run(t, target)
+}
+
+// member is a target with one user's rights.
+func member(t *testing.T, options ...clouds.ParseOption) neutron.Target {
+	t.Helper()
+	return neutron.Target{
+		Network: connect(t, options...),
+		Login: func(ctx context.Context) (*gophercloud.ProviderClient, error) {
+			auth, _, tlsConfig, err := clouds.Parse(options...)
+			if err != nil {
+				return nil, err
+			}
+			return config.NewProviderClient(ctx, auth, config.WithTLSConfig(tlsConfig))
+		},
+	}
 }
 
 func connect(t *testing.T, options ...clouds.ParseOption) *gophercloud.ServiceClient {

@@ -54,14 +54,14 @@ func (t *tx) quotas(r *http.Request, where target, in map[string]any) (response,
 		return jsonResponse(http.StatusOK, map[string]any{"quotas": []any{}}), nil
 	}
 	if project != t.who.project && !t.who.admin {
-		return response{}, neutron(http.StatusForbidden, "AdminRequired", "User does not have admin privileges: Non-admin is not authorised to access quotas for another tenant.")
+		return response{}, forbidden("rule:get_quota")
 	}
 	switch r.Method {
 	case http.MethodGet:
 		return jsonResponse(http.StatusOK, map[string]any{"quota": t.quotaDoc(project, where.sub)}), nil
 	case http.MethodPut, http.MethodDelete:
 		if !t.who.admin {
-			return response{}, neutron(http.StatusForbidden, "AdminRequired", "User does not have admin privileges: Quota update/delete requires admin.")
+			return response{}, forbidden("rule:update_quota")
 		}
 		if r.Method == http.MethodDelete {
 			delete(t.c.limits, project)

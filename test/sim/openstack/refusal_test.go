@@ -137,7 +137,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown protocol", "POST", "/security-group-rules", `{"security_group_rule":{"security_group_id":"$g","direction":"ingress","protocol":"quic"}}`, 400, "SecurityGroupRuleInvalidProtocol", "quic not supported"},
 		{"two remotes", "POST", "/security-group-rules", `{"security_group_rule":{"security_group_id":"$g","direction":"ingress","remote_group_id":"$g","remote_ip_prefix":"10.0.0.0/8"}}`, 400, "SecurityGroupMultipleRemoteEntites", "Only one of"},
 		{"same as what a group is born with", "POST", "/security-group-rules", `{"security_group_rule":{"security_group_id":"$g","direction":"egress","ethertype":"IPv6"}}`, 409, "SecurityGroupRuleExists", "already exists"},
-		{"quota as a member", "PUT", "/quotas/mine", `{"quota":{"port":1}}`, 403, "AdminRequired", "admin privileges"},
+		{"quota as a member", "PUT", "/quotas/mine", `{"quota":{"port":1}}`, 403, "PolicyNotAuthorized", "rule:update_quota"},
 		{"unknown extension", "GET", "/extensions/bogus", ``, 404, "HTTPNotFound", "bogus"},
 		{"unknown collection", "GET", "/unicorns", ``, 404, "HTTPNotFound", "could not be found"},
 		{"comma in a filter's name", "GET", "/ports?a,b=1", ``, 400, "HTTPBadRequest", "['a,b'] is invalid attribute for filtering"},
