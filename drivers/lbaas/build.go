@@ -16,25 +16,18 @@ const (
 	balancer4        = "loadbalancer"
 	balancer6        = "loadbalancer-v6"
 	externalBalancer = "loadbalancer-external"
-	externalNetwork  = "external-network"
-	externalSubnet   = "external-subnet"
 	vipSecurityGroup = "vip-security-group"
 )
 
 // builder gathers the Set of one Service.
 type builder struct {
 	*config
-	wants   settings
-	service *services.Service
-	ports   []services.Port
+	services.Builder
+	wants settings
 	// routed are the pods that are known, and whether they are on their host's network; nil where all members are routed anyway.
 	routed map[services.PodName]bool
-	set    drivers.Set
 	vips   []vip
-	made   map[string]bool // the logical names of floating IPs and lookups
 	led    map[string]bool // the load balancers that a floating IP leads to
-	// floatings are the logical names of floating IPs, also of those that stay as they are.
-	floatings []string
 }
 
 // vip is a clusterIP and the load balancer that serves it.
@@ -54,77 +47,18 @@ type vip struct {
 //	members-<ns>-…         -                              a claim: a rule in the namespace's group, where it needs one
 //	external-*, vip-*      -                              lookups
 func (b *builder) build() (drivers.Set, error) {
-	b.made, b.led = map[string]bool{}, map[string]bool{}
-	for _, problem := range b.wants.problems {
-		b.say(drivers.Error, "BadAnnotation", "%s", problem)
-	}
-	addrs, err := b.addresses()
+	b.led = map[string]bool{}
+	addrs, err := b.Addresses()
 	if err != nil || len(addrs) == 0 {
-		return b.set, err
+		return b.Set, err
 	}
-	b.serve()
+	b.Serve()
 	b.clusterIPs(addrs)
 	b.access()
-	b.memberRules()
+	b.MemberRules(b.wants.provider.keepsClient)
 	b.outputs()
 	b.remarks()
-	return b.set, nil
-}
-
-func (b *builder) add(r drivers.Resource) { b.set.Resources = append(b.set.Resources, r) }
-
-func (b *builder) say(severity drivers.Severity, reason, format string, args ...any) {
-	b.set.Diagnostics = append(b.set.Diagnostics, drivers.Diagnostic{
-		Severity: severity, Reason: reason, Message: fmt.Sprintf(format, args...),
-	})
-}
-
-// role refers to a resource of the Service's namespace.
-func (b *builder) role(name string) drivers.Role {
-	return drivers.Role{Kind: "Namespace", Name: b.service.Metadata.Namespace, Role: name}
-}
-
-// lookup returns the id of something that the operator or the Service names.
-func (b *builder) lookup(logical string, of drivers.Kind, id string) drivers.Value {
-	if isUUID(id) {
-		return drivers.Text(strings.ToLower(id))
-	}
-	if !b.made[logical] {
-		b.made[logical] = true
-		b.add(drivers.Resource{Name: logical, Spec: drivers.Lookup{Of: of, ID: id}})
-	}
-	return drivers.From(logical)
-}
-
-// addresses returns the clusterIPs of the IP versions that the cluster's networks have.
-func (b *builder) addresses() ([]netip.Addr, error) {
-	all, err := b.service.ClusterIPs()
-	if err != nil {
-		return nil, err
-	}
-	var addrs []netip.Addr
-	for _, addr := range all {
-		if addr.Is4() && b.ip4 || addr.Is6() && b.ip6 {
-			addrs = append(addrs, addr)
-			continue
-		}
-		b.say(drivers.Warning, "AddressNotServed", "the clusterIP %s is not served: [%s] %s leaves IPv%d out",
-			addr, subnetGroup, optFamilies, version(addr))
-	}
-	return addrs, nil
-}
-
-// serve leaves out the ports that no load balancer has.
-func (b *builder) serve() {
-	var ports []services.Port
-	for i := range b.ports {
-		if p := &b.ports[i]; p.Protocol != "TCP" && p.Protocol != "UDP" && p.Protocol != "SCTP" {
-			b.say(drivers.Error, "ProtocolNotServed", "port %d is not served: protocol %q is none of TCP, UDP, SCTP", p.Port, p.Protocol)
-			continue
-		}
-		ports = append(ports, b.ports[i])
-	}
-	b.ports = ports
+	return b.Set, nil
 }
 
 // clusterIPs adds the load balancers of the clusterIPs.
@@ -134,7 +68,7 @@ func (b *builder) clusterIPs(addrs []netip.Addr) {
 		b.vips = []vip{{addrs[0], name}, {addrs[1], name}}
 		lb := b.balancer(addrs[0], frame{ip4: true, ip6: true, backends: b.once(addrs[0].Is4())})
 		lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: b.serviceSubnet(addrs[1]), IPAddress: addrs[1].String()}}
-		b.add(drivers.Resource{Name: name, Spec: lb, Exports: []string{drivers.ServiceLoadBalancer}})
+		b.Add(drivers.Resource{Name: name, Spec: lb, Exports: []string{drivers.ServiceLoadBalancer}})
 		return
 	}
 	for i, addr := range addrs {
@@ -143,7 +77,7 @@ func (b *builder) clusterIPs(addrs []netip.Addr) {
 		if i == 0 {
 			r.Exports = []string{drivers.ServiceLoadBalancer}
 		}
-		b.add(r)
+		b.Add(r)
 	}
 }
 
@@ -153,11 +87,11 @@ func (b *builder) together() bool {
 		return false
 	}
 	if b.wants.provider.ignoresVIPs {
-		b.say(drivers.Warning, "AdditionalVIPsNotServed", "%s takes additional VIPs and makes none of them: the Service has a load balancer for each "+
-			"address, whatever [%s] %s says", &b.wants.provider, octaviaGroup, optDualStack)
+		b.Say(drivers.Warning, "AdditionalVIPsNotServed", "%s takes additional VIPs and makes none of them: the Service has a load balancer for each "+
+			"address, whatever [%s] %s says", &b.wants.provider, services.OctaviaGroup, optDualStack)
 		return false
 	}
-	return !slices.ContainsFunc(b.ports, func(p services.Port) bool { return p.Protocol != "TCP" })
+	return !slices.ContainsFunc(b.Ports, func(p services.Port) bool { return p.Protocol != "TCP" })
 }
 
 // once returns what picks the backends of a load balancer with addresses of both versions: each pod once, by its address of the
@@ -180,9 +114,9 @@ func (b *builder) once(ip4 bool) func(*services.Port) []services.Backend {
 
 func (b *builder) serviceSubnet(addr netip.Addr) drivers.Value {
 	if addr.Is4() {
-		return drivers.FromRole(b.role(drivers.ServiceSubnet))
+		return drivers.FromRole(b.Role(drivers.ServiceSubnet))
 	}
-	return drivers.FromRole(b.role(drivers.ServiceSubnet6))
+	return drivers.FromRole(b.Role(drivers.ServiceSubnet6))
 }
 
 // of returns what picks the backends of one IP version.
@@ -200,7 +134,7 @@ type frame struct {
 
 // balancer describes a load balancer with its VIP on the service subnet.
 func (b *builder) balancer(addr netip.Addr, f frame) drivers.LoadBalancer {
-	f.name, f.subnet = b.service.Name(), b.serviceSubnet(addr)
+	f.name, f.subnet = b.Service.Name(), b.serviceSubnet(addr)
 	lb := b.parts(f)
 	lb.VIPSubnetID, lb.VIPAddress = f.subnet, new(addr.String())
 	lb.AdditionalVIPs = []drivers.AdditionalVIP{} // one that it had before is another's now, or nobody's
@@ -217,9 +151,9 @@ func (b *builder) parts(f frame) drivers.LoadBalancer {
 		lb.Provider = new(b.wants.provider.name)
 	}
 	b.guard(&lb)
-	for i := range b.ports {
-		p := &b.ports[i]
-		part := fmt.Sprintf("%s:%s:%d", b.service.Name(), p.Protocol, p.Port)
+	for i := range b.Ports {
+		p := &b.Ports[i]
+		part := fmt.Sprintf("%s:%s:%d", b.Service.Name(), p.Protocol, p.Port)
 		lb.Listeners = append(lb.Listeners, drivers.Listener{
 			Name: part, Protocol: new(p.Protocol), ProtocolPort: new(p.Port), DefaultPool: part,
 			ConnectionLimit: b.wants.connectionLimit, AllowedCIDRs: b.allowed(f),
@@ -232,18 +166,18 @@ func (b *builder) parts(f frame) drivers.LoadBalancer {
 
 // guard gives the VIP the security group that the Service's label names. An empty label takes groups away.
 func (b *builder) guard(lb *drivers.LoadBalancer) {
-	label, ok := b.service.Metadata.Labels[SecurityGroupLabel]
+	label, ok := b.Service.Metadata.Labels[SecurityGroupLabel]
 	switch {
 	case !ok:
 	case label == "":
 		lb.VIPSecurityGroups = []drivers.Value{}
-	case !isUUID(label):
-		b.say(drivers.Error, "BadLabel", "label %s = %q is not the UUID of a security group; %s", SecurityGroupLabel, label, kept)
+	case !services.IsUUID(label):
+		b.Say(drivers.Error, "BadLabel", "label %s = %q is not the UUID of a security group; %s", SecurityGroupLabel, label, services.Kept)
 	default:
 		lb.VIPSecurityGroups = []drivers.Value{drivers.From(vipSecurityGroup)}
-		if !b.made[vipSecurityGroup] {
-			b.made[vipSecurityGroup] = true
-			b.add(drivers.Resource{Name: vipSecurityGroup, Spec: drivers.Lookup{Of: drivers.KindSecurityGroup, ID: strings.ToLower(label)}})
+		if !b.Made[vipSecurityGroup] {
+			b.Made[vipSecurityGroup] = true
+			b.Add(drivers.Resource{Name: vipSecurityGroup, Spec: drivers.Lookup{Of: drivers.KindSecurityGroup, ID: strings.ToLower(label)}})
 		}
 	}
 }
@@ -257,7 +191,7 @@ func (b *builder) pool(name string, p *services.Port, f frame) drivers.Pool {
 	if p.Protocol == "TCP" && b.wants.proxy != "" {
 		pool.Protocol = new(b.wants.proxy)
 	}
-	if clientIP, seconds := b.service.Affinity(); clientIP {
+	if clientIP, seconds := b.Service.Affinity(); clientIP {
 		pool.SessionPersistence.Type = "SOURCE_IP"
 		if p.Protocol != "TCP" {
 			pool.SessionPersistence.PersistenceTimeout = &seconds
@@ -285,7 +219,7 @@ func (b *builder) member(backend services.Backend, vipSubnet drivers.Value) driv
 	m := drivers.Member{Address: backend.Addr.String(), ProtocolPort: new(backend.Port)}
 	m.Name = *cut(backend.Pod.Namespace+"/"+backend.Pod.Name, suffix)
 	if backend.Pod.Name == "" {
-		m.Name = b.service.Metadata.Namespace + "/" + netip.AddrPortFrom(backend.Addr, uint16(backend.Port)).String()
+		m.Name = b.Service.Metadata.Namespace + "/" + netip.AddrPortFrom(backend.Addr, uint16(backend.Port)).String()
 	}
 	if !b.onSubnet(b.wants.provider) {
 		return m
@@ -325,13 +259,6 @@ func logicalOf(addr netip.Addr) string {
 		return balancer4
 	}
 	return balancer6
-}
-
-func version(addr netip.Addr) int {
-	if addr.Is4() {
-		return 4
-	}
-	return 6
 }
 
 // cut returns a Neutron name, which has at most 255 characters; the suffix stays.

@@ -26,13 +26,13 @@ const (
 	// VIPSecurityGroupAnnotation is the security group that the label of the same purpose gives to the VIP.
 	VIPSecurityGroupAnnotation = "kuryr.org/neutron-vip-sg"
 	// FloatingIPAnnotation is the floating IP that leads to the Service, the first of several.
-	FloatingIPAnnotation = "kuryr.org/neutron-fip"
+	FloatingIPAnnotation = services.FloatingIPAnnotation
 	// AddressAnnotation is the address that a Service of type LoadBalancer has outside; its value is the address itself.
-	AddressAnnotation = annotationPrefix + "load-balancer-address"
+	AddressAnnotation = services.AddressAnnotation
 )
 
 // SecurityGroupLabel on a Service is the UUID of the security group that its VIP has, as on a Pod of its port.
-const SecurityGroupLabel = "kuryr.org/neutron-security-group"
+const SecurityGroupLabel = services.SecurityGroupLabel
 
 // podsWatch says which pods are on their host's network, so that their addresses are on no subnet of Raven's.
 const podsWatch = "pods"
@@ -76,7 +76,7 @@ func (d *driver) Configure(_ context.Context, values drivers.Values) error {
 
 // Watches implements drivers.Driver.
 func (d *driver) Watches() []drivers.Watch {
-	source := services.Watch(annotations()...)
+	source := services.Watch(services.Annotations()...)
 	source.Fields = append(source.Fields, "metadata.labels['"+SecurityGroupLabel+"']")
 	return append([]drivers.Watch{source, {
 		Name: podsWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod",
@@ -109,26 +109,12 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if err != nil || !known || !answered {
 		return drivers.Set{}, err
 	}
-	b := &builder{config: c, service: s, wants: wanted, ports: ports, routed: routed}
+	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, wanted.outside, ports), wants: wanted, routed: routed}
 	set, err := b.build()
 	if err != nil || services.Offered(needs, s) {
 		return set, err
 	}
-	return undecided(set), nil
-}
-
-// undecided leaves everything as it is, or unmade: a load balancer that is made before its members are known would have to be changed
-// at once.
-func undecided(set drivers.Set) drivers.Set {
-	for _, r := range set.Resources {
-		name := r.Name
-		if r.Claim != "" {
-			name = r.Claim
-		}
-		set.Undecided = append(set.Undecided, name)
-	}
-	set.Resources = nil
-	return set
+	return services.Undecided(set), nil
 }
 
 // routedPods returns the Service's pods, those whose addresses are not on their namespace's subnet because they are on their host's

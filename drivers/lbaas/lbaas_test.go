@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/services"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/pod"
 )
@@ -59,18 +60,18 @@ func TestOptionsAgreeWithOthers(t *testing.T) {
 			}
 		}
 	}
-	if shared != len(sharedOptions()) {
-		t.Errorf("%d options in common, want %d", shared, len(sharedOptions()))
+	if shared != len(services.SharedOptions()) {
+		t.Errorf("%d options in common, want %d", shared, len(services.SharedOptions()))
 	}
 }
 
 func TestConfigureRefuses(t *testing.T) {
 	for _, tc := range []struct{ group, name, value string }{
-		{octaviaGroup, optMemberMode, "L4"},
-		{octaviaGroup, optAlgorithm, "RANDOM"},
-		{octaviaGroup, optDualStack, "both"},
-		{subnetGroup, optFamilies, "ipv5"},
-		{octaviaGroup, optProvider, "a/b"},
+		{services.OctaviaGroup, optMemberMode, "L4"},
+		{services.OctaviaGroup, optAlgorithm, "RANDOM"},
+		{services.OctaviaGroup, optDualStack, "both"},
+		{services.SubnetGroup, services.OptFamilies, "ipv5"},
+		{services.OctaviaGroup, optProvider, "a/b"},
 	} {
 		d := New()
 		values, err := drivers.DefaultValues(d.Info().Options, nil)
@@ -108,7 +109,7 @@ func TestTranslateNotAService(t *testing.T) {
 func TestWatchShowsAnnotations(t *testing.T) {
 	watch := New().Watches()[0]
 	given := map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "x"}
-	for _, key := range annotations() {
+	for _, key := range services.Annotations() {
 		given[key] = "x"
 	}
 	object, err := watch.Object(map[string]any{"metadata": map[string]any{"name": "a", "namespace": "b", "annotations": given}})
@@ -141,7 +142,7 @@ func TestReadsNothingThatItWrites(t *testing.T) {
 
 // What a Service is changed to and back again must leave the same Set, whatever was between.
 func TestTypesThereAndBack(t *testing.T) {
-	d := configured(t, map[string]map[string]any{defaultsGroup: {optExternalNet: "public"}})
+	d := configured(t, map[string]map[string]any{services.DefaultsGroup: {services.OptExternalNet: "public"}})
 	types := []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}
 	first := map[string]drivers.Set{}
 	for _, typ := range append(types, types...) {
@@ -172,21 +173,4 @@ func floating(set drivers.Set) int {
 		}
 	}
 	return n
-}
-
-func TestUUID(t *testing.T) {
-	for _, tc := range []struct {
-		text string
-		want bool
-	}{
-		{"d42b0bb2-dc4e-11e5-8c79-42010af00003", true},
-		{"D42B0BB2-DC4E-11E5-8C79-42010AF00003", true},
-		{"d42b0bb2dc4e11e58c7942010af00003", false},
-		{"d42b0bb2-dc4e-11e5-8c79-42010af0000g", false},
-		{"", false},
-	} {
-		if got := isUUID(tc.text); got != tc.want {
-			t.Errorf("%q: %v", tc.text, got)
-		}
-	}
 }

@@ -1,0 +1,225 @@
+package services
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// AnnotationPrefix is that of the annotations that users of cloud-provider-openstack know.
+const AnnotationPrefix = "loadbalancer.openstack.org/"
+
+// The annotations that say how a Service is reached from outside.
+const (
+	InternalAnnotation = "service.beta.kubernetes.io/openstack-internal-load-balancer"
+	ClassAnnotation    = AnnotationPrefix + "class"
+	FloatingNetwork    = AnnotationPrefix + "floating-network-id"
+	FloatingSubnet     = AnnotationPrefix + "floating-subnet-id"
+	KeepFloatingIP     = AnnotationPrefix + "keep-floatingip"
+	VIPSubnet          = AnnotationPrefix + "subnet-id"
+	VIPNetwork         = AnnotationPrefix + "network-id"
+)
+
+// The annotations that say how Octavia balances.
+const (
+	ProviderAnnotation = "kuryr.org/octavia-provider"
+	LBMethod           = AnnotationPrefix + "lb-method"
+	ProxyProtocol      = AnnotationPrefix + "proxy-protocol"
+	ConnectionLimit    = AnnotationPrefix + "connection-limit"
+	TimeoutClient      = AnnotationPrefix + "timeout-client-data"
+	TimeoutConnect     = AnnotationPrefix + "timeout-member-connect"
+	TimeoutMember      = AnnotationPrefix + "timeout-member-data"
+	FlavorID           = AnnotationPrefix + "flavor-id"
+	AvailabilityZone   = AnnotationPrefix + "availability-zone"
+	HealthMonitor      = AnnotationPrefix + "enable-health-monitor"
+	MonitorDelay       = AnnotationPrefix + "health-monitor-delay"
+	MonitorTimeout     = AnnotationPrefix + "health-monitor-timeout"
+	MonitorMaxRetries  = AnnotationPrefix + "health-monitor-max-retries"
+)
+
+// The annotations that are written on a Service, whoever serves it.
+const (
+	// FloatingIPAnnotation is the floating IP that leads to the Service, the first of several: a JSON document.
+	FloatingIPAnnotation = "kuryr.org/neutron-fip"
+	// AddressAnnotation is the address that a Service of type LoadBalancer has outside; its value is the address itself.
+	AddressAnnotation = AnnotationPrefix + "load-balancer-address"
+)
+
+// SecurityGroupLabel on a Service is the UUID of the security group that its VIP has, as on a Pod of its port.
+const SecurityGroupLabel = "kuryr.org/neutron-security-group"
+
+// Annotations lists all that are read of a Service.
+func Annotations() []string {
+	return append(ClassAnnotations(), ClassAnnotation, ProviderAnnotation, InternalAnnotation)
+}
+
+// ClassAnnotations lists those that a class may have.
+func ClassAnnotations() []string {
+	return append([]string{FloatingNetwork, FloatingSubnet, KeepFloatingIP, VIPSubnet, VIPNetwork}, balancing()...)
+}
+
+// balancing lists those of a class that only Octavia knows.
+func balancing() []string {
+	return []string{
+		LBMethod, ProxyProtocol, ConnectionLimit, TimeoutClient, TimeoutConnect, TimeoutMember, FlavorID, AvailabilityZone,
+		HealthMonitor, MonitorDelay, MonitorTimeout, MonitorMaxRetries,
+	}
+}
+
+// Kept is what becomes of a part whose value is bad.
+const Kept = "what it is about stays as it is until that is put right"
+
+// Outside is how a Service is to be reached from outside.
+type Outside struct {
+	// Keep says that some value is bad, so that it is not known; Unread that it is one of an annotation, Unaimed that it is one of those
+	// that say which load balancer the floating IP leads to.
+	Keep             bool
+	Unread, Unaimed  bool
+	Internal         bool
+	Network, Subnet  string // of the floating IP; empty: as configured
+	VIPNet, VIPSub   string // of an own VIP; both empty: none
+	KeepOnDelete     bool
+	Ranges           []netip.Prefix // of clients; empty: everybody
+	RangesUnreadable bool
+	// Problems are annotations whose values are bad; what they are about is kept.
+	Problems []string
+}
+
+// Reader reads the annotations of a Service or of a class.
+type Reader struct {
+	Annotations map[string]string
+	Class       map[string]string // what applies where Annotations lacks a key
+	// Problems are bad values whose part is kept, Fatal those without which nothing can be described.
+	Problems []string
+	Fatal    []string
+}
+
+// Reader returns what reads a Service's annotations, with its class.
+func (c *Config) Reader(s *Service) Reader {
+	r := Reader{Annotations: s.Metadata.Annotations}
+	if class, ok := r.Get(ClassAnnotation); ok {
+		if r.Class, ok = c.Classes[class]; !ok {
+			r.Settle(ClassAnnotation, "names no class of [%s] %s", OctaviaGroup, OptClasses)
+		}
+	}
+	return r
+}
+
+// Get returns the value of an annotation.
+func (r *Reader) Get(key string) (string, bool) {
+	if text, ok := r.Annotations[key]; ok {
+		return strings.TrimSpace(text), true
+	}
+	text, ok := r.Class[key]
+	return text, ok
+}
+
+// Bad notes that a value is bad.
+func (r *Reader) Bad(key, format string, args ...any) {
+	text, _ := r.Get(key)
+	r.Problems = append(r.Problems, fmt.Sprintf("annotation %s = %q %s", key, text, fmt.Sprintf(format, args...)))
+}
+
+// Settle is for values without which nothing can be described at all: everything stays as it is.
+func (r *Reader) Settle(key, format string, args ...any) {
+	before := len(r.Problems)
+	r.Bad(key, format, args...)
+	r.Fatal = append(r.Fatal, r.Problems[before:]...)
+	r.Problems = r.Problems[:before]
+}
+
+// Outside reads how the Service is to be reached from outside, as far as annotations say it.
+func (r *Reader) Outside() Outside {
+	before := len(r.Problems)
+	text := func(key string) string {
+		if id := r.UUID(key); id != nil {
+			return *id
+		}
+		return ""
+	}
+	out := Outside{Internal: r.Flag(InternalAnnotation, false), VIPNet: text(VIPNetwork), VIPSub: text(VIPSubnet)}
+	out.Unaimed = len(r.Problems) > before
+	out.Network, out.Subnet, out.KeepOnDelete = text(FloatingNetwork), text(FloatingSubnet), r.Flag(KeepFloatingIP, false)
+	out.Unread = len(r.Problems) > before
+	out.Keep = out.Unread
+	return out
+}
+
+// Settled reads what the spec says of the way from outside. The error names what cannot be read and cannot be kept by itself.
+func (r *Reader) Settled(s *Service, out *Outside) error {
+	for _, text := range s.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			out.Keep, out.RangesUnreadable = true, true
+			r.Problems = append(r.Problems, fmt.Sprintf("spec.loadBalancerSourceRanges: %q is no range such as 10.0.0.0/16; %s", text, Kept))
+			continue
+		}
+		out.Ranges = append(out.Ranges, p.Masked())
+	}
+	if address := s.Spec.LoadBalancerIP; address != "" && s.Spec.Type == TypeLoadBalancer {
+		if _, err := netip.ParseAddr(address); err != nil {
+			r.Fatal = append(r.Fatal, fmt.Sprintf("spec.loadBalancerIP: %q is no IP address", address))
+		}
+	}
+	out.Problems = r.Problems
+	if len(r.Fatal) > 0 {
+		return fmt.Errorf("%s: the Service keeps the load balancer that it has, or gets none, until that is put right",
+			strings.Join(append(r.Fatal, r.Problems...), "; "))
+	}
+	return nil
+}
+
+// Number returns the number that an annotation gives, fallback where it is not there, and nil where it is bad.
+func (r *Reader) Number(key string, least, most int64, fallback *int64) *int64 {
+	text, ok := r.Get(key)
+	if !ok {
+		return fallback
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		r.Bad(key, "is no whole number from %d to %d; %s", least, most, Kept)
+		return nil
+	}
+	return &n
+}
+
+// Flag returns the boolean that an annotation gives, fallback where it is not there.
+func (r *Reader) Flag(key string, fallback bool) bool {
+	text, ok := r.Get(key)
+	if !ok {
+		return fallback
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		r.Bad(key, "is neither true nor false; %s", Kept)
+	}
+	return on
+}
+
+// UUID returns the UUID that an annotation gives; nil where it is not there, empty or bad.
+func (r *Reader) UUID(key string) *string {
+	text, ok := r.Get(key)
+	if !ok || text == "" {
+		return nil
+	}
+	if !IsUUID(text) {
+		r.Bad(key, "is no UUID; %s", Kept)
+		return nil
+	}
+	return new(strings.ToLower(text))
+}
+
+// IsUUID says whether the text is a UUID in the form that OpenStack gives.
+func IsUUID(text string) bool {
+	if len(text) != 36 {
+		return false
+	}
+	for i, c := range []byte(text) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (c == '-') || !dash && !strings.ContainsRune("0123456789abcdefABCDEF", rune(c)) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,150 @@
+package services
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// The logical names of what is looked up.
+const (
+	externalNetwork = "external-network"
+	externalSubnet  = "external-subnet"
+)
+
+// Builder gathers the part of a Service's Set that is the same whoever serves it: floating IPs, rules for members, remarks.
+type Builder struct {
+	Service *Service
+	Outside Outside
+	Ports   []Port
+	Set     drivers.Set
+	Made    map[string]bool // the logical names of floating IPs and lookups
+	// Floatings are the logical names of floating IPs, also of those that stay as they are.
+	Floatings []string
+
+	config *Config
+}
+
+// NewBuilder returns a Builder with an Event for everything that could not be read.
+func NewBuilder(config *Config, s *Service, outside Outside, ports []Port) Builder {
+	b := Builder{config: config, Service: s, Outside: outside, Ports: ports, Made: map[string]bool{}}
+	for _, problem := range outside.Problems {
+		b.Say(drivers.Error, "BadAnnotation", "%s", problem)
+	}
+	return b
+}
+
+// Add adds a resource.
+func (b *Builder) Add(r drivers.Resource) { b.Set.Resources = append(b.Set.Resources, r) }
+
+// Say adds a diagnostic.
+func (b *Builder) Say(severity drivers.Severity, reason, format string, args ...any) {
+	b.Set.Diagnostics = append(b.Set.Diagnostics, drivers.Diagnostic{
+		Severity: severity, Reason: reason, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// Role refers to a resource of the Service's namespace.
+func (b *Builder) Role(name string) drivers.Role {
+	return NamespaceRole(b.Service.Metadata.Namespace, name)
+}
+
+// NamespaceRole refers to a resource of a namespace.
+func NamespaceRole(namespace, role string) drivers.Role {
+	return drivers.Role{Kind: "Namespace", Name: namespace, Role: role}
+}
+
+// Lookup returns the id of something that the operator or the Service names.
+func (b *Builder) Lookup(logical string, of drivers.Kind, id string) drivers.Value {
+	if IsUUID(id) {
+		return drivers.Text(strings.ToLower(id))
+	}
+	if !b.Made[logical] {
+		b.Made[logical] = true
+		b.Add(drivers.Resource{Name: logical, Spec: drivers.Lookup{Of: of, ID: id}})
+	}
+	return drivers.From(logical)
+}
+
+// Addresses returns the clusterIPs of the IP versions that the cluster's networks have.
+func (b *Builder) Addresses() ([]netip.Addr, error) {
+	all, err := b.Service.ClusterIPs()
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.Addr
+	for _, addr := range all {
+		if addr.Is4() && b.config.IP4 || addr.Is6() && b.config.IP6 {
+			addrs = append(addrs, addr)
+			continue
+		}
+		b.Say(drivers.Warning, "AddressNotServed", "the clusterIP %s is not served: [%s] %s leaves IPv%d out",
+			addr, SubnetGroup, OptFamilies, Version(addr))
+	}
+	return addrs, nil
+}
+
+// Serve leaves out the ports that no load balancer has.
+func (b *Builder) Serve() {
+	var ports []Port
+	for i := range b.Ports {
+		if p := &b.Ports[i]; p.Protocol != "TCP" && p.Protocol != "UDP" && p.Protocol != "SCTP" {
+			b.Say(drivers.Error, "ProtocolNotServed", "port %d is not served: protocol %q is none of TCP, UDP, SCTP", p.Port, p.Protocol)
+			continue
+		}
+		ports = append(ports, b.Ports[i])
+	}
+	b.Ports = ports
+}
+
+// Ours says whether the Service is of type LoadBalancer and is Raven's to give an address outside.
+func (b *Builder) Ours() bool {
+	class := b.Service.Spec.LoadBalancerClass
+	return b.Service.Spec.Type == TypeLoadBalancer && (class == nil || *class == b.config.OwnClass)
+}
+
+// Limited says whether the Service limits its clients.
+func (b *Builder) Limited() bool { return b.Ours() && len(b.Outside.Ranges) > 0 }
+
+// Clients returns the ranges of the clients that a limited Service has.
+func (b *Builder) Clients(ip4, ip6 bool) []netip.Prefix {
+	var all []netip.Prefix
+	for _, r := range append(slices.Clone(b.Outside.Ranges), b.config.Internal...) {
+		if (r.Addr().Is4() && ip4 || r.Addr().Is6() && ip6) && !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// SayInternalGap says whom source ranges shut out of the clusterIP.
+func (b *Builder) SayInternalGap() {
+	if b.Limited() && b.config.InternalGap != "" {
+		b.Say(drivers.Warning, "InternalRangesUnknown", "spec.loadBalancerSourceRanges shut pods out of the clusterIP too, as far as they "+
+			"are not in them: their ranges come from [%s] %s; name them in [%s] %s", SubnetGroup, b.config.InternalGap, OctaviaGroup, OptInternal)
+	}
+}
+
+// Undecided leaves everything as it is, or unmade: what is made before its members are known would have to be changed at once.
+func Undecided(set drivers.Set) drivers.Set {
+	for _, r := range set.Resources {
+		name := r.Name
+		if r.Claim != "" {
+			name = r.Claim
+		}
+		set.Undecided = append(set.Undecided, name)
+	}
+	set.Resources = nil
+	return set
+}
+
+// Version is the IP version of an address.
+func Version(addr netip.Addr) int {
+	if addr.Is4() {
+		return 4
+	}
+	return 6
+}
