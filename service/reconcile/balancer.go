@@ -39,6 +39,8 @@ type balancerState struct {
 	busy      map[string]*busyState // by id
 	// piecemeal are those whose parts were refused when they were asked for together, and until when that is remembered.
 	piecemeal map[doubtKey]time.Time
+	// tight is when the quota of load balancers was last seen to be used up.
+	tight time.Time
 	// away is why the load balancing service could not be read; nothing is done to a load balancer meanwhile.
 	away       error
 	missed     bool // and it was told that somebody wants one
@@ -390,7 +392,7 @@ func (s *store) recount(now time.Time, err error) []item {
 	}
 	maps.DeleteFunc(s.busy, func(id string, _ *busyState) bool { return !known[id] })
 	maps.DeleteFunc(s.piecemeal, func(_ doubtKey, until time.Time) bool { return now.After(until) })
-	s.forgetSwaps()
+	woken = append(woken, s.forgetSwaps()...)
 	maps.DeleteFunc(s.mendings, func(_ doubtKey, m *mending) bool { return now.After(m.until) })
 	if back {
 		for _, o := range s.owners {

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +20,8 @@ import (
 //	the new one is refused       the old one is made again, and the refusal vetoes the replacement
 //	as long as a veto stands     the load balancer stays as it is in these things; all else of it is as it is wished
 //
-// A veto ends with another wish, and one that comes from looking after a while: the cloud may have what it had not.
+// A veto ends with another wish, and one that comes from looking after a while: the cloud may have what it had not. One that comes from
+// another load balancer of ours ends when that one goes, or something else is wished of it.
 
 // Vetter looks for what a load balancer is made of.
 type Vetter interface {
@@ -39,10 +39,15 @@ func fixed() []string {
 
 // veto is why a load balancer must not be replaced by what is wished.
 type veto struct {
-	wish  string    // what of it cannot be changed in place
-	until time.Time // zero: as long as the wish stands
+	wish  string         // what of it cannot be changed in place
+	old   map[string]any // what it is made of instead
+	until time.Time      // zero: as long as the wish stands
+	rival *rival         // nil: it is not about another load balancer
 	err   error
 }
+
+// rival is a load balancer of ours that has an address which is wished for another one, and what was wished of it then.
+type rival struct{ id, wish string }
 
 // vetoError says that a load balancer stays as it is though something else is wished.
 type vetoError struct {
@@ -52,12 +57,6 @@ type vetoError struct {
 
 func (v vetoError) Error() string { return v.err.Error() }
 func (v vetoError) Unwrap() error { return v.err }
-
-// swap is a load balancer that goes for another one: what it was made of, should the other be refused.
-type swap struct {
-	old  map[string]any
-	wish string
-}
 
 // given returns what is wished of those attributes of a load balancer that cannot be changed in place, and a text that is equal for
 // equal wishes; what is not known is nil. The store is locked.
@@ -93,18 +92,55 @@ func (s *store) given(w *want, d *plan.Desired) (attrs map[string]any, wish stri
 	return attrs, fmt.Sprint(attrs)
 }
 
-// bound says whether a veto keeps a load balancer from being replaced. The store is locked.
+// bound says whether a veto keeps a load balancer from being replaced. One that is gone is made as it was as long as the wish stands. The
+// store is locked.
 func (s *store) bound(w *want, d *plan.Desired) bool {
-	v, ok := s.vetoes[identityKey(d.Kind, d.Identity)]
+	key := identityKey(d.Kind, d.Identity)
+	v, ok := s.vetoes[key]
 	if !ok {
 		return false
 	}
 	_, wish := s.given(w, d)
-	if wish == v.wish && (v.until.IsZero() || s.balancerState.clock.Now().Before(v.until)) {
+	_, there := s.cloud.find(d.Identity, d.Kind)
+	switch {
+	case wish != v.wish:
+	case !there:
+		return true
+	case v.rival != nil && !s.remains(*v.rival):
+	case v.until.IsZero() || s.balancerState.clock.Now().Before(v.until):
+		if v.rival != nil {
+			w.looked[waitGone(v.rival.id)] = true
+		}
 		return true
 	}
-	delete(s.vetoes, identityKey(d.Kind, d.Identity))
+	delete(s.vetoes, key)
 	return false
+}
+
+// remains says whether a rival is still there, and the same is wished of it. The store is locked.
+func (s *store) remains(r rival) bool {
+	lb, ok := s.cloud.get(drivers.KindLoadBalancer, r.id)
+	if !ok {
+		return false
+	}
+	condition, _ := plan.ConditionOf(&lb)
+	return condition != plan.Leaving && s.wishFor(lb.Identity) == r.wish
+}
+
+// wishFor returns the text of what is wished of a load balancer, and "" if nobody wishes it, or nobody knows. The store is locked.
+func (s *store) wishFor(id plan.Identity) string {
+	o := s.owners[id.Owner]
+	if o == nil || o.gone {
+		return ""
+	}
+	for _, r := range o.set.Resources {
+		if r.Spec.Kind() != drivers.KindLoadBalancer || s.identity(o.id, r).Key() != id.Key() {
+			continue
+		}
+		_, wish := s.given(s.names(o.id, o.set), &plan.Desired{Attrs: s.attributes(r.Spec)})
+		return wish
+	}
+	return ""
 }
 
 // vetoed lists the vetoes on what an owner wishes.
@@ -152,33 +188,42 @@ func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
 	if !due {
 		return nil // nobody wants it any more, or it is there twice
 	}
+	old := makings(lb)
 	if !stopped {
-		problem, err := e.lacking(ctx, lb, wanted)
+		problem, err := e.lacking(ctx, lb, wanted, map[string]bool{lb.ID: true})
 		if err != nil {
 			return err
 		}
 		if problem.text != "" {
-			v := veto{wish: wish, until: e.clock.Now().Add(terminalTry)}
+			v := veto{wish: wish, old: old, until: e.clock.Now().Add(terminalTry), rival: problem.rival}
 			v.err = fmt.Errorf("load balancer %s stays as it is: %s%s", lb.ID, e.origin(o, problem.value), problem.text)
 			e.store.do(func() { e.store.vetoes[key] = v })
 			return mendedError{stepError{step: step, err: v.err}}
 		}
 	}
-	old := map[string]any{}
-	for _, name := range fixed() {
-		old[name] = lb.Attrs[name]
-	}
-	delete(old, "vip_port_id") // goes with it
-	delete(old, "vip_network_id")
-	e.store.do(func() { e.store.swaps[key] = swap{old, wish} })
+	e.store.do(func() { e.store.swaps[key] = swap{old, step.Identity, e.clock.Now()} })
 	return nil
 }
 
-// problem is what stands against a load balancer, and the value that it is about.
-type problem struct{ value, text string }
+// makings are those attributes of a load balancer that another one like it would be made with.
+func makings(lb plan.Observed) map[string]any {
+	old := map[string]any{}
+	for _, name := range fixed() {
+		if name != "vip_port_id" && name != "vip_network_id" { // the one goes with it, the other is the subnet's
+			old[name] = lb.Attrs[name]
+		}
+	}
+	return old
+}
 
-// lacking looks for what another load balancer in place of one would be made of.
-func (e *Engine) lacking(ctx context.Context, lb plan.Observed, wanted map[string]any) (problem, error) {
+// problem is what stands against a load balancer, and the value that it is about.
+type problem struct {
+	value, text string
+	rival       *rival
+}
+
+// lacking looks for what another load balancer in place of one would be made of. Those that are seen go as well.
+func (e *Engine) lacking(ctx context.Context, lb plan.Observed, wanted map[string]any, seen map[string]bool) (problem, error) {
 	differs := func(name string) bool {
 		want := textOf(wanted[name])
 		return want != "" && want != textOf(lb.Attrs[name])
@@ -190,7 +235,7 @@ func (e *Engine) lacking(ctx context.Context, lb plan.Observed, wanted map[strin
 			return problem{}, fmt.Errorf("looking whether the cloud has provider %s: %w", provider, err)
 		}
 		if !slices.Contains(names, provider) {
-			return problem{provider, fmt.Sprintf("the cloud has no provider %q, but %s", provider, strings.Join(names, ", "))}, nil
+			return problem{value: provider, text: fmt.Sprintf("the cloud has no provider %q, but %s", provider, strings.Join(names, ", "))}, nil
 		}
 	}
 	for _, of := range []struct {
@@ -207,15 +252,15 @@ func (e *Engine) lacking(ctx context.Context, lb plan.Observed, wanted map[strin
 		there, its, err := of.look(ctx, value)
 		switch {
 		case openstack.Classify(err) == openstack.ClassForbidden:
-			return problem{value, fmt.Sprintf("these credentials cannot see whether the cloud has a %s %q", of.title, value)}, nil
+			return problem{value: value, text: fmt.Sprintf("these credentials cannot see whether the cloud has a %s %q", of.title, value)}, nil
 		case err != nil:
 			return problem{}, fmt.Errorf("looking whether the cloud has a %s %q: %w", of.title, value, err)
 		case !there:
-			return problem{value, fmt.Sprintf("the cloud has no %s %q that is enabled", of.title, value)}, nil
+			return problem{value: value, text: fmt.Sprintf("the cloud has no %s %q that is enabled", of.title, value)}, nil
 		case provider == "ovn":
-			return problem{value, fmt.Sprintf("provider ovn has no %s", of.title)}, nil
+			return problem{value: value, text: fmt.Sprintf("provider ovn has no %s", of.title)}, nil
 		case its != "" && provider != "" && its != provider:
-			return problem{value, fmt.Sprintf("%s %q is of provider %s, not of %s", of.title, value, its, provider)}, nil
+			return problem{value: value, text: fmt.Sprintf("%s %q is of provider %s, not of %s", of.title, value, its, provider)}, nil
 		}
 	}
 	for _, of := range []struct {
@@ -226,67 +271,15 @@ func (e *Engine) lacking(ctx context.Context, lb plan.Observed, wanted map[strin
 			found, err := e.cloud.Get(ctx, of.kind, value)
 			switch {
 			case openstack.Classify(err) == openstack.ClassNotFound:
-				return problem{value, fmt.Sprintf("the cloud has no %s %q", of.kind, value)}, nil
+				return problem{value: value, text: fmt.Sprintf("the cloud has no %s %q", of.kind, value)}, nil
 			case err != nil:
 				return problem{}, fmt.Errorf("looking whether the cloud has %s %s: %w", of.kind, value, err)
 			case of.kind == drivers.KindNetwork && len(listOf(found.Attrs["subnets"])) == 0:
-				return problem{value, fmt.Sprintf("network %q has no subnet", value)}, nil
+				return problem{value: value, text: fmt.Sprintf("network %q has no subnet", value)}, nil
 			}
 		}
 	}
-	return e.occupied(ctx, lb, wanted)
-}
-
-// occupied looks for who has the addresses of a load balancer that is to be made.
-func (e *Engine) occupied(ctx context.Context, lb plan.Observed, wanted map[string]any) (problem, error) {
-	type place struct{ network, subnet, address string }
-	places := []place{{textOf(wanted["vip_network_id"]), textOf(wanted["vip_subnet_id"]), textOf(wanted["vip_address"])}}
-	had := []place{{"", textOf(lb.Attrs["vip_subnet_id"]), textOf(lb.Attrs["vip_address"])}}
-	further := func(attrs map[string]any) (list []place) {
-		for _, element := range listOf(attrs["additional_vips"]) {
-			vip, _ := element.(map[string]any)
-			list = append(list, place{"", textOf(vip["subnet_id"]), textOf(vip["ip_address"])})
-		}
-		return list
-	}
-	places, had = append(places, further(wanted)...), append(had, further(lb.Attrs)...)
-	for _, p := range places {
-		if p.address == "" || p.network+p.subnet == "" || slices.Contains(had, p) {
-			continue
-		}
-		if p.subnet != "" {
-			subnet, err := e.cloud.Get(ctx, drivers.KindSubnet, p.subnet)
-			switch {
-			case openstack.Classify(err) == openstack.ClassNotFound:
-				return problem{p.subnet, fmt.Sprintf("the cloud has no subnet %q", p.subnet)}, nil
-			case err != nil:
-				return problem{}, fmt.Errorf("looking whether the cloud has subnet %s: %w", p.subnet, err)
-			case !holds(subnet, p.address):
-				return problem{p.address, fmt.Sprintf("%s is no address of subnet %q", p.address, p.subnet)}, nil
-			}
-		}
-		ports, err := e.cloud.PortsAt(ctx, p.network, p.subnet, p.address)
-		if err != nil {
-			return problem{}, fmt.Errorf("looking for who has the address %s: %w", p.address, err)
-		}
-		for _, port := range ports {
-			if !e.ofBalancer(port.ID) {
-				return problem{p.address, fmt.Sprintf("port %s (%q) has the address %s", port.ID, textOf(port.Attrs["name"]), p.address)}, nil
-			}
-		}
-	}
-	return problem{}, nil
-}
-
-// ofBalancer says whether a port is the VIP's of a load balancer of ours: it goes, or the create waits for it.
-func (e *Engine) ofBalancer(port string) bool {
-	found := false
-	e.store.do(func() {
-		for _, lb := range e.store.cloud.ofKind(drivers.KindLoadBalancer) {
-			found = found || textOf(lb.Attrs["vip_port_id"]) == port
-		}
-	})
-	return found
+	return e.occupied(ctx, lb, wanted, seen)
 }
 
 // origin says where an owner's object has a value from, as the beginning of a sentence.
@@ -318,73 +311,4 @@ func (e *Engine) origin(o *owner, value string) string {
 		}
 	}
 	return fmt.Sprintf("the options of driver %s: ", o.item.driver)
-}
-
-// replaceBalancer makes a load balancer, and if that is refused in place of one that has gone, the one that has gone.
-func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Observed, error) {
-	key := identityKey(step.Kind, step.Identity)
-	var gone swap
-	var instead bool
-	e.store.do(func() { gone, instead = e.store.swaps[key] })
-	wanted := step.Attrs
-	made, err := e.createWithVIPs(ctx, step)
-	class := openstack.Classify(err)
-	refused := class == openstack.ClassTerminal || class == openstack.ClassUnsupported || class == openstack.ClassNotFound
-	if left := (leftError{}); !instead || err != nil && (!refused || errors.As(err, &left)) {
-		return made, err
-	}
-	if err == nil {
-		e.store.do(func() { delete(e.store.swaps, key) })
-		return made, nil
-	}
-	attrs := maps.Clone(wanted)
-	for _, name := range fixed() {
-		delete(attrs, name)
-		if value := gone.old[name]; value != nil {
-			attrs[name] = value
-		}
-	}
-	step.Attrs = attrs
-	made, again := e.createBalancer(ctx, step)
-	if again != nil {
-		return made, err
-	}
-	v := veto{wish: gone.wish, err: fmt.Errorf("load balancer %s is made anew as it was, since another one was refused: %w", made.ID, err)}
-	e.store.do(func() {
-		delete(e.store.swaps, key)
-		e.store.vetoes[key] = v
-	})
-	return made, nil
-}
-
-// forgetSwaps drops what was noted of load balancers that nobody wants any more. The store is locked.
-func (s *store) forgetSwaps() {
-	wanted := map[doubtKey]bool{}
-	for id, o := range s.owners {
-		for _, r := range o.set.Resources {
-			if r.Spec.Kind() == drivers.KindLoadBalancer {
-				wanted[identityKey(drivers.KindLoadBalancer, s.identity(id, r))] = true
-			}
-		}
-	}
-	maps.DeleteFunc(s.vetoes, func(key doubtKey, _ veto) bool { return !wanted[key] })
-	maps.DeleteFunc(s.swaps, func(key doubtKey, _ swap) bool { return !wanted[key] })
-}
-
-// createWithVIPs makes a load balancer without the further addresses where those are what it is refused for: the first is then served, and
-// people are told of the others.
-func (e *Engine) createWithVIPs(ctx context.Context, step *plan.Step) (plan.Observed, error) {
-	wanted := step.Attrs
-	made, err := e.createBalancer(ctx, step)
-	class := openstack.Classify(err)
-	refused := class == openstack.ClassTerminal || class == openstack.ClassUnsupported
-	if !refused || len(listOf(wanted["additional_vips"])) == 0 || !strings.Contains(err.Error(), "additional_vips") {
-		return made, err
-	}
-	step.Attrs = maps.Clone(wanted)
-	delete(step.Attrs, "additional_vips")
-	if made, err = e.createBalancer(ctx, step); err == nil {
-		e.store.do(func() { e.store.unmade[provider(made)] = true })
-	}
-	return made, err
 }

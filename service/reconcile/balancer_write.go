@@ -44,7 +44,8 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 		e.store.do(func() { e.store.piecemeal[key] = e.clock.Now().Add(piecemealFor) })
 		step.Attrs = entrusted(wanted, trust{bare: true})
 		if left := (leftError{}); errors.As(err, &left) {
-			return made, err
+			left.otherwise = true
+			return made, left
 		}
 		made, freed, err = e.tryBalancer(ctx, step)
 	}
@@ -81,7 +82,7 @@ func (e *Engine) tryBalancer(ctx context.Context, step *plan.Step) (made plan.Ob
 	case err != nil:
 		return made, freed, fmt.Errorf("%w; looking for a VIP port that this left behind: %w", refusal, err)
 	case wait > 0 && (class == openstack.ClassUnsupported || class == openstack.ClassExists):
-		return made, freed, leftError{refusal, wait}
+		return made, freed, leftError{error: refusal, wait: wait}
 	}
 	return made, freed, refusal
 }
@@ -90,7 +91,8 @@ func (e *Engine) tryBalancer(ctx context.Context, step *plan.Step) (made plan.Ob
 // is under way.
 type leftError struct {
 	error
-	wait time.Duration
+	wait      time.Duration
+	otherwise bool // it is asked for otherwise then: its parts one by one
 }
 
 func (l leftError) Unwrap() error { return l.error }
@@ -202,6 +204,8 @@ func (e *Engine) afterBalancer(ctx context.Context, fail stepError) error {
 	switch openstack.Classify(fail.err) { //nolint:exhaustive // the others are as for every resource
 	case openstack.ClassBusy:
 		return e.afterBusy(ctx, fail)
+	case openstack.ClassQuota:
+		e.store.do(func() { e.store.tight = e.clock.Now() })
 	case openstack.ClassForbidden, openstack.ClassUnsupported, openstack.ClassTerminal:
 		// Which of the three it is depends on the release.
 		if step.Op == plan.Failover {

@@ -209,9 +209,9 @@ func (s *store) wake(key waitKey) []item {
 // wakeSome returns two of those who wait for a thing of which there is not enough for all. Who succeeds wakes others.
 func (s *store) wakeSome(key waitKey) []item {
 	s.ticks[key]++
-	var items []item
+	items := s.successors(key)
 	for o := range s.waiters[key] {
-		if len(items) == 2 {
+		if len(items) >= 2 {
 			break
 		}
 		items = append(items, o.item)
@@ -234,9 +234,10 @@ func (s *store) announce(o plan.Observed, there bool) []item {
 	var woken []item
 	// Who waits for it to go may wait no more either when it does not use theirs any longer.
 	woken = append(woken, s.wake(waitGone(o.ID))...)
-	if there {
+	switch {
+	case there:
 		delete(s.doubts, identityKey(o.Kind, o.Identity))
-	} else {
+	case !s.succeeded(o):
 		woken = append(woken, s.wakeSome(waitQuota(o.Kind))...)
 	}
 	network, _ := o.Attrs["network_id"].(string)

@@ -77,8 +77,16 @@ func (e *Engine) verdict(err error) verdict {
 const isolatedTry = time.Minute
 
 func (e *Engine) stepVerdict(f stepError) verdict {
-	if f.foreign {
+	switch {
+	case f.foreign && f.step.Kind == drivers.KindLoadBalancer && f.step.Part == nil:
+		return verdict{phase: Terminal, next: result{again: terminalTry}} // what it is made on is what somebody has written down
+	case f.foreign:
 		return verdict{phase: Terminal, next: result{again: e.config.SlowRetry}}
+	}
+	if place := (placeError{}); errors.As(f.err, &place) {
+		v := e.crowd(f, waitQuota(f.step.Kind))
+		v.quiet = true
+		return v
 	}
 	if left := (leftError{}); errors.As(f.err, &left) {
 		return verdict{phase: Waiting, next: result{again: left.wait}}
@@ -155,6 +163,9 @@ func (f stepError) Error() string {
 	}
 	if left := (leftError{}); errors.As(f.err, &left) {
 		text += "; " + left.note()
+	}
+	if back := (backError{}); errors.As(f.err, &back) {
+		text += "; " + back.refused.Error()
 	}
 	return text
 }

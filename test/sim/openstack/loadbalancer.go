@@ -60,6 +60,10 @@ func createLoadBalancer(t *tx, in map[string]any) (*object, error) {
 	if err := t.makeVIP(p, lb); err != nil {
 		return nil, err
 	}
+	if p.lacks(LackZones) && str(in, "availability_zone") != "" {
+		t.leakVIP(lb)
+		return nil, p.unsupported("availability zones")
+	}
 	children, err := t.graph(p, lb, listeners, pools)
 	if err != nil {
 		t.leakVIP(lb)

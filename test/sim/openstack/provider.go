@@ -53,6 +53,7 @@ const (
 	LackMemberChecks = "monitor_port" // and monitor_address
 	LackFailover     = "failover"
 	LackFlavors      = "flavors"
+	LackZones        = "availability zones" // which it says when the VIP's port is made: that stays behind
 	LackMixedIP      = "mixed IP versions"
 	LackOtherSubnets = "members of unnamed subnets" // a member without subnet_id must be in the VIP's subnet
 	LackFullMonitors = "monitors in a full create"  // they stay PENDING_CREATE
