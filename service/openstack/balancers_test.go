@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -300,5 +301,33 @@ func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
 	}
 	if _, err := c.InspectLoadBalancers(looking, found); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLooksAreFew: those who look without a slot wait for each other, however many were refused at once.
+func TestLooksAreFew(t *testing.T) {
+	s, c := startSim(t, sim.Options{})
+	_, subnet := place(t, c, "10.0.0.0/24")
+	lb := must(t, c, drivers.KindLoadBalancer, "lb", map[string]any{"vip_subnet_id": subnet.ID})
+	if _, err := s.AddFault(sim.Rule{Method: http.MethodGet, Path: "/status$", Action: sim.ActionTimeout}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer cancel()
+	for range 4 * mostLooks {
+		looking.Go(func() {
+			if _, err := c.InspectLoadBalancers(ctx, []plan.Observed{lb}); err == nil {
+				t.Error("it was answered: this test shows nothing")
+			}
+		})
+	}
+	most := int64(0)
+	for end := time.Now().Add(100 * time.Millisecond); most < mostLooks || time.Now().Before(end); time.Sleep(time.Millisecond) {
+		most = max(most, int64(c.balancers.stats.sending.Load()))
+	}
+	if most != mostLooks {
+		t.Errorf("%d looks at a time, want %d", most, mostLooks)
 	}
 }

@@ -26,7 +26,7 @@ func newBalancers(c *Cloud, client *gophercloud.ServiceClient) *balancers {
 	own := &Cloud{
 		config: c.config, log: c.log, clock: c.clock, transport: c.transport, projectID: c.projectID,
 		extensions: map[string]bool{}, kinds: balancerKinds(), slots: newSlots(c.config.MaxConcurrency, c.clock),
-		gate: newGate(c.clock), fence: c.fence, stats: c.stats, dropped: c.dropped, careful: c.careful,
+		gate: newGate(c.clock), fence: c.fence, stats: c.stats, dropped: c.dropped, careful: c.careful, looks: make(chan struct{}, mostLooks),
 		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{}, stop: c.stop,
 	}
 	own.client.Store(client)

@@ -38,6 +38,7 @@ type Cloud struct {
 	stats      *stats
 	dropped    *dropped
 	careful    *careful
+	looks      chan struct{} // who looks at what is busy, without a slot; nil where nobody does
 	room       atomic.Pointer[func(networkID string) (free int, known bool)]
 	batchers   map[drivers.Kind]*batcher
 	finders    map[drivers.Kind]*finder

@@ -37,9 +37,10 @@ type call struct {
 // do waits for the service's gate and for a slot, and sends the request.
 func (c *Cloud) do(ctx context.Context, r call) (map[string]any, error) {
 	if r.kind.apart {
-		if err := c.gate.wait(ctx, c.stop); err != nil {
+		if err := c.look(ctx); err != nil {
 			return nil, newError(r, err, false)
 		}
+		defer func() { <-c.looks }()
 		return c.send(ctx, r)
 	}
 	if err := c.enter(ctx); err != nil {
@@ -47,6 +48,26 @@ func (c *Cloud) do(ctx context.Context, r call) (map[string]any, error) {
 	}
 	defer c.slots.release()
 	return c.send(ctx, r)
+}
+
+// mostLooks is how many requests without a slot there are at a time: enough for one who looks at what is busy beside some who were
+// refused since it was.
+const mostLooks = 3
+
+// look waits until the service may be asked, and for its turn among those who do so without a slot. A nil error obliges the caller to
+// receive from c.looks.
+func (c *Cloud) look(ctx context.Context) error {
+	if err := c.gate.wait(ctx, c.stop); err != nil {
+		return err
+	}
+	select {
+	case c.looks <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.stop:
+		return ErrClosed
+	}
 }
 
 // enter waits until the service may be asked, and takes a slot. A nil error obliges the caller to release it.
