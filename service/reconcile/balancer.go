@@ -303,7 +303,7 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 		}
 		delete(s.busy, lb.ID)
 		if b != nil {
-			s.queueMoved(b, now)
+			s.queueMoved(b, doneParts(lb) > doneParts(before), now)
 		}
 		if b == nil && before.Status == lb.Status {
 			return nil
@@ -319,7 +319,7 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 		if progress(before) != progress(lb) {
 			news = true
 			b.moved, b.still = now, false
-			s.queueMoved(b, now)
+			s.queueMoved(b, doneParts(lb) > doneParts(before), now)
 		}
 		// A look that shows nothing new is no reason for another pass: that would ask again for what was refused meanwhile, at the pace
 		// of looks. remind wakes those whose load balancers are late or stand still.
@@ -330,13 +330,21 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 	return append(s.wake(waitBusy(lb.ID)), s.ownerItem(lb.Identity.Owner)...)
 }
 
-// queueMoved notes that a provider is at work: load balancers of which it was asked after this one may have had to wait for it.
-func (s *store) queueMoved(first *busyState, now time.Time) {
+// queueMoved notes that a provider is at work: load balancers of which it was asked after this one may have had to wait for it. Where it
+// has made a part, so may those of which it was asked before: it may have several queues, as many as there are processes of it, and in
+// which of them something is, and where, nobody can see. But those not for ever.
+func (s *store) queueMoved(first *busyState, made bool, now time.Time) {
 	for _, b := range s.busy {
-		if b.by == first.by && !b.since.Before(first.since) {
+		if b.by == first.by && (!b.since.Before(first.since) || made && now.Sub(b.since) < s.activation) {
 			b.moved, b.still = now, false
 		}
 	}
+}
+
+// doneParts counts the parts that have been made, as far as they are known.
+func doneParts(lb plan.Observed) int {
+	_, _, others := pendingParts(lb)
+	return others + readyMembers(lb)
 }
 
 // learn takes down what a load balancer that has become ready says of its provider.

@@ -237,3 +237,51 @@ func TestFloatingIPOfADriverLeftOut(t *testing.T) {
 		t.Errorf("it was not taken: %v", ips)
 	}
 }
+
+// TestFloatingIPBeforeItsRouter: that no router joins the two networks yet is told only to who asks, unless it lasts.
+func TestFloatingIPBeforeItsRouter(t *testing.T) {
+	for name, c := range map[string]struct {
+		patience time.Duration
+		told     bool
+	}{"it comes": {time.Minute, false}, "it does not": {50 * time.Millisecond, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := balancers(t, amphora())
+			set := func(joined bool) drivers.Set {
+				set := served{ports: []int64{80}, members: 1, floating: "any"}.set()
+				set.Resources = slices.DeleteFunc(set.Resources, func(r drivers.Resource) bool { return r.Name == "attachment" && !joined })
+				set.Resources[len(set.Resources)-1].After = nil
+				return set
+			}
+			a := script("a", always(set(false)))
+			r := w.start(with(a).configured(func(conf *reconcile.Config) {
+				quick(conf)
+				conf.SlowRetry = c.patience
+			}))
+			w.createMap("a", "x")
+			r.stands("a", "x", reconcile.Waiting, "External network")
+			said := func() (bool, string) {
+				list, err := w.kube.List(events(), "default")
+				return err == nil && strings.Contains(fmt.Sprint(list), "External network"), fmt.Sprint(list, err)
+			}
+			if c.told {
+				w.eventually("an Event", said)
+			}
+			w.eventually("some tries", func() (bool, string) {
+				tries := 0
+				for _, request := range w.cloud.Log(0) {
+					if request.Kind == "floatingip" && request.Status == http.StatusNotFound {
+						tries++
+					}
+				}
+				return tries > 3, fmt.Sprint(tries)
+			})
+			a.now(always(set(true)))
+			w.touchMap("x", 1)
+			r.settled(1)
+			if now, list := said(); now != c.told {
+				t.Errorf("told: %v: %s", now, list)
+			}
+		})
+	}
+}

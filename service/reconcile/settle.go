@@ -106,6 +106,7 @@ func (e *Engine) settleErrors(ctx context.Context, o *owner, errs []error) resul
 		return result{} // it was broken off: that says nothing about the object
 	}
 	phase, next, quiet := Terminal, result{}, true
+	lasts := e.lasts(o)
 	var waits []waitKey
 	messages := make([]string, 0, len(errs))
 	for _, err := range errs {
@@ -114,7 +115,7 @@ func (e *Engine) settleErrors(ctx context.Context, o *owner, errs []error) resul
 		if v.waits != (waitKey{}) {
 			waits = append(waits, v.waits)
 		}
-		next, quiet = sooner(next, v.next), quiet && v.quiet
+		next, quiet = sooner(next, v.next), quiet && (v.quiet || v.patient && !lasts)
 		if rank(v.phase) < rank(phase) {
 			phase = v.phase
 		}
@@ -144,6 +145,13 @@ func (e *Engine) settleErrors(ctx context.Context, o *owner, errs []error) resul
 		e.event(o, "RavenCannotApply", strings.Join(messages, "; "))
 	}
 	return next
+}
+
+// lasts says whether an owner waits for longer than most of what passes by itself.
+func (e *Engine) lasts(o *owner) bool {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	return o.phase == Waiting && e.clock.Since(o.since) >= e.config.SlowRetry
 }
 
 // setPhase notes where an owner stands. It says whether that is news, and how often the owner has failed in a row.

@@ -34,6 +34,7 @@ func TestStandsStill(t *testing.T) {
 		unlooked  bool
 		after     time.Duration
 		first     time.Duration // when another one's change was asked for, before this; 0: there is none
+		made      bool          // of the other one a part was made
 		wantStuck bool
 	}{
 		"all of it":                     {lb: statusLB("1", pending, pending, pending), after: stillAfter, wantStuck: true},
@@ -45,6 +46,8 @@ func TestStandsStill(t *testing.T) {
 		"a member is ready":             {lb: statusLB("1", pending, pending, "ACTIVE"), after: time.Hour},
 		"behind another that moves":     {lb: statusLB("1", pending, pending, pending), after: stillAfter, first: time.Second},
 		"before another one that moves": {lb: statusLB("1", pending, pending, pending), after: stillAfter, first: -time.Second, wantStuck: true},
+		"before another one that grows": {lb: statusLB("1", pending, pending, pending), after: stillAfter, first: -time.Second, made: true},
+		"long before one that grows":    {lb: statusLB("1", pending, pending, pending), after: time.Hour, first: -time.Hour + 1, made: true, wantStuck: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore("c", nil, nil)
@@ -54,7 +57,13 @@ func TestStandsStill(t *testing.T) {
 			if c.first != 0 {
 				began := start.Add(-c.first)
 				s.noteBalancer(statusLB("2", pending, pending, pending), statusLB("2", pending, pending, pending), began)
-				s.noteBalancer(statusLB("2", pending, pending, pending), statusLB("2", "ACTIVE", pending, pending), now)
+				moved := statusLB("2", pending, pending, pending)
+				if c.made {
+					moved = statusLB("2", "ACTIVE", pending, pending)
+				} else {
+					moved.Status = statusUpdating
+				}
+				s.noteBalancer(statusLB("2", pending, pending, pending), moved, now)
 			}
 			s.busy["1"].still = !c.unlooked && s.standsStill(c.lb, now)
 			if got := s.stuck(c.lb, now); got != c.wantStuck {

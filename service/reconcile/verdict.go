@@ -26,6 +26,8 @@ type verdict struct {
 	next  result
 	waits waitKey // what may wake it before
 	quiet bool    // it is not for the people who look at the object: there would be an Event on every one
+	// patient: it is for people only when it has lasted, for most of these pass.
+	patient bool
 }
 
 // verdict decides, for one error, what the owner is from now on, when it is tried again and what may wake it before.
@@ -97,8 +99,10 @@ func (e *Engine) stepVerdict(f stepError) verdict {
 	case openstack.ClassSubnetFull:
 		network, _ := f.step.Attrs["network_id"].(string)
 		return e.crowd(f, waitRoom(network))
-	case openstack.ClassInUse, openstack.ClassUnreachable:
+	case openstack.ClassInUse:
 		return verdict{phase: Waiting, next: result{backoff: true}}
+	case openstack.ClassUnreachable:
+		return verdict{phase: Waiting, next: result{backoff: true}, patient: true}
 	case openstack.ClassTerminal, openstack.ClassUnsupported:
 		return verdict{phase: Terminal, next: result{again: terminalTry}}
 	case openstack.ClassThrottled:
