@@ -34,7 +34,8 @@ The cluster is named by its id, which is the UID that its namespace kube-system 
 Without --cluster the clusters are listed that have something in the project.
 
 With --driver only that goes which one driver made for objects, and which stays as it is since the driver was left out of
-[raven] drivers. The cluster lives on, and Raven may run there.
+[raven] drivers, for as long as its objects are there. The cluster lives on, and Raven may run there. "raven status" says
+which drivers have left something.
 
 Only [neutron] has to be configured. If the cluster is the one that [kubernetes] reaches, and it answers, --force is
 needed: stop Raven there first, or it makes everything again.
@@ -144,12 +145,20 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 // disabledOwner is whose name stands on what a driver made: its own, or that of its role. The driver must not be enabled, nor another
 // that holds the role, for that one has taken everything over.
 func disabledOwner(ctx context.Context, flags *globalFlags, sources config.Sources, name string) (string, error) {
-	if err := checkName(name); err != nil {
-		return "", statusError{exitUsage, err}
-	}
 	programs, err := enabled(ctx, sources)
 	if err != nil {
 		return "", err
+	}
+	if strings.Contains(name, "~") { // a long one, shortened as identities and `raven status` have it
+		for _, p := range programs {
+			if plan.ShortDriver(cmp.Or(p.info.Role, p.name)) == name {
+				return "", fmt.Errorf("%s stands for driver %s, which is enabled", name, p.name)
+			}
+		}
+		return name, nil
+	}
+	if err := checkName(name); err != nil {
+		return "", statusError{exitUsage, err}
 	}
 	alone := *flags
 	alone.set = append(slices.Clone(flags.set), ravenGroup+".drivers="+name)

@@ -284,7 +284,7 @@ func (d *daemon) status(q url.Values) (any, error) {
 	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
 		report.Objects = r.engine().Objects(filterFrom(q))
 	}
-	report.Drivers = r.driverReports()
+	report.Drivers, report.Frozen = r.driverReports(), r.engine().Frozen()
 	return report, nil
 }
 

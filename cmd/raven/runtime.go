@@ -135,7 +135,8 @@ func (r *runtime) connectOpenStack(ctx context.Context) error {
 func (r *runtime) engineConfig() reconcile.Config {
 	v := r.loaded.values
 	return reconcile.Config{
-		Cluster: r.cluster, Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
+		Presence: r.clients,
+		Cluster:  r.cluster, Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
 		DriftInterval: v.Duration(ravenGroup, "drift_check_interval"), SweepInterval: v.Duration(ravenGroup, "sweep_interval"),
 		SweepLimit:           int(v.Int(ravenGroup, "sweep_limit")),
 		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),
@@ -226,7 +227,10 @@ func (r *runtime) launch(ctx context.Context) error {
 			}
 			c := p.launch(values)
 			c.Logger = r.log
-			c.Timeouts = host.Timeouts{Call: r.loaded.values.Duration(ravenGroup, "translate_timeout")}
+			c.Timeouts = host.Timeouts{
+				Call: r.loaded.values.Duration(ravenGroup, "translate_timeout"), Quarantine: r.loaded.values.Duration(ravenGroup, "driver_quarantine"),
+			}
+			c.MaxLosses = int(r.loaded.values.Int(ravenGroup, "driver_max_losses"))
 			c.OnReady = func() { r.driverIsBack(u) }
 			c.OnQuarantine = func(err error) { r.quarantined(u, err) }
 			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {

@@ -28,6 +28,16 @@ func sandboxOptions() []config.Option {
 				"rlimit. 0 is no bound.",
 		},
 		{
+			Group: ravenGroup, Name: "driver_max_losses", Type: config.Integer, Default: "10", Min: num(1), Advanced: true, Declarer: declarer,
+			Help: "How often in a row a driver may be lost, without having lived for two minutes in between, before it is quarantined: left alone " +
+				"for driver_quarantine.",
+		},
+		{
+			Group: ravenGroup, Name: "driver_quarantine", Type: config.Duration, Default: "600", Min: num(1), Advanced: true, Declarer: declarer,
+			Help: "How long a driver is left alone that is lost again and again, and how long an object is kept from a driver that it ended or hung " +
+				"three times.",
+		},
+		{
 			Group: ravenGroup, Name: "allow_attach", Type: config.Boolean, Default: "False", Advanced: true, Declarer: declarer,
 			Help: "Whether a driver may be attached to that was started by hand with --debug, by [driver:<name>] attach or $RAVEN_ATTACH_<NAME>. " +
 				"It is not confined and has no deadline: for those who write drivers.",

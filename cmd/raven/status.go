@@ -29,6 +29,7 @@ type statusReport struct {
 	Ready     bool                     `json:"ready"`
 	Leader    *leaderReport            `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
 	Drivers   []driverReport           `json:"drivers"`
+	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
 	Counts    map[reconcile.Phase]int  `json:"counts"`
 	Requests  openstack.Stats          `json:"requests"`
 	Objects   []reconcile.ObjectStatus `json:"objects"`
@@ -169,6 +170,9 @@ func printStatus(out streams, r statusReport) error {
 	}
 	if err := table(out.out, []string{"DRIVER", "VERSION", "OBJECTS", "STATE"}, rows); err != nil {
 		return err
+	}
+	for _, f := range r.Frozen {
+		fmt.Fprintf(out.out, "\n%s\n", f)
 	}
 	fmt.Fprintln(out.out)
 	rows = nil

@@ -94,7 +94,7 @@ func TestCompute(t *testing.T) {
 	rule := made(drivers.KindSecurityGroupRule, named("rule"), "u1", map[string]any{
 		"security_group_id": "g1", "direction": "ingress", "ethertype": "IPv4", "protocol": nil,
 	})
-	podPort := made(drivers.KindPort, Identity{testCluster, Owner{"pod", "other"}, "port", ""}, "pp", nil)
+	podPort := made(drivers.KindPort, Identity{Cluster: testCluster, Owner: Owner{"pod", "other"}, Name: "port"}, "pp", nil)
 	wantNetwork := Desired{Kind: drivers.KindNetwork, Identity: named("network"), Attrs: networkSpec}
 	wantSubnet := Desired{Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec, Expand: 3}
 	wantRif := Desired{Kind: drivers.KindRouterInterface, Identity: named("rif.if"), Attrs: rifSpec}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -23,6 +24,10 @@ type Identity struct {
 	Owner   Owner
 	Name    string // the logical name; see LogicalName
 	Policy  drivers.Policy
+	// Source is the resource that the owner's object is one of, with its API group, version and API group, as in "services" or "widgets.v1.example.org". It proves
+	// nothing and is not in Key: it says where to look whether the object is still there when its driver is not enabled any more. It stands
+	// in descriptions only, where there is room. Empty: it is not known, or there is no one object.
+	Source string
 }
 
 // Key is an Identity in comparable form, without its policy and with long values shortened, so that a desired identity and
@@ -35,6 +40,7 @@ const (
 	ownerToken   = "raven:owner="
 	nameToken    = "raven:name="
 	policyToken  = "raven:policy="
+	sourceToken  = "raven:source="
 
 	maxTag     = 60
 	maxCluster = maxTag - len(clusterToken)
@@ -131,8 +137,20 @@ func Mark(namespace, name string) string {
 // IsMark says whether a tag is one of Mark's.
 func IsMark(tag string) bool { return strings.HasPrefix(tag, markToken) }
 
-// Description returns the same four tokens joined by blanks, so that Parse reads both. It has at most 255 characters.
-func (i Identity) Description() string { return strings.Join(i.Tags(), " ") }
+// Description returns the same four tokens joined by blanks, so that Parse reads both, and the source behind them. It has at most 255
+// characters.
+func (i Identity) Description() string {
+	text := strings.Join(i.Tags(), " ")
+	if source := " " + sourceToken + i.Source; i.Source != "" && isSource(i.Source) && len(text)+len(source) <= maxText {
+		text += source
+	}
+	return text
+}
+
+// isSource says whether a text may be a resource with its group, in the form of Kubernetes' names.
+func isSource(text string) bool {
+	return text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
+}
 
 // Describe returns a description that carries the identity and keeps the other words of an earlier description, as far as
 // 255 characters go.
@@ -177,7 +195,8 @@ func MAC(i Identity) string {
 // The policy is that of the proof; where the tags name none, or both, it is that of a description which proves the same
 // identity; and where nothing names it, it is Retain: what is wrongly kept can still be deleted.
 //
-// The identity's values are as they were written, that is, long ones shortened: compare by Key.
+// The source is that of the description, if it proves the same identity. The identity's values are as they were written, that is, long
+// ones shortened: compare by Key.
 func Parse(tags []string, description string) (Identity, bool) {
 	var byTags, byText proof
 	for _, tag := range tags {
@@ -195,8 +214,8 @@ func Parse(tags []string, description string) (Identity, bool) {
 		return Identity{}, false
 	case !ok:
 		id = text
-	case id.Policy == "" && textOK && text.Key() == id.Key():
-		id.Policy = text.Policy
+	case textOK && text.Key() == id.Key():
+		id.Policy, id.Source = cmp.Or(id.Policy, text.Policy), text.Source
 	}
 	if id.Policy == "" {
 		id.Policy = drivers.Retain
@@ -205,7 +224,7 @@ func Parse(tags []string, description string) (Identity, bool) {
 }
 
 // proof gathers the tokens of one proof.
-type proof struct{ cluster, owner, name, policy token }
+type proof struct{ cluster, owner, name, policy, source token }
 
 type token struct {
 	value          string
@@ -223,7 +242,7 @@ func (p *proof) read(word string) {
 	for _, t := range [...]struct {
 		prefix string
 		into   *token
-	}{{clusterToken, &p.cluster}, {ownerToken, &p.owner}, {nameToken, &p.name}, {policyToken, &p.policy}} {
+	}{{clusterToken, &p.cluster}, {ownerToken, &p.owner}, {nameToken, &p.name}, {policyToken, &p.policy}, {sourceToken, &p.source}} {
 		if value, ok := strings.CutPrefix(word, t.prefix); ok {
 			t.into.set(strings.ReplaceAll(value, "@", "."))
 			return
@@ -249,11 +268,14 @@ func (p *proof) identity() (Identity, bool) {
 	case policy == drivers.Delete, policy == drivers.Retain:
 		id.Policy = policy
 	}
+	if p.source.proven() && isSource(p.source.value) {
+		id.Source = p.source.value
+	}
 	return id, true
 }
 
 func isToken(word string) bool {
-	for _, prefix := range [...]string{clusterToken, ownerToken, nameToken, policyToken} {
+	for _, prefix := range [...]string{clusterToken, ownerToken, nameToken, policyToken, sourceToken} {
 		if strings.HasPrefix(word, prefix) {
 			return true
 		}

@@ -26,19 +26,19 @@ func TestTags(t *testing.T) {
 		{"plain", "a person reads them", port(), []string{
 			"raven:cluster=" + testCluster, "raven:owner=pod:" + testUID, "raven:name=port", "raven:policy=delete",
 		}},
-		{"shared", "a claimed resource names no driver", Identity{"c", Owner{Driver: Shared}, "router", drivers.Retain}, []string{
+		{"shared", "a claimed resource names no driver", Identity{Cluster: "c", Owner: Owner{Driver: Shared}, Name: "router", Policy: drivers.Retain}, []string{
 			"raven:cluster=c", "raven:owner=shared", "raven:name=router", "raven:policy=retain",
 		}},
 		{
 			"dots", "a server may take what follows a dot in a URL for a file's extension",
-			Identity{"c", Owner{"pod", "u"}, "rif.a.2", ""},
+			Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "rif.a.2"},
 			[]string{"raven:cluster=c", "raven:owner=pod:u", "raven:name=rif@a@2", "raven:policy=delete"},
 		},
-		{"long", "a UID stays whole beside a long driver name", Identity{"c", Owner{"a-driver-of-mine", testUID}, long, ""}, []string{
+		{"long", "a UID stays whole beside a long driver name", Identity{Cluster: "c", Owner: Owner{"a-driver-of-mine", testUID}, Name: long}, []string{
 			"raven:cluster=c", "raven:owner=a-dr~a7b292:" + testUID, "raven:name=network-of-network-of-network-of-net~8f04d2a551fa",
 			"raven:policy=delete",
 		}},
-		{"odd", "commas, slashes and blanks separate tags, URLs and words", Identity{"c", Owner{"pod", "u"}, "a b/c,d", ""}, []string{
+		{"odd", "commas, slashes and blanks separate tags, URLs and words", Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "a b/c,d"}, []string{
 			"raven:cluster=c", "raven:owner=pod:u", "raven:name=a-b-c-d~809ba8803ee9", "raven:policy=delete",
 		}},
 	} {
@@ -69,6 +69,10 @@ func TestParse(t *testing.T) {
 	other.Name = "other"
 	retain := id
 	retain.Policy = drivers.Retain
+	sourced := id
+	sourced.Source = "widgets.example.org"
+	elsewhere := other
+	elsewhere.Source = "widgets.example.org"
 	for _, tc := range []struct {
 		name, reason string
 		tags         []string
@@ -102,6 +106,11 @@ func TestParse(t *testing.T) {
 		{"no such policy", "what is wrongly kept can still be deleted", append(tags[:3:3], "raven:policy=x"), "", retain, true},
 		{"owner without uid", "only shared has none", []string{tags[0], "raven:owner=pod", tags[2]}, "", Identity{}, false},
 		{"empty name", "an empty value names nothing", []string{tags[0], tags[1], "raven:name="}, "", Identity{}, false},
+		{"source", "it has no room in a tag", tags, sourced.Description(), sourced, true},
+		{"source of another", "another resource's source says nothing", tags, elsewhere.Description(), id, true},
+		{"two sources", "a contradiction says nothing", nil, sourced.Description() + " raven:source=pods", id, true},
+		{"no resource", "it is no name of a resource", nil, id.Description() + " raven:source=../secrets", id, true},
+		{"source alone", "it proves nothing", nil, "raven:source=pods", Identity{}, false},
 		{"cluster in capitals", "clusters compare exactly", []string{strings.ToUpper(tags[0]), tags[1], tags[2]}, "", Identity{}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -119,6 +128,16 @@ func TestDescribe(t *testing.T) {
 	got := id.Describe("ticket 7 " + port().Description() + " ask Ann")
 	if want := id.Description() + " ticket 7 ask Ann"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	old := id
+	old.Source = "pods"
+	id.Source = "services"
+	if got, want := id.Describe(old.Description()+" ask Ann"), id.Description()+" ask Ann"; got != want || !strings.Contains(got, "raven:source=services") {
+		t.Errorf("another source: got %q, want %q", got, want)
+	}
+	id.Source = strings.Repeat("x", 250)
+	if got := id.Description(); strings.Contains(got, "source") {
+		t.Errorf("a source for which there is no room: %q", got)
 	}
 	if got := id.Describe(strings.Repeat("ü", 300)); utf8.RuneCountInString(got) > 255 || !utf8.ValidString(got) {
 		t.Errorf("too long, or cut inside a character: %q", got)
@@ -176,10 +195,14 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		back, ok := Parse(got.Tags(), "")
+		back.Source = got.Source // stands in descriptions only
 		if !ok || back != got {
 			t.Errorf("%+v became %+v", got, back)
 		}
 		back, ok = Parse(nil, got.Describe(description))
+		if !strings.Contains(got.Description(), sourceToken) {
+			back.Source = got.Source // there is no room
+		}
 		if !ok || back != got {
 			t.Errorf("%+v became %+v by description", got, back)
 		}
@@ -190,7 +213,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Add(testCluster, "pod", testUID, "port")
 	f.Add("", "shared", "", "a~b.2@x")
 	f.Fuzz(func(t *testing.T, cluster, driver, uid, name string) {
-		id := Identity{cluster, Owner{driver, uid}, name, drivers.Delete}
+		id := Identity{Cluster: cluster, Owner: Owner{driver, uid}, Name: name, Policy: drivers.Delete, Source: name}
 		for _, tag := range id.Tags() {
 			if len(tag) > maxTag || strings.ContainsAny(tag, ",/ \t\n") {
 				t.Errorf("tag %q", tag)

@@ -260,7 +260,7 @@ func (w *world) exact(t *testing.T) {
 	}
 	for _, owner := range w.owners {
 		for _, r := range w.set(owner) {
-			at := id{r.Spec.Kind(), Identity{testCluster, owner, LogicalName(r.Spec.Kind(), r.Name), ""}.Key()}
+			at := id{r.Spec.Kind(), Identity{Cluster: testCluster, Owner: owner, Name: LogicalName(r.Spec.Kind(), r.Name)}.Key()}
 			if !seen[at] {
 				t.Errorf("%v is not there", at)
 			}

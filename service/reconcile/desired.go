@@ -7,6 +7,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/watch"
 )
 
 // want is what an owner should have, and how its references are resolved.
@@ -100,7 +101,11 @@ func (s *store) attributes(spec drivers.Spec) map[string]any {
 
 func (s *store) identity(id plan.Owner, r drivers.Resource) plan.Identity {
 	name := plan.LogicalName(r.Spec.Kind(), r.Name)
-	return plan.Identity{Cluster: s.cluster, Owner: id, Name: name, Policy: cmp.Or(r.OnDelete, drivers.Delete)}
+	source := ""
+	if o := s.owners[id]; o != nil {
+		source = watch.ResourceName(o.target.watch.GVR)
+	}
+	return plan.Identity{Cluster: s.cluster, Owner: id, Name: name, Policy: cmp.Or(r.OnDelete, drivers.Delete), Source: source}
 }
 
 // expansions counts the subnets that stand for an expandable one.

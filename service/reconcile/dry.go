@@ -50,6 +50,7 @@ func (e *Engine) DryRun(ctx context.Context) ([]Planned, error) {
 		return nil, err
 	}
 	e.takeShares()
+	e.dryFrozen(ctx)
 	return e.dryPlans(watchers, problems, metas), nil
 }
 

@@ -107,6 +107,8 @@ type Writeback interface {
 type Config struct {
 	// Cluster is the cluster id that every identity carries.
 	Cluster string
+	// Presence says which objects are gone that drivers made something for that are not enabled any more. Nil: nobody knows.
+	Presence Presence
 	// Drivers names every enabled driver, also those that Add brings later: what is shared ends only when all have answered.
 	Drivers []string
 	// Concurrency is how many keys of one driver are under way at once.
@@ -185,6 +187,7 @@ type Engine struct {
 	runMu    sync.Mutex
 	watchers map[string]*watcher
 	shared   *keyQueue
+	leavings *keyQueue
 	running  context.Context //nolint:containedctx // set by Run for the queues that Add starts later; ended by Run
 	working  context.Context //nolint:containedctx // likewise: that of the work, which outlives running by Grace
 	draining atomic.Bool
@@ -239,6 +242,7 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 		c.KnowRoom(e.room)
 	}
 	e.shared = newKeyQueue("shared", 1, config, clk)
+	e.leavings = newKeyQueue("frozen", config.Concurrency, config, clk)
 	return e, nil
 }
 
@@ -343,6 +347,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.queues.Go(func() {
 		e.shared.run(ctx, working, func(ctx context.Context, _ watch.Key) result { return e.reconcileShared(ctx) })
 	})
+	e.queues.Go(func() { e.leavings.run(ctx, working, e.reconcileFrozen) })
 	e.runMu.Unlock()
 
 	var loops sync.WaitGroup
@@ -394,6 +399,8 @@ func (e *Engine) wakeAll(items []item) {
 	for _, it := range items {
 		if it.driver == sharedDriver {
 			e.shared.add(watch.Key{})
+		} else if it.driver == frozenDriver {
+			e.leavings.add(it.key)
 		} else if w := e.watchers[it.driver]; w != nil {
 			w.queue.add(it.key)
 		}

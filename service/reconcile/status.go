@@ -80,6 +80,9 @@ func (s *store) statusOf(o *owner) ObjectStatus {
 		Driver: o.item.driver, Kind: o.target.watch.Kind, Namespace: o.target.namespace, Name: o.target.name, UID: o.target.uid,
 		State: o.phase, Reasons: o.reasons, Since: o.since, Tries: o.tries, Deleted: o.gone,
 	}
+	if o.item.driver == frozenDriver {
+		st.Driver = o.id.Driver
+	}
 	if !o.nextTry.IsZero() {
 		next := o.nextTry
 		st.NextTry = &next

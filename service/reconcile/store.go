@@ -189,6 +189,7 @@ type store struct {
 	// keepers hold back something until all opinions are in.
 	keepers map[*owner]bool
 	balancerState
+	frozen frozenState
 	// synced is when the cloud was last observed as a whole.
 	synced time.Time
 	// standby says that nothing may be done yet; see Lead.
@@ -398,10 +399,7 @@ func some(names []string) string {
 // disabled names a driver that is not enabled and still has resources in the cloud; "" if there is none. What it claimed is
 // not known, so nothing that is shared may end.
 func (s *store) disabled() string {
-	enabled := map[string]bool{sharedDriver: true}
-	for _, d := range s.drivers {
-		enabled[plan.ShortDriver(d.owns)] = true
-	}
+	enabled := s.enabled()
 	found := ""
 	for id := range s.cloud.byOwner {
 		if !enabled[id.Driver] && (found == "" || id.Driver < found) {
@@ -409,4 +407,13 @@ func (s *store) disabled() string {
 		}
 	}
 	return found
+}
+
+// enabled are the names that stand on what enabled drivers make.
+func (s *store) enabled() map[string]bool {
+	enabled := map[string]bool{sharedDriver: true}
+	for _, d := range s.drivers {
+		enabled[plan.ShortDriver(d.owns)] = true
+	}
+	return enabled
 }

@@ -25,7 +25,8 @@ func (e *Engine) sweepLoop(ctx context.Context) {
 			timer.Stop()
 		}
 		wait = e.config.SweepInterval
-		if held := e.reviewGuards(); e.sweep() || held {
+		held, orphans, frozen := e.reviewGuards(), e.sweep(), e.sweepFrozen(ctx)
+		if held || orphans || frozen {
 			wait = min(wait, e.config.ConfirmAfter)
 		}
 	}

@@ -33,7 +33,7 @@ func (a *activity) do(f func()) {
 // Work tells of every queue and loop, by name. It takes the locks of the queues, and none that is held while something is done.
 func (e *Engine) Work() []Work {
 	e.runMu.Lock()
-	queues := []*keyQueue{e.shared}
+	queues := []*keyQueue{e.shared, e.leavings}
 	for _, w := range e.watchers {
 		queues = append(queues, w.queue)
 	}

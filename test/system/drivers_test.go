@@ -3,6 +3,7 @@ package system_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -104,12 +105,86 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 	}
 }
 
-// What a driver made that is left out on a reload stays as it is, until it is cleaned up by name.
-func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
+// A driver that is lost again and again is left alone, and people are told. The others go on.
+func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 	r := newRig(t)
+	r.conf.set("raven", "driver_max_losses", 3)
 	p := r.start()
 	r.createNamespace("shop")
-	for _, name := range []string{"a", "b"} {
+	r.createPod("shop", "a")
+	r.awaitRest(p)
+	before := r.dump()
+
+	r.write("bin/raven-driver-pod.new", "#!/bin/sh\nexit 3\n")
+	if err := os.Chmod(r.path("bin/raven-driver-pod.new"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(r.path("bin/raven-driver-pod.new"), r.path("bin/raven-driver-pod")); err != nil {
+		t.Fatal(err)
+	}
+	p.killDriver("pod", syscall.SIGKILL)
+	must(t, "the quarantine", func() string {
+		if got := p.settledDrivers(); got != "driver pod is quarantined" {
+			return "all run, or: " + got
+		}
+		return ""
+	})
+	must(t, "degraded readiness", func() string {
+		if page := p.page("/readyz"); !strings.Contains(page, "degraded") || !strings.Contains(page, "its process is quarantined") {
+			return page
+		}
+		return ""
+	})
+	must(t, "the Event on namespace kube-system", func() string {
+		for _, event := range r.events() {
+			if strings.HasPrefix(event, "kube-system DriverQuarantined: driver pod is lost again and again") {
+				return ""
+			}
+		}
+		return fmt.Sprint(r.events())
+	})
+	if now := r.dump(); now != before {
+		t.Errorf("the cloud has changed:\n%s", lineDiff(before, now))
+	}
+	r.createNamespace("late")
+	must(t, "the other driver's work", func() string {
+		s, err := p.status()
+		if err != nil {
+			return err.Error()
+		}
+		for _, o := range s.Objects {
+			if o.Kind == "Namespace" && o.Name == "late" && o.State == "done" {
+				return ""
+			}
+		}
+		return "namespace late is not done"
+	})
+	r.createPod("late", "b")
+	got := r.raven("driver", "restart", "pod", "--config-file", r.configure())
+	if got.status != 1 || p.settledDrivers() != "driver pod is quarantined" && p.settledDrivers() != "driver pod is restarting" {
+		t.Errorf("restarted while it is broken: status %d, %s: %s%s", got.status, p.settledDrivers(), got.out, got.errors)
+	}
+	r.install("raven-driver-pod", "bin/raven-driver-pod")
+	if got := r.raven("driver", "restart", "pod", "--config-file", r.configure()); got.status != 0 {
+		t.Errorf("restarted: status %d: %s%s", got.status, got.out, got.errors)
+	}
+	must(t, "all at work", func() string { return p.settledDrivers() + r.amiss(p) })
+	must(t, "readiness", func() string {
+		if page := p.page("/readyz"); strings.Contains(page, "degraded") {
+			return page
+		}
+		return ""
+	})
+	p.stop()
+}
+
+// What a driver made that is left out on a reload stays as it is, until its objects go, or it is cleaned up by name; enabled again, it takes all over.
+func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
+	r := newRig(t)
+	r.conf.set("raven", "drift_check_interval", 1)
+	p := r.start()
+	r.createNamespace("shop")
+	for _, name := range []string{"a", "b", "c"} {
 		r.createPod("shop", name)
 	}
 	r.awaitRest(p)
@@ -117,19 +192,43 @@ func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 	if got := r.raven("cleanup", "--config-file", r.configure(), "--driver", "pod", "--yes"); got.status != 1 || !strings.Contains(got.errors, "is enabled") {
 		t.Errorf("of an enabled driver: status %d: %s", got.status, got.errors)
 	}
-	r.conf.set("raven", "drivers", "namespace")
-	r.configure()
-	p.signal(syscall.SIGHUP)
-	must(t, "the reload", func() string {
-		if s, err := p.status(); err != nil || len(s.Drivers) != 1 {
-			return "drivers are as before"
+	enable := func(names string, count int) {
+		r.conf.set("raven", "drivers", names)
+		r.configure()
+		p.signal(syscall.SIGHUP)
+		must(t, "the reload", func() string {
+			if s, err := p.status(); err != nil || len(s.Drivers) != count {
+				return "drivers are as before"
+			}
+			return ""
+		})
+		must(t, "rest", p.settled)
+	}
+	enable("namespace", 1)
+	if now := len(r.portIDs()); now != ports || ports < 3 {
+		t.Errorf("of %d ports %d are left", ports, now)
+	}
+	if got := r.raven("status", "--config-file", r.configure(), "--address", p.address()); !strings.Contains(got.out, "driver pod is not enabled: its 3 resources for 3 objects") {
+		t.Errorf("status does not tell: %s%s", got.out, got.errors)
+	}
+	r.cloud.ResetLog()
+	r.deletePod("shop", "c")
+	must(t, "the end of what the driver made for an object that is gone", func() string {
+		if now := len(r.portIDs()); now != ports-1 {
+			return fmt.Sprintf("there are %d ports, and were %d", now, ports)
 		}
 		return ""
 	})
-	must(t, "rest", p.settled)
-	if now := len(r.portIDs()); now != ports || ports < 2 {
-		t.Errorf("of %d ports %d are left", ports, now)
+	ports--
+	if writes := r.cloud.Stats().Writes; writes != 1 {
+		t.Errorf("there were %d writes for one port", writes)
 	}
+	r.cloud.ResetLog()
+	enable("namespace,pod", 2)
+	if writes := r.cloud.Stats().Writes; writes != 0 {
+		t.Errorf("there were %d writes when the driver was enabled again", writes)
+	}
+	enable("namespace", 1)
 	if c := r.cleanup(2, "--driver", "pod"); len(c.Remove) != 2 {
 		t.Errorf("it would remove %+v", c.Remove)
 	}
