@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+	sim "github.com/kuryr/raven/test/sim/openstack"
 )
 
 // recorder answers by a table of "METHOD path" and keeps what it was asked.
@@ -301,5 +303,30 @@ func TestCreateAmbiguous(t *testing.T) {
 				t.Errorf("got %v (%v)", err, Classify(err))
 			}
 		})
+	}
+}
+
+// TestGatewayOfARouterInUse: it can be changed though Neutron refuses every revision that is named with it.
+func TestGatewayOfARouterInUse(t *testing.T) {
+	_, c := startSim(t, sim.Options{})
+	public, err := c.Lookup(t.Context(), drivers.KindNetwork, "public")
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, subnet := place(t, c, "10.0.0.0/24")
+	router := must(t, c, drivers.KindRouter, "router", map[string]any{"name": "way"})
+	port := must(t, c, drivers.KindRouterInterface, plan.LogicalName(drivers.KindRouterInterface, "way"), map[string]any{
+		"network_id": network.ID, "fixed_ips": []any{map[string]any{"subnet_id": subnet.ID}},
+	})
+	if err := c.Attach(t.Context(), router.ID, port.ID); err != nil {
+		t.Fatal(err)
+	}
+	now, err := c.Get(t.Context(), drivers.KindRouter, router.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err = c.Update(t.Context(), now.Kind, now.ID, now.Revision, map[string]any{"external_gateway_info": map[string]any{"network_id": public.ID}})
+	if err != nil || now.Attrs["external_gateway_info"] == nil {
+		t.Errorf("%v, %v", now.Attrs, err)
 	}
 }

@@ -27,6 +27,7 @@ func Run(t *testing.T, target Target) {
 		{"conflicts", conflicts},
 		{"in use", inUse},
 		{"revisions", revisions},
+		{"the revision of a router whose gateway changes", gatewayRevision},
 		{"what a member may not", forbidden},
 		{"error bodies", errorBodies},
 		{"router interfaces", routerInterfaces},

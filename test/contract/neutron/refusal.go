@@ -60,6 +60,35 @@ func revisions(a *api) {
 	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodDelete, at, nil, match(second))
 }
 
+// gatewayRevision: the change of a gateway that names the router's revision is refused, however often that is read again, and goes without.
+func gatewayRevision(a *api) {
+	external := a.list("networks", "router:external=true")
+	if len(external) == 0 {
+		a.t.Skip("there is no external network: no router can have a gateway")
+	}
+	_, s := a.network("10.89.0.0/24")
+	at := "/routers/" + text(a.create("routers", attrs{"name": a.prefix}), "id")
+	a.must(http.MethodPut, at+"/add_router_interface", attrs{"subnet_id": s})
+	a.t.Cleanup(func() {
+		a.do(http.MethodPut, at, attrs{"router": attrs{"external_gateway_info": nil}})
+		a.do(http.MethodPut, at+"/remove_router_interface", attrs{"subnet_id": s})
+	})
+	read := func() attrs {
+		doc, _ := a.must(http.MethodGet, at, nil).body["router"].(attrs)
+		return doc
+	}
+	gateway := attrs{"router": attrs{"external_gateway_info": attrs{"network_id": external[0]["id"]}}}
+	for range 2 {
+		now := number(read(), "revision_number")
+		a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at, gateway,
+			fmt.Sprintf("If-Match: revision_number=%d", now))
+	}
+	a.must(http.MethodPut, at, gateway)
+	if info, _ := read()["external_gateway_info"].(attrs); info["network_id"] != external[0]["id"] {
+		a.t.Errorf("the gateway is %v", info)
+	}
+}
+
 func forbidden(a *api) {
 	n, _ := a.network("10.85.0.0/24")
 	p := a.port(n, nil)

@@ -134,6 +134,11 @@ func (t *tx) item(r *http.Request, where target, in map[string]any) (response, e
 		if err != nil {
 			return response{}, err
 		}
+		if _, gateway := attrs["external_gateway_info"]; gateway && r.Header.Get("If-Match") != "" {
+			if err := t.bumpedBefore(o); err != nil {
+				return response{}, err
+			}
+		}
 		if err := k.update(t, o, attrs); err != nil {
 			return response{}, err
 		}
@@ -176,10 +181,13 @@ func ifMatch(r *http.Request, o *object) error {
 		return badRequest("Unsupported match condition %s", header)
 	}
 	if now := integer(o.doc, "revision_number"); now != want {
-		return neutron(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed",
-			"Constrained to %d, but current revision is %d", want, now)
+		return revisionChanged(want, now)
 	}
 	return nil
+}
+
+func revisionChanged(want, now int64) *apiError {
+	return neutron(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", "Constrained to %d, but current revision is %d", want, now)
 }
 
 // narrow returns the named attributes.

@@ -156,6 +156,17 @@ func updateRouter(t *tx, o *object, in map[string]any) error {
 	return nil
 }
 
+// bumpedBefore refuses the change of a router's gateway that names a revision: where the router has interfaces Neutron raises the revision
+// before it compares, whatever it is, and that stays.
+func (t *tx) bumpedBefore(o *object) error {
+	if len(t.interfaces(o.id)) == 0 {
+		return nil
+	}
+	was := integer(o.doc, "revision_number")
+	t.undo = append([]func(){func() { (&tx{c: t.c, who: t.who, now: t.now}).bump(o) }}, t.undo...)
+	return revisionChanged(was, was+1)
+}
+
 // checkRoutes: the next hop must be on a network of the router's, and not be the router itself.
 func (t *tx) checkRoutes(o *object, routes []any) error {
 	if len(routes) > maxRoutes {
