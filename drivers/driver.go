@@ -62,7 +62,20 @@ type Info struct {
 	Labels      []string
 	// Status are the parts of the status that it may write on its source objects: StatusLoadBalancer or none.
 	Status []string
+	// Capabilities are abilities of the driver beyond the contract's version, by name; usually none. The core ignores what it does not know.
+	Capabilities []string
 }
+
+// CoreAware is a Driver that wants to know what the core can beyond the contract's version, for example to do without a kind of resources
+// that an older core would refuse: see KindCapability.
+type CoreAware interface {
+	// Core is called before Info, with the core's abilities by name; those that are not known mean nothing. A core that names none can what
+	// the first release could.
+	Core(capabilities []string)
+}
+
+// KindCapability is how a core names its ability to make a kind of resources.
+func KindCapability(kind Kind) string { return "kind:" + string(kind) }
 
 // ServiceProxy is the role of drivers that serve Services. They call by the same logical names what outlives a change of the
 // driver: see FloatingIPName.

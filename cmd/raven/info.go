@@ -39,23 +39,25 @@ what it watches and writes, the rights in the cluster that this takes, and what 
 
 // driverInfo is what `raven driver info` prints.
 type driverInfo struct {
-	Name        string              `json:"name"`
-	Version     string              `json:"version"`
-	Protocol    int                 `json:"protocol"`
-	Description string              `json:"description"`
-	Role        string              `json:"role,omitempty"`
-	Path        string              `json:"path"`
-	Args        []string            `json:"args,omitempty"`
-	SHA256      string              `json:"sha256"`
-	Pinned      bool                `json:"pinned"`
-	Kinds       []drivers.Kind      `json:"kinds"`
-	Annotations []string            `json:"annotations,omitempty"`
-	Labels      []string            `json:"labels,omitempty"`
-	Status      []string            `json:"status,omitempty"`
-	Options     []optionInfo        `json:"options"`
-	Watches     []watchInfo         `json:"watches"`
-	Rules       []rbacv1.PolicyRule `json:"rules"` // of namespaces that its watches are limited to, too
-	Sandbox     []host.Measure      `json:"sandbox"`
+	Name        string         `json:"name"`
+	Version     string         `json:"version"`
+	Protocol    int            `json:"protocol"`
+	Description string         `json:"description"`
+	Role        string         `json:"role,omitempty"`
+	Path        string         `json:"path"`
+	Args        []string       `json:"args,omitempty"`
+	SHA256      string         `json:"sha256"`
+	Pinned      bool           `json:"pinned"`
+	Kinds       []drivers.Kind `json:"kinds"`
+	Annotations []string       `json:"annotations,omitempty"`
+	Labels      []string       `json:"labels,omitempty"`
+	Status      []string       `json:"status,omitempty"`
+	// Capabilities are abilities that the driver names beyond the contract's version.
+	Capabilities []string            `json:"capabilities,omitempty"`
+	Options      []optionInfo        `json:"options"`
+	Watches      []watchInfo         `json:"watches"`
+	Rules        []rbacv1.PolicyRule `json:"rules"` // of namespaces that its watches are limited to, too
+	Sandbox      []host.Measure      `json:"sandbox"`
 }
 
 type optionInfo struct {
@@ -111,7 +113,7 @@ func describe(p driverProgram, watches []drivers.Watch, digest string) driverInf
 	info := driverInfo{
 		Name: p.name, Version: p.info.Version, Protocol: wire.ProtocolVersion, Description: p.info.Description, Role: p.info.Role,
 		Path: p.path, Args: p.args, SHA256: digest, Pinned: p.authority.sha256 != "", Kinds: p.info.Kinds,
-		Annotations: p.info.Annotations, Labels: p.info.Labels, Status: p.info.Status, Sandbox: p.sandbox.Measures(),
+		Annotations: p.info.Annotations, Labels: p.info.Labels, Status: p.info.Status, Capabilities: p.info.Capabilities, Sandbox: p.sandbox.Measures(),
 		Options: []optionInfo{}, Watches: []watchInfo{}, Rules: []rbacv1.PolicyRule{},
 	}
 	for _, o := range p.info.Options {
@@ -156,7 +158,7 @@ func (i driverInfo) print(out io.Writer) error {
 	for _, written := range []struct {
 		what string
 		keys []string
-	}{{"annotates", i.Annotations}, {"labels", i.Labels}, {"status", i.Status}} {
+	}{{"annotates", i.Annotations}, {"labels", i.Labels}, {"status", i.Status}, {"can, unknown to this Raven and ignored", i.Capabilities}} {
 		if len(written.keys) > 0 {
 			rows = append(rows, []string{written.what, strings.Join(written.keys, ", ")})
 		}

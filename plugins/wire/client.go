@@ -56,7 +56,7 @@ func NewClient(conn grpc.ClientConnInterface, config ClientConfig) *Client {
 
 // Connect asks for the driver's Info and opens the stream. ctx bounds Connect, not the stream: Close ends that.
 func (c *Client) Connect(ctx context.Context) error {
-	response, err := c.rpc.GetInfo(ctx, &ravenv1.GetInfoRequest{CoreVersion: c.config.CoreVersion})
+	response, err := c.rpc.GetInfo(ctx, &ravenv1.GetInfoRequest{CoreVersion: c.config.CoreVersion, Capabilities: coreCapabilities()})
 	if err != nil {
 		return callError(ctx, "asking for the driver's info", err)
 	}

@@ -16,7 +16,7 @@ import (
 func InfoToProto(info drivers.Info) (*ravenv1.GetInfoResponse, error) {
 	message := &ravenv1.GetInfoResponse{
 		Name: info.Name, Version: info.Version, Description: info.Description, Role: info.Role, Annotations: info.Annotations,
-		Labels: info.Labels, Status: info.Status, Sdk: fmt.Sprintf("raven-sdk-go/%d", ProtocolVersion),
+		Labels: info.Labels, Status: info.Status, Capabilities: info.Capabilities, Sdk: fmt.Sprintf("raven-sdk-go/%d", ProtocolVersion),
 	}
 	for _, kind := range info.Kinds {
 		message.Kinds = append(message.Kinds, string(kind))
@@ -36,7 +36,7 @@ func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 	info := drivers.Info{
 		Name: message.GetName(), Version: message.GetVersion(), Description: message.GetDescription(), Role: message.GetRole(),
 		Annotations: message.GetAnnotations(), Labels: message.GetLabels(),
-		Status: message.GetStatus(),
+		Status: message.GetStatus(), Capabilities: message.GetCapabilities(),
 	}
 	for _, kind := range message.GetKinds() {
 		info.Kinds = append(info.Kinds, drivers.Kind(kind))
@@ -49,6 +49,15 @@ func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 		info.Options = append(info.Options, out)
 	}
 	return info, nil
+}
+
+// coreCapabilities are the abilities of this core beyond the contract's version.
+func coreCapabilities() []string {
+	var names []string
+	for _, kind := range drivers.Kinds() {
+		names = append(names, drivers.KindCapability(kind))
+	}
+	return names
 }
 
 // ValuesToProto turns option values into the request of Configure, in the order of group and name.

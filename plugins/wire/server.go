@@ -63,9 +63,12 @@ func NewServer(driver drivers.Driver, config ServerConfig) *Server {
 }
 
 // GetInfo implements the contract.
-func (s *Server) GetInfo(context.Context, *ravenv1.GetInfoRequest) (*ravenv1.GetInfoResponse, error) {
+func (s *Server) GetInfo(_ context.Context, request *ravenv1.GetInfoRequest) (*ravenv1.GetInfoResponse, error) {
 	var info *ravenv1.GetInfoResponse
 	err := s.guard("Info", func() (err error) {
+		if aware, ok := s.driver.(drivers.CoreAware); ok {
+			aware.Core(request.GetCapabilities())
+		}
 		said := s.driver.Info()
 		said.Version = cmp.Or(s.config.Version, said.Version)
 		info, err = InfoToProto(said)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
 	"github.com/kuryr/raven/plugins/sdktest"
 	"github.com/kuryr/raven/plugins/wire"
 )
@@ -58,10 +60,42 @@ func network(name string) drivers.Set {
 	return drivers.Set{Resources: []drivers.Resource{{Name: name, Spec: drivers.Network{Name: &name}}}}
 }
 
+// aware is a driver that asks what the core can before it says what it is.
+type aware struct {
+	scripted
+	told []string
+}
+
+func (a *aware) Core(capabilities []string) {
+	a.told = capabilities
+	a.info = drivers.Info{Name: "n", Kinds: []drivers.Kind{drivers.KindPort}}
+	if slices.Contains(capabilities, drivers.KindCapability(drivers.KindLoadBalancer)) {
+		a.info.Kinds = append(a.info.Kinds, drivers.KindLoadBalancer)
+	}
+}
+
+// Each end tells the other what it can: the core its kinds, the driver anything. What one does not know it ignores.
+func TestCapabilities(t *testing.T) {
+	a := &aware{}
+	client := sdktest.Connect(t, a)
+	if len(a.told) != len(drivers.Kinds()) || !slices.Contains(a.told, "kind:port") {
+		t.Errorf("the driver was told %v", a.told)
+	}
+	if got := client.Info().Kinds; !slices.Contains(got, drivers.KindLoadBalancer) {
+		t.Errorf("it makes %v", got)
+	}
+	for name, capabilities := range map[string][]string{"a core of the first release": nil, "a core of the future": {"kind:teleporter", "kind:port", "x"}} {
+		info, err := wire.NewServer(&aware{}, wire.ServerConfig{}).GetInfo(t.Context(), &ravenv1.GetInfoRequest{Capabilities: capabilities})
+		if err != nil || !slices.Equal(info.GetKinds(), []string{string(drivers.KindPort)}) {
+			t.Errorf("%s: %v, %v", name, info.GetKinds(), err)
+		}
+	}
+}
+
 func TestInfoAndConfigureGoRound(t *testing.T) {
 	info := drivers.Info{
 		Name: "n", Version: "1", Description: "d", Role: "r", Kinds: []drivers.Kind{drivers.KindPort},
-		Annotations: []string{"a"}, Labels: []string{"l"},
+		Annotations: []string{"a"}, Labels: []string{"l"}, Capabilities: []string{"time-travel"},
 		Options: []drivers.Option{
 			{Group: "g", Name: "n", Type: drivers.IntegerOption, Default: "", HasDefault: true, Min: new(0.0), Max: new(9.5), Help: "h"},
 			{

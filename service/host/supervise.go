@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+
+	"github.com/kuryr/raven/drivers"
 )
 
 // adopt makes an instance the current one, configured with the newest values.
@@ -12,6 +16,9 @@ func (p *Plugin) adopt(ctx context.Context, next *instance) error {
 	info := next.client.Info()
 	if p.config.Name != "" && info.Name != p.config.Name {
 		return fmt.Errorf("%s calls itself driver %q", p.config.Path, info.Name)
+	}
+	if err := checkTexts(info); err != nil {
+		return fmt.Errorf("%s: %w", p.config.Path, err)
 	}
 	for {
 		p.mu.Lock()
@@ -32,6 +39,24 @@ func (p *Plugin) adopt(ctx context.Context, next *instance) error {
 		p.mu.Unlock()
 	}
 }
+
+// checkTexts refuses what a driver says of itself for people where that would say something to their terminals, or fill them.
+func checkTexts(info drivers.Info) error {
+	const most = 1024
+	for _, text := range append([]string{info.Name, info.Version, info.Description, info.Role}, info.Capabilities...) {
+		if len(text) > most || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return fmt.Errorf("it says %.100q of itself: what it is called, its version, its description and its capabilities must be printable, at "+
+				"most %d bytes each", text, most)
+		}
+	}
+	if len(info.Capabilities) > maxCapabilities {
+		return fmt.Errorf("it names %d capabilities, more than %d", len(info.Capabilities), maxCapabilities)
+	}
+	return nil
+}
+
+// maxCapabilities bounds how many a driver may name.
+const maxCapabilities = 64
 
 func (p *Plugin) configure(ctx context.Context, next *instance) error {
 	p.mu.Lock()

@@ -40,7 +40,9 @@ class Service:
             "Drain": unary(self.drain, contract.DrainRequest.FromString, contract.DrainResponse.SerializeToString),
         })
 
-    def get_info(self, _request, _context):
+    def get_info(self, request, _context):
+        if hasattr(self.driver, "core"):
+            self.driver.core(list(request.capabilities))
         info = contract.GetInfoResponse()
         info.CopyFrom(self.driver.info())
         info.sdk = info.sdk or "raven-sdk-python/1"

@@ -71,6 +71,8 @@ func (s *suite) health(ctx context.Context, f *finding) {
 
 var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 
+var capabilityName = regexp.MustCompile(`^[a-z0-9][a-z0-9:-]{0,63}$`)
+
 func (s *suite) checkInfo(f *finding) {
 	if !driverName.MatchString(s.info.Name) {
 		f.fail("name %q: it must have lower case letters, digits and dashes, at most 40", s.info.Name)
@@ -89,6 +91,11 @@ func (s *suite) checkInfo(f *finding) {
 	for _, key := range append(slices.Clone(s.info.Annotations), s.info.Labels...) {
 		for _, problem := range validation.IsQualifiedName(strings.ToLower(key)) {
 			f.fail("key %q cannot be that of an annotation or a label: %s", key, problem)
+		}
+	}
+	for _, capability := range s.info.Capabilities {
+		if !capabilityName.MatchString(capability) {
+			f.fail("capability %q: it must have lower case letters, digits, dashes and colons, at most 64", capability)
 		}
 	}
 	for _, part := range s.info.Status {

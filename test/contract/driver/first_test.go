@@ -75,6 +75,9 @@ func runs(t *testing.T, program string) {
 			t.Error(err)
 		}
 	}()
+	if names := plugin.Info().Capabilities; len(names) > 0 {
+		t.Errorf("it is from before there were capabilities, and names %v", names)
+	}
 	object := drivers.Object{Watch: "pods", Raw: []byte(`{"metadata":{"name":"web","namespace":"shop"},"spec":{"nodeName":"n1"}}`)}
 	set, asked, err := sdktest.Translate(t.Context(), plugin, object, func(drivers.Need) ([]drivers.Object, bool) {
 		return []drivers.Object{{Watch: "namespaces", Raw: []byte(`{"metadata":{"name":"shop"}}`)}}, true

@@ -41,7 +41,7 @@ func perform(lie string) {
 		select {}
 	case "silent":
 		select {}
-	case "other-name", "no-kinds", "garbage-answers", "never", "endless-info":
+	case "other-name", "odd-version", "many-capabilities", "garbage-answers", "never", "endless-info":
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig: wire.Handshake(), GRPCServer: plugin.DefaultGRPCServer,
 			Plugins: plugin.PluginSet{wire.PluginName: &liar{lie: lie}},
@@ -71,6 +71,10 @@ func (l *liar) GetInfo(ctx context.Context, _ *ravenv1.GetInfoRequest) (*ravenv1
 	switch l.lie {
 	case "other-name":
 		info.Name = "pod"
+	case "odd-version": // it would change the title of an operator's terminal
+		info.Version = "6.6.6\x1b]0;hacked\a"
+	case "many-capabilities":
+		info.Capabilities = make([]string, 100_000)
 	case "endless-info":
 		<-ctx.Done()
 	}

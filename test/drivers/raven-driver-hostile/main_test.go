@@ -408,6 +408,8 @@ func TestLies(t *testing.T) {
 		"garbage for a handshake":    {[]string{"garbage-line"}, "is not ready within"},
 		"nothing for a handshake":    {[]string{"silent"}, "is not ready within"},
 		"another driver's name":      {[]string{"other-name"}, `calls itself driver "pod"`},
+		"a version for terminals":    {[]string{"odd-version"}, "must be printable"},
+		"no end of capabilities":     {[]string{"many-capabilities"}, "100000 capabilities"},
 		"no answer to the first ask": {[]string{"endless-info"}, "is not ready within"},
 	} {
 		t.Run(name, func(t *testing.T) {

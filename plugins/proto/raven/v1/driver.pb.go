@@ -495,8 +495,8 @@ type GetInfoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// core_version is Raven's version, for the driver's log. The core sets it.
 	CoreVersion string `protobuf:"bytes,1,opt,name=core_version,json=coreVersion,proto3" json:"core_version,omitempty"`
-	// capabilities are further abilities of this core within the protocol version. None are defined yet; a driver ignores those
-	// that it does not know.
+	// capabilities are further abilities of this core within the protocol version: "kind:" and the name of a field of Resource.spec for each
+	// kind of resources that it knows. A driver ignores those that it does not know; a core of the first release names none.
 	Capabilities  []string `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -568,8 +568,8 @@ type GetInfoResponse struct {
 	Annotations []string `protobuf:"bytes,7,rep,name=annotations,proto3" json:"annotations,omitempty"`
 	// labels are the label keys that the driver may write on its source objects. A Set with another key is refused.
 	Labels []string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty"`
-	// capabilities are further abilities of this driver within the protocol version. None are defined yet; the core ignores
-	// those that it does not know.
+	// capabilities are further abilities of this driver within the protocol version: names of lower case letters, digits, dashes and colons, at
+	// most 64 of at most 64 characters. None are defined yet; the core shows and ignores those that it does not know.
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// sdk names what the driver was built with, for example "raven-sdk-go/1". For people; may be empty.
 	Sdk string `protobuf:"bytes,10,opt,name=sdk,proto3" json:"sdk,omitempty"`
