@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,11 +57,19 @@ func (b *builder) migratedDatabases(ctx context.Context) error {
 	if err := b.Stop(ctx, MariaDB, time.Minute); err != nil {
 		return err
 	}
-	// Named only when it is whole.
-	if _, err := b.Run(ctx, "tar", "-cf", kept+".new", "-C", b.path("mysql"), "."); err != nil {
+	// Named only when it is whole, and written by one stack alone: several may come up at once.
+	file, err := os.CreateTemp(b.Cache, filepath.Base(kept)+".*.new")
+	if err != nil {
 		return err
 	}
-	return os.Rename(kept+".new", kept)
+	made := file.Name()
+	if err := file.Close(); err != nil {
+		return err
+	}
+	if _, err := b.Run(ctx, "tar", "-cf", made, "-C", b.path("mysql"), "."); err != nil {
+		return errors.Join(err, os.Remove(made))
+	}
+	return os.Rename(made, kept)
 }
 
 // databaseKey changes when a migration may: with the packages, and with what is done here.
@@ -150,6 +159,6 @@ buffer-size = 65535
 listen = 100
 rem-header = Content-Length
 add-header = Connection: close
-log-format = %(ctime) %(method) %(uri) %(status) %(rsize) bytes %(msecs) ms
+log-format = %(ctime) %(method) %(uri) %(status) %(rsize) bytes %(msecs) ms %(var.HTTP_X_OPENSTACK_REQUEST_ID)
 name = NAME
 `

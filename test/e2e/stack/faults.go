@@ -14,10 +14,27 @@ import (
 	"strings"
 )
 
-// EnvironmentFaults lists what went wrong with the servers themselves and says nothing about Raven: aborts of ovs-vswitchd.
+// FaultMark is a moment in the life of the stack, for EnvironmentFaults: what its servers' log held by then.
+func (s *Stack) FaultMark() (int64, error) {
+	c, err := s.Component(Vswitchd)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(c.Log)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// EnvironmentFaults lists what has gone wrong since a FaultMark (0: since the stack was brought up) with the servers themselves and says
+// nothing about Raven: aborts of ovs-vswitchd.
 // 3.1.0 of Debian 12 aborts now and then under bursts of load-balanced connections (measured: assertion in conntrack.c:1063);
 // its monitor starts it anew, and says so in the log. A run that fails with such a fault in it proves nothing.
-func (s *Stack) EnvironmentFaults() ([]string, error) {
+func (s *Stack) EnvironmentFaults(since int64) ([]string, error) {
 	c, err := s.Component(Vswitchd)
 	if err != nil {
 		return nil, err
@@ -29,6 +46,7 @@ func (s *Stack) EnvironmentFaults() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	content = content[min(max(since, 0), int64(len(content))):]
 	// The line is there twice, from the log file and from the console, with times of two forms.
 	faults := map[string]bool{}
 	for line := range strings.Lines(string(content)) {

@@ -296,9 +296,17 @@ func TestAbortsOfTheSwitchAreEnvironmentFaults(t *testing.T) {
 			if err := os.WriteFile(s.path("artifacts", "log", Vswitchd+".log"), []byte(test.log), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			faults, err := s.EnvironmentFaults()
+			faults, err := s.EnvironmentFaults(0)
 			if err != nil || len(faults) != test.want {
 				t.Errorf("%v, %v, not %d faults", faults, err, test.want)
+			}
+			// What was there before a run says nothing about that run.
+			mark, err := s.FaultMark()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if faults, err := s.EnvironmentFaults(mark); err != nil || len(faults) > 0 {
+				t.Errorf("since then: %v, %v", faults, err)
 			}
 		})
 	}

@@ -132,6 +132,16 @@ func (b *builder) choosePorts() error {
 // lowestPort is where ports are looked for, up to those that the kernel gives to connections.
 const lowestPort = 12000
 
+// FreePort is a port of loopback that nobody listens on, and that no connection gets by itself (see listen): a server may go away and
+// come back to it.
+func FreePort() (int, error) {
+	listener, err := listen()
+	if err != nil {
+		return 0, fmt.Errorf("looking for a free port: %w", err)
+	}
+	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
+}
+
 // listen takes a port that no connection gets by itself: while a server is away, those who call it could be given its port for their own
 // end, and it could not be started again.
 func listen() (net.Listener, error) {

@@ -6,6 +6,7 @@
 //	raven-e2e [flags] down               down
 //	raven-e2e [flags] status             the servers, their processor time and what they lack
 //	raven-e2e [flags] kill|start SERVER  kill -9, or start and wait until it is ready
+//	raven-e2e [flags] forget             compacts etcd and starts the API server anew: what was before is too old to watch (410)
 //	raven-e2e able                       whether a stack can stand on this machine, and why not
 //	raven-e2e prepare                    installs the packages and builds the control plane
 //
@@ -53,7 +54,7 @@ func main() {
 }
 
 func command() int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
 	o := options{out: os.Stdout}
 	flag.StringVar(&o.dir, "dir", stack.DefaultDir, "the `folder` of the stack")
@@ -82,6 +83,8 @@ func command() int {
 		return o.status(ctx)
 	case "kill", "start":
 		return o.control(ctx, flag.Arg(0), arg)
+	case "forget":
+		return o.forget(ctx)
 	case "able":
 		if err := machine.Able(); err != nil {
 			fmt.Fprintln(o.out, err)
@@ -92,9 +95,12 @@ func command() int {
 		_, err := o.prepare(ctx)
 		return harness(err)
 	}
-	fmt.Fprintln(os.Stderr, "raven-e2e: say run, up, test, down, status, kill, start, able or prepare")
+	fmt.Fprintln(os.Stderr, "raven-e2e: say run, up, test, down, status, kill, start, forget, able or prepare")
 	return statusHarness
 }
+
+// endings are the signals that end a run in order, with all servers taken down: of a terminal that is closed too.
+func endings() []os.Signal { return []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} }
 
 // harness shows an error that is not Raven's.
 func harness(err error) int {
@@ -183,6 +189,19 @@ func (o options) control(ctx context.Context, verb, name string) int {
 	ctx, cancel := context.WithTimeout(ctx, o.upBound)
 	defer cancel()
 	return harness(s.Start(ctx, name))
+}
+
+func (o options) forget(ctx context.Context) int {
+	s, err := stack.Open(o.dir)
+	if err != nil {
+		return harness(err)
+	}
+	if err := s.Compact(ctx); err != nil {
+		return harness(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.upBound)
+	defer cancel()
+	return harness(s.Restart(ctx, stack.APIServer))
 }
 
 func (o options) status(ctx context.Context) int {

@@ -43,13 +43,17 @@ func (o options) test(ctx context.Context, pattern string) int {
 		return harness(err)
 	}
 	began := time.Now()
+	since, err := s.FaultMark()
+	if err != nil {
+		return harness(err)
+	}
 	scenarios, err := o.scenarios(ctx, s, pattern)
 	if dumped := s.Dump(context.WithoutCancel(ctx), "after"); dumped != nil {
 		err = errors.Join(err, dumped)
 	}
 	failed := table(o.out, scenarios)
 	fmt.Fprintf(o.out, "\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios), time.Since(began).Seconds(), s.Artifacts())
-	faults, faultErr := s.EnvironmentFaults()
+	faults, faultErr := s.EnvironmentFaults(since)
 	for _, fault := range faults {
 		fmt.Fprintln(o.out, "environment fault:", fault)
 	}

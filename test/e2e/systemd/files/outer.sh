@@ -14,15 +14,27 @@ if [ -z "$hierarchy" ]; then
 	mount -t cgroup2 cgroup2 "$hierarchy"
 fi
 group=$hierarchy/raven-e2e-$$
+# The kernel removes no group with a process in it, not even one that ends just now.
+remove() {
+	[ ! -e "$1/cgroup.kill" ] || echo 1 >"$1/cgroup.kill"
+	for _ in $(seq 100); do
+		find "$1" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+		[ -e "$1" ] || return 0
+		sleep 0.1
+	done
+	echo "control group $1 cannot be removed" >&2
+}
+# A machine whose test was killed had nobody to clean up after it. The number is that of its outer.sh.
+for left in "$hierarchy"/raven-e2e-*; do
+	if [ -e "$left" ] && [ ! -e "/proc/${left##*-}" ]; then
+		remove "$left"
+	fi
+done
 mkdir "$group"
 echo $$ >"$group/cgroup.procs"
 clean() {
 	echo $$ >"$hierarchy/cgroup.procs"
-	for _ in $(seq 50); do
-		find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
-		[ -e "$group" ] || break
-		sleep 0.1
-	done
+	remove "$group"
 }
 trap clean EXIT
 while :; do
