@@ -40,9 +40,11 @@ func connect(ctx context.Context, name string) (*cloud, error) {
 	if err != nil {
 		return nil, err
 	}
+	client.MoreHeaders = map[string]string{"X-OpenStack-Request-ID": ownRequest}
 	c := &cloud{client: client}
 	if balancing, err := gos.NewLoadBalancerV2(provider, endpoint); err == nil {
 		balancing.ResourceBase = strings.TrimSuffix(balancing.Endpoint, "/") + "/v2.0/"
+		balancing.MoreHeaders = client.MoreHeaders
 		c.balancing = balancing
 	}
 	if result, ok := provider.GetAuthResult().(tokens.CreateResult); ok {

@@ -5,6 +5,7 @@ package suite
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuryr/raven/test/e2e/stack"
 )
 
 // contender is one of several ravens for one cluster. It reaches the API server by a cable that can be cut, and Neutron by a gateway that
@@ -49,7 +52,7 @@ func newContender(t *testing.T, name string) *contender {
 	if err := clientcmd.WriteToFile(*account, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	if p.health, err = freePort(); err != nil {
+	if p.health, err = stack.FreePort(); err != nil {
 		t.Fatal(err)
 	}
 	p.conf = settings{}.set("kubernetes", "kubeconfig", kubeconfig).set("neutron", "endpoint_override", p.gateway.server.URL).
@@ -220,7 +223,13 @@ type held struct {
 	arrived      chan struct{}
 	release      chan struct{}
 	once         sync.Once
-	status       chan int // Neutron's answer, 0 where there was none
+	answer       chan late // Neutron's
+}
+
+// late is Neutron's answer to what was held back.
+type late struct {
+	status int    // 0 where there was none
+	id     string // of what was made
 }
 
 func (h *held) letGo() { h.once.Do(func() { close(h.release) }) }
@@ -263,7 +272,7 @@ func (g *gateway) hold(method, collection string) *held {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held = &held{
-		method: method, path: "/v2.0/" + collection, arrived: make(chan struct{}), release: make(chan struct{}), status: make(chan int, 1),
+		method: method, path: "/v2.0/" + collection, arrived: make(chan struct{}), release: make(chan struct{}), answer: make(chan late, 1),
 	}
 	return g.held
 }
@@ -294,26 +303,34 @@ func (g *gateway) later(h *held, q *http.Request) {
 	body, err := io.ReadAll(q.Body)
 	<-h.release
 	if err != nil {
-		h.status <- 0
+		h.answer <- late{}
 		return
 	}
+	h.answer <- g.send(q, body)
+}
+
+// send sends a request to Neutron, as it came.
+func (g *gateway) send(q *http.Request, body []byte) late {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	target := *g.target
 	target.Path = strings.TrimSuffix(target.Path, "/") + q.URL.Path
 	request, err := http.NewRequestWithContext(ctx, q.Method, target.String(), bytes.NewReader(body))
 	if err != nil {
-		h.status <- 0
-		return
+		return late{}
 	}
 	request.Header = q.Header.Clone()
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		h.status <- 0
-		return
+		return late{}
 	}
-	_ = response.Body.Close()
-	h.status <- response.StatusCode
+	defer response.Body.Close()
+	var made map[string]struct{ ID string }
+	_ = json.NewDecoder(response.Body).Decode(&made) // an error body has no id
+	for _, o := range made {
+		return late{response.StatusCode, o.ID}
+	}
+	return late{status: response.StatusCode}
 }
 
 // after lists the changes that came after a moment.

@@ -7,6 +7,11 @@ import (
 	"fmt"
 	"os/exec"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuryr/raven/test/e2e/stack"
 )
 
 // script is a program that stops and starts the servers of a stack.
@@ -58,5 +63,29 @@ func started(t *testing.T, component string) {
 	defer cancel()
 	if err := world.controls.Start(ctx, component); err != nil {
 		t.Fatalf("starting %s: %v", component, err)
+	}
+	if component == stack.Etcd || component == stack.APIServer {
+		kubernetesWrites(t)
+	}
+}
+
+// kubernetesWrites waits until Kubernetes stores what it is given: after a restart of etcd it answers while it cannot do so yet, with 500.
+func kubernetesWrites(t *testing.T) {
+	t.Helper()
+	maps := world.kube.Resource(resource("configmaps")).Namespace(metav1.NamespaceDefault)
+	for round := range 2 { // the first may come by a connection from before
+		await(t, "Kubernetes to store things", func(ctx context.Context) string {
+			object := thing{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "raven-e2e-writes"},
+				"data": map[string]any{"at": fmt.Sprint(round, time.Now())},
+			}
+			if err := apply(ctx, maps, object); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	if err := maps.Delete(t.Context(), "raven-e2e-writes", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
 	}
 }

@@ -73,7 +73,7 @@ func family(t *testing.T, topology, families string, conf settings) {
 		b1.cannotReach(t, a1)
 		a1.reaches(t, a2) // so that it was not everything that had stopped
 	})
-	deleteNamespace(t, "fa-a")
+	deleteBusy(t, "fa-a")
 	gone(t, "fa-a")
 	s.settled(t)
 }

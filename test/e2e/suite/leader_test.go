@@ -40,7 +40,10 @@ func TestLeader(t *testing.T) {
 		set("kubernetes", "controller_ha", true).set("kubernetes", "lease_name", leaseName).set("kubernetes", "lease_namespace", "kube-system").
 		set("kubernetes", "lease_duration", leaseDuration).set("kubernetes", "lease_renew_deadline", renewDeadline).
 		set("kubernetes", "lease_retry_period", time.Second).set("neutron", "timeout", leaseDuration-time.Second)))
-	t.Cleanup(func() { killAll(runs, s.raven) })
+	t.Cleanup(func() {
+		one.cable.mend() // cut off, the site's raven could not be stopped in order
+		killAll(runs, s.raven)
+	})
 	first := s.raven
 	runs = append(runs, first)
 	second := s.beside(t, two)
@@ -68,11 +71,12 @@ func TestLeader(t *testing.T) {
 	await(t, "the new leader's network", func(ctx context.Context) string { return networks(ctx, "ld-a", 1) })
 	t.Logf("%s after the cut the new leader has made a network of its own", time.Since(cut).Round(100*time.Millisecond))
 	late.letGo()
-	if status := <-late.status; status != http.StatusCreated {
-		t.Fatalf("Neutron answered the late create with %d: there is no twin, and nothing is shown", status)
+	twin := <-late.answer
+	if twin.status != http.StatusCreated || twin.id == "" {
+		t.Fatalf("Neutron answered the late create with %d: there is no twin, and nothing is shown", twin.status)
 	}
+	oneOfTwins(t, "ld-a", twin.id)
 	s.settled(t)
-	await(t, "the end of the twin", func(ctx context.Context) string { return networks(ctx, "ld-a", 1) })
 	if sent := one.gateway.after(led); len(sent) > 0 {
 		t.Errorf("the one that is cut off went on: %v", sent)
 	}
@@ -169,6 +173,16 @@ func networks(ctx context.Context, name string, want int) string {
 		return fmt.Sprintf("there are %d networks %s", len(found), name)
 	}
 	return ""
+}
+
+// oneOfTwins waits until one of a namespace's two networks is gone, and checks that the one that stays is the annotated one.
+func oneOfTwins(t *testing.T, namespace, twin string) {
+	t.Helper()
+	await(t, "the end of the network "+twin+" or of its twin", func(ctx context.Context) string { return networks(ctx, namespace, 1) })
+	found, err := world.cloud.list(t.Context(), "networks", "fields=id&name="+namespace)
+	if told := annotated(t, namespace, networkAnnotation).str("id"); err != nil || len(found) != 1 || found[0].str("id") != told {
+		t.Errorf("of the twins there is left %v (%v), and the namespace is told of %s", found, err, told)
+	}
 }
 
 // allowLeases lets Raven's account contend for the Lease, which is removed at the end.

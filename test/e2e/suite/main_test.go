@@ -142,7 +142,17 @@ func folders() error {
 	if _, err := os.Stat(filepath.Join(world.bin, "raven")); err != nil {
 		return fmt.Errorf("%w: run `make build` first", err)
 	}
-	if world.scratch, err = os.MkdirTemp("", "re"); err != nil { // short: sockets are below it
+	within := "" // the machine's
+	if world.stack != nil {
+		within = filepath.Join(world.stack.Dir(), "r") // it goes with the stack, however the tests end
+		if err := os.MkdirAll(within, 0o755); err != nil {
+			return err
+		}
+	}
+	if world.scratch, err = os.MkdirTemp(within, "re"); err != nil { // short: sockets are below it
+		return err
+	}
+	if err := os.Chmod(world.scratch, 0o755); err != nil { // drivers run as users of their own
 		return err
 	}
 	if world.artifacts == "" {

@@ -7,6 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestNamespacesAndPods is the ordinary life of a cluster with topology shared and IPv4: namespaces and pods come, pods on the host's
@@ -59,7 +64,7 @@ func TestNamespacesAndPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deleteNamespace(t, "np-shop")
+	deleteBusy(t, "np-shop")
 	gone(t, "np-shop")
 	s.settled(t)
 	if world.ovnNB != "" {
@@ -76,6 +81,41 @@ func TestNamespacesAndPods(t *testing.T) {
 	}
 	if network, _ := after["network"].(map[string]any); network["revision_number"] != bystander["revision_number"] {
 		t.Errorf("somebody else's network was touched: %v, was %v", network, bystander)
+	}
+}
+
+// deleteBusy deletes a namespace in which there is a Service, and in which pods are made all the time: some have their ports, some have
+// not yet when it is deleted, and they come until the cluster lets none in any more.
+func deleteBusy(t *testing.T, namespace string) {
+	t.Helper()
+	createService(t, namespace, "busy", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	refused := make(chan error, 1)
+	go func() {
+		for i := 0; ; i++ {
+			if _, err := pods(namespace).Create(ctx, newPod(fmt.Sprint("busy", i)), metav1.CreateOptions{}); err != nil {
+				refused <- fmt.Errorf("after %d pods: %w", i, err)
+				return
+			}
+			select {
+			case <-time.After(500 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	await(t, "the first of the pods to have its port", func(ctx context.Context) string {
+		_, port, err := getPod(ctx, namespace, "busy0")
+		if err != nil || port == nil {
+			return fmt.Sprintf("it has none (%v)", err)
+		}
+		return ""
+	})
+	deleteNamespace(t, namespace)
+	if err := <-refused; apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+		t.Logf("namespace %s lets no pod in any more, %v", namespace, err)
+	} else {
+		t.Errorf("pods were made while namespace %s was deleted, until: %v", namespace, err)
 	}
 }
 

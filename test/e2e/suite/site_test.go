@@ -13,6 +13,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuryr/raven/test/e2e/stack"
 )
 
 // site is one installation of Raven: a cluster id, a kuryr.conf and a folder of its own.
@@ -34,7 +36,7 @@ func newSite(t *testing.T, name string, conf settings) *site {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	health, err := freePort()
+	health, err := stack.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +142,7 @@ func (s *site) lend(t *testing.T, stop bool) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	requestsOf(t)
 	s.settled(t)
 	s.record(t, folder, "before")
 	t.Cleanup(func() {

@@ -25,6 +25,7 @@ func TestTeardown(t *testing.T) {
 		s = newSite(t, "standing", nil)
 	}
 	t.Cleanup(func() {
+		s.stop(t) // it would make again what is removed
 		if err := world.cloud.purge(context.Background(), s.cluster); err != nil {
 			t.Error(err)
 		}
@@ -34,6 +35,7 @@ func TestTeardown(t *testing.T) {
 		served = servicesConf()
 	}
 	s.start(t, served)
+	requestsOf(t)
 	createNamespace(t, "td-a")
 	webPods(t, "td-a", "a", "b")
 	createService(t, "td-a", "web", map[string]any{"type": "LoadBalancer"})
