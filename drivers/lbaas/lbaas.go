@@ -8,9 +8,6 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
@@ -33,9 +30,6 @@ const (
 
 // SecurityGroupLabel on a Service is the UUID of the security group that its VIP has, as on a Pod of its port.
 const SecurityGroupLabel = services.SecurityGroupLabel
-
-// podsWatch says which pods are on their host's network, so that their addresses are on no subnet of Raven's.
-const podsWatch = "pods"
 
 var errUnconfigured = errors.New("lbaas driver: Translate before Configure")
 
@@ -78,10 +72,7 @@ func (d *driver) Configure(_ context.Context, values drivers.Values) error {
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
 	source.Fields = append(source.Fields, "metadata.labels['"+SecurityGroupLabel+"']")
-	return append([]drivers.Watch{source, {
-		Name: podsWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod",
-		Fields: []string{"spec.hostNetwork"},
-	}}, services.EndpointWatches()...)
+	return append([]drivers.Watch{source, services.PodsWatch()}, services.EndpointWatches()...)
 }
 
 // Translate implements drivers.Driver. A Service that is being deleted is served until it is gone.
@@ -123,24 +114,5 @@ func (c *config) routedPods(needs *drivers.Needs, s *services.Service, p provide
 	if !c.onSubnet(p) || len(s.Spec.Selector) == 0 {
 		return nil, true, nil
 	}
-	objects, answered := needs.Get(drivers.Need{
-		Watch: podsWatch, Namespace: s.Metadata.Namespace, Selector: labels.Set(s.Spec.Selector).String(),
-	})
-	routed := map[services.PodName]bool{}
-	for _, object := range objects {
-		var pod struct {
-			Metadata struct {
-				Name      string `json:"name"`
-				Namespace string `json:"namespace"`
-			} `json:"metadata"`
-			Spec struct {
-				HostNetwork bool `json:"hostNetwork"`
-			} `json:"spec"`
-		}
-		if err := object.Into(&pod); err != nil {
-			return nil, true, err
-		}
-		routed[services.PodName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}] = pod.Spec.HostNetwork
-	}
-	return routed, answered, nil
+	return services.HostNetwork(needs, s)
 }

@@ -56,11 +56,11 @@ func Annotations() []string {
 
 // ClassAnnotations lists those that a class may have.
 func ClassAnnotations() []string {
-	return append([]string{FloatingNetwork, FloatingSubnet, KeepFloatingIP, VIPSubnet, VIPNetwork}, balancing()...)
+	return append([]string{FloatingNetwork, FloatingSubnet, KeepFloatingIP, VIPSubnet, VIPNetwork}, Balancing()...)
 }
 
-// balancing lists those of a class that only Octavia knows.
-func balancing() []string {
+// Balancing lists those of a class that only Octavia knows.
+func Balancing() []string {
 	return []string{
 		LBMethod, ProxyProtocol, ConnectionLimit, TimeoutClient, TimeoutConnect, TimeoutMember, FlavorID, AvailabilityZone,
 		HealthMonitor, MonitorDelay, MonitorTimeout, MonitorMaxRetries,

@@ -106,8 +106,10 @@ func (b *Builder) Ours() bool {
 	return b.Service.Spec.Type == TypeLoadBalancer && (class == nil || *class == b.config.OwnClass)
 }
 
-// Limited says whether the Service limits its clients.
-func (b *Builder) Limited() bool { return b.Ours() && len(b.Outside.Ranges) > 0 }
+// Limited says whether the Service limits its clients. A range that cannot be read lets nobody in.
+func (b *Builder) Limited() bool {
+	return b.Ours() && (len(b.Outside.Ranges) > 0 || b.Outside.RangesUnreadable)
+}
 
 // Clients returns the ranges of the clients that a limited Service has.
 func (b *Builder) Clients(ip4, ip6 bool) []netip.Prefix {

@@ -1,0 +1,176 @@
+package kubeproxy
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/services"
+)
+
+// access adds what leads to the Service from outside.
+func (b *builder) access() {
+	b.labelled()
+	switch out := &b.Outside; {
+	case !b.Ours():
+	case out.Keep:
+		b.stay()
+	case b.unlimitable() || b.shut:
+		b.reserve(b.FloatingName())
+	case out.Internal && (out.VIPNet != "" || out.VIPSub != ""):
+		b.Say(drivers.Error, "AddressNotServed", "the Service gets no address: annotation %s or %s asks for one on a network of its own, which only "+
+			"Octavia gives (driver lbaas); without it the clusterIP is used", services.VIPSubnet, services.VIPNetwork)
+	case out.Internal:
+		b.onClusterIP()
+	default:
+		b.IngressOf(b.floating(b.Service.Spec.LoadBalancerIP, b.reached()))
+	}
+	b.ExternalIPs(func(addr netip.Addr) {
+		if name := drivers.FloatingIPName(addr.String()); b.shut || b.Outside.Unread || b.Ours() && b.Outside.Keep {
+			switch {
+			case b.shut || addr.Is6():
+				b.reserve(name)
+			case b.StayFloating(name):
+				b.external(addr.String(), name, everyone)
+			}
+			return
+		}
+		b.floating(addr.String(), everyone) // source ranges are about the address of the type LoadBalancer, as for kube-proxy
+	})
+	b.remarkOnNetworks()
+	if b.config.MemberRules {
+		b.SayInternalGap()
+		b.sayUnguarded()
+	}
+}
+
+// reserve keeps a floating IP that there is, and opens nothing at its address.
+func (b *builder) reserve(name string) {
+	if !b.Made[name] {
+		b.Made[name] = true
+		b.Set.Undecided = append(b.Set.Undecided, name)
+	}
+}
+
+// labelled says what becomes of a security group that the Service names for its VIP.
+func (b *builder) labelled() {
+	label := b.Service.Metadata.Labels[services.SecurityGroupLabel]
+	switch {
+	case label == "":
+	case b.Ours() || len(b.Service.Spec.ExternalIPs) > 0:
+		b.shut = true
+		b.Say(drivers.Error, "SecurityGroupNotEnforced", "the Service gets no address outside: label %s = %q is for the port of its VIP, and there is "+
+			"none; take it away, or limit clients by rules of the pods' security groups", services.SecurityGroupLabel, label)
+	default:
+		b.Say(drivers.Warning, "SecurityGroupNotEnforced", "label %s = %q has no effect: it is for the port of the Service's VIP, and there is none; "+
+			"limit clients by rules of the pods' security groups", services.SecurityGroupLabel, label)
+	}
+}
+
+// unlimitable says, with an Event, that the Service limits its clients and nothing would enforce that.
+func (b *builder) unlimitable() bool {
+	if !b.Limited() || b.config.MemberRules {
+		return false
+	}
+	b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by OVN's load balancers, so the Service gets no "+
+		"address outside: see [%s] %s", services.OctaviaGroup, services.OptMemberRules)
+	return true
+}
+
+// sayUnguarded says which backends are left out from outside, because no rule would keep other clients from them.
+func (b *builder) sayUnguarded() {
+	if !b.Limited() {
+		return
+	}
+	var left []string
+	for i := range b.Ports {
+		for _, backend := range b.Ports[i].Of(true) {
+			if text := backend.Addr.String(); !b.guarded(backend) && (len(left) == 0 || left[len(left)-1] != text) {
+				left = append(left, text)
+			}
+		}
+	}
+	if len(left) > 0 {
+		b.Say(drivers.Warning, "EndpointsNotGuarded", "endpoint %s is not reached from outside: spec.loadBalancerSourceRanges are enforced by rules of "+
+			"the namespace's security group, which it does not have", strings.Join(left, ", "))
+	}
+}
+
+// reached returns what picks the backends that clients outside reach.
+func (b *builder) reached() func(services.Backend) bool {
+	if b.Limited() {
+		return b.guarded
+	}
+	return everyone
+}
+
+// stay leaves the address that a Service of type LoadBalancer has outside as it is, and follows its endpoints there, but for one that
+// limits its clients where nothing enforces that: nobody knows whether its address is open.
+func (b *builder) stay() {
+	name := b.FloatingName()
+	if b.shut {
+		b.reserve(name)
+		return
+	}
+	b.StayFloating(name)
+	switch suffix := strings.TrimPrefix(name, drivers.FloatingIPName("")); {
+	case b.Limited() && !b.config.MemberRules:
+		b.Set.Undecided = append(b.Set.Undecided, balancer+"-"+suffix)
+	default:
+		b.external(suffix, name, b.reached())
+	}
+	b.Ingress("4", drivers.From(name, "floating_ip_address"))
+}
+
+// onClusterIP says that an internal Service is reached by its clusterIPs, which OVN's routers know.
+func (b *builder) onClusterIP() {
+	if asked := b.Service.Spec.LoadBalancerIP; asked != "" && !b.hasAddr(asked) {
+		b.Say(drivers.Warning, "AddressNotServed", "spec.loadBalancerIP %s cannot be given to an internal Service: the clusterIP is used", asked)
+	}
+	for _, addr := range b.addrs {
+		key := "4"
+		if addr.Is6() {
+			key = "6"
+		}
+		b.Ingress(key, drivers.Text(addr.String()))
+	}
+}
+
+func (b *builder) hasAddr(text string) bool {
+	for _, addr := range b.addrs {
+		if addr.String() == text {
+			return true
+		}
+	}
+	return false
+}
+
+// remarkOnNetworks says what of the networks that the Service names is not as Octavia has it, or not known.
+func (b *builder) remarkOnNetworks() {
+	out := &b.Outside
+	if b.Ours() && !out.Internal && (out.VIPNet != "" || out.VIPSub != "") {
+		b.Say(drivers.Warning, "AnnotationsWithoutEffect", "annotation %s or %s has no effect: the floating IP leads to the Service by itself, without a "+
+			"VIP of its own", services.VIPSubnet, services.VIPNetwork)
+	}
+	if len(b.Floatings) > 0 && out.Network != "" && out.Network != strings.ToLower(b.ExternalNet) {
+		b.Say(drivers.Warning, "FloatingNetworkNotChecked", "nobody answers for the floating IP unless the router has its external gateway on network %s, which "+
+			"annotation %s names", out.Network, services.FloatingNetwork)
+	}
+}
+
+// floating adds a floating IP that leads to no port, and what serves its address on the router.
+func (b *builder) floating(address string, use func(services.Backend) bool) string {
+	made := len(b.Floatings)
+	opened := ""
+	name := b.Floating(address, services.Way{
+		IPv4:    b.addrs[0].Is4() || b.addrs[len(b.addrs)-1].Is4(),
+		Instead: "an IPv6 Service is not reached from outside",
+		Lead: func(suffix string, fip *drivers.FloatingIP) {
+			fip.PortID, opened = drivers.Empty(), suffix
+		},
+	})
+	if len(b.Floatings) > made {
+		b.external(opened, name, use)
+	}
+	return name
+}

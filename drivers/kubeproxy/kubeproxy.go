@@ -1,0 +1,140 @@
+// Package kubeproxy is the translation driver that does for pods on Neutron networks what kube-proxy does on nodes: every Service
+// becomes OVN load balancers in the logical switches and routers that Neutron made, without Octavia. It must never do I/O or keep state
+// between translations, and never depend on which drivers made the networks and the router: it finds them by role.
+package kubeproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/services"
+)
+
+const namespacesWatch = "namespaces"
+
+var errUnconfigured = errors.New("kubeproxy driver: Translate before Configure")
+
+type driver struct {
+	config atomic.Pointer[config]
+}
+
+// New returns the driver.
+func New() drivers.Driver { return &driver{} }
+
+// Info implements drivers.Driver.
+func (d *driver) Info() drivers.Info {
+	return drivers.Info{
+		Name:        "kubeproxy",
+		Version:     "1",
+		Description: "Serves every Service by OVN itself, as kube-proxy does on nodes, and gives floating IPs to those that are to be reached from outside.",
+		Role:        drivers.ServiceProxy,
+		Options:     options(),
+		Kinds: []drivers.Kind{
+			drivers.KindLookup, drivers.KindOVNLoadBalancerGroup, drivers.KindOVNLoadBalancer, drivers.KindFloatingIP,
+			drivers.KindSecurityGroupRule,
+		},
+		Annotations: []string{services.FloatingIPAnnotation, services.AddressAnnotation},
+		Status:      []string{drivers.StatusLoadBalancer},
+	}
+}
+
+// Configure implements drivers.Driver.
+func (d *driver) Configure(_ context.Context, values drivers.Values) error {
+	c, err := parse(values)
+	if err != nil {
+		return err
+	}
+	d.config.Store(&c)
+	return nil
+}
+
+// Watches implements drivers.Driver.
+func (d *driver) Watches() []drivers.Watch {
+	source := services.Watch(services.Annotations()...)
+	source.Fields = append(source.Fields, "metadata.labels['"+services.SecurityGroupLabel+"']")
+	return append([]drivers.Watch{source, {
+		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
+		Fields: []string{"metadata.name"}, Source: true,
+	}, services.PodsWatch()}, services.EndpointWatches()...)
+}
+
+// Translate implements drivers.Driver. What is being deleted keeps its Set until it is gone.
+func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+	c := d.config.Load()
+	switch {
+	case c == nil:
+		return drivers.Set{}, errUnconfigured
+	case object.Watch == namespacesWatch:
+		return c.namespace(object)
+	default:
+		return c.service(object, needs)
+	}
+}
+
+// namespace returns the Set of a namespace: the group of the load balancers that serve it, which all namespaces share in the shared
+// topology, with the namespace's network and router in it.
+func (c *config) namespace(object drivers.Object) (drivers.Set, error) {
+	meta, err := object.Meta()
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	name := meta.Name
+	if name == "" {
+		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name", object.Watch)
+	}
+	// The lists are empty, and not unset: what nobody contributes any more goes.
+	group := drivers.OVNLoadBalancerGroup{Name: new(name + "-services"), Networks: []drivers.Value{}, Routers: []drivers.Value{}}
+	r := drivers.Resource{Name: serviceGroup, Exports: []string{drivers.ServiceLoadBalancerGroup}}
+	if !c.dedicated {
+		group.Name, r.Claim = new("raven-default-services"), serviceGroup
+	}
+	r.Spec = group
+	element := func(what, attribute, role string) drivers.Contribution {
+		return drivers.Contribution{
+			Name: what, Target: services.NamespaceRole(name, drivers.ServiceLoadBalancerGroup), Attribute: attribute,
+			Resource: drivers.FromRole(services.NamespaceRole(name, role)),
+		}
+	}
+	return drivers.Set{Resources: []drivers.Resource{r}, Contributions: []drivers.Contribution{
+		element("network", "networks", drivers.PodNetwork), element("router", "routers", drivers.ClusterRouter),
+	}}, nil
+}
+
+// service returns the Set of a Service.
+func (c *config) service(object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+	s, err := services.Decode(object)
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	if !s.Proxied() || len(s.Spec.Ports) == 0 {
+		return drivers.Set{}, nil
+	}
+	r := c.Reader(s)
+	outside := r.Outside()
+	if err := r.Settled(s, &outside); err != nil {
+		return drivers.Set{}, err
+	}
+	ports, known, err := services.Ask(needs, s)
+	if err != nil {
+		return drivers.Set{}, err
+	}
+	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, outside, ports)}
+	answered := true
+	if b.Limited() && c.MemberRules {
+		b.hosts, answered, err = services.HostNetwork(needs, s)
+	}
+	if err != nil || !known || !answered {
+		return drivers.Set{}, err
+	}
+	b.unused(&r)
+	set, err := b.build()
+	if err != nil || services.Offered(needs, s) {
+		return set, err
+	}
+	return services.Undecided(set), nil
+}

@@ -1,0 +1,12 @@
+// Command raven-driver-kubeproxy is the plugin of the kubeproxy driver. It must never be run by hand: raven starts it.
+package main
+
+import (
+	"github.com/kuryr/raven/drivers/kubeproxy"
+	"github.com/kuryr/raven/plugins/sdk"
+)
+
+// version is set by the build: that of Raven.
+var version = "dev"
+
+func main() { sdk.Serve(kubeproxy.New(), sdk.Version(version)) }
