@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/reconcile"
+	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -284,4 +286,53 @@ func TestFloatingIPBeforeItsRouter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChurn: one Service of a thousand endpoints and a hundred changes take no more requests than the load balancer became free times, and
+// none of them is refused. It is busy until the test says otherwise: nothing depends on how fast anything is.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	const endpoints, changes, together = 1000, 100, 10
+	const work = time.Second
+	clk := clocktesting.NewFakeClock(time.Now())
+	w := newWorld(t, simkube.Options{}, simcloud.Options{Clock: clk, Providers: []simcloud.Provider{simcloud.Amphora(simcloud.Work{Update: work})}})
+	want := served{ports: []int64{80}, members: endpoints}
+	a := script("a", always(want.set()))
+	r := w.start(with(a).configured(quick))
+	w.createMap("a", "x")
+	r.settled(1)
+	w.cloud.ResetLog()
+	asked := func(more int) {
+		w.eventually("the next request", func() (bool, string) { return len(w.lbWrites()) >= more, fmt.Sprint(w.lbWrites()) })
+	}
+	for i := 1; i <= changes; i++ {
+		want.first = i // one endpoint goes, another one comes
+		before := a.asked()
+		a.now(always(want.set()))
+		w.touchMap("x", i)
+		w.eventually("the change is seen", func() (bool, string) { return a.asked() > before, "" })
+		switch {
+		case i == 1:
+			asked(1)
+		case i%together == 0:
+			n := len(w.lbWrites())
+			clk.Step(work)
+			asked(n + 1)
+		}
+	}
+	w.eventually("all changes are made", func() (bool, string) {
+		clk.Step(work)
+		members := w.members("shop:TCP:80")
+		phase := r.engine.Objects(reconcile.Filter{Name: "x"})[0].State
+		return phase == reconcile.Done && len(members) == endpoints && !slices.Contains(members, "10.7.0.101") && slices.Contains(members, "10.7.4.101"),
+			fmt.Sprint(r.engine.Objects(reconcile.Filter{Name: "x"}), len(members), w.lbWrites())
+	})
+	writes, free := w.lbWrites(), w.cloud.Stats().Freed
+	if slices.ContainsFunc(writes, func(s string) bool { return s != "PUT member_batch 202" }) {
+		t.Errorf("something else was asked for, or refused: %v", writes)
+	}
+	if len(writes) > free || len(writes) > changes/together+2 {
+		t.Errorf("%d requests for %d changes; it became free %d times", len(writes), changes, free)
+	}
+	t.Logf("%d changes of one among %d endpoints: %d requests; it became free %d times", changes, endpoints, len(writes), free)
 }
