@@ -1,0 +1,289 @@
+package ovn
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/ovn/nbdb"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// neutronPrefix begins the names that Neutron's driver gives to the switches of its networks and the routers of its routers; their ids follow.
+const neutronPrefix = "neutron-"
+
+// table is one of the two tables whose rows join groups.
+type table struct {
+	name      string // in the database
+	attribute string // of a group
+}
+
+// The tables whose rows join groups.
+func switches() table { return table{nbdb.LogicalSwitchTable, "networks"} }
+func routers() table  { return table{nbdb.LogicalRouterTable, "routers"} }
+
+func tableOf(attribute string) table {
+	if attribute == routers().attribute {
+		return routers()
+	}
+	return switches()
+}
+
+// place is a switch or a router.
+type place struct {
+	table
+	uuid, named string
+	groups      []string // UUIDs
+}
+
+// group is a Load_Balancer_Group row of ours.
+type group struct {
+	uuid     string
+	id       string
+	name     string
+	identity plan.Identity
+	title    string
+	members  map[string]bool // UUIDs of load balancers
+}
+
+// book is what is known of one connection's database: our rows by what they stand for, and who has joined our groups. It follows the rows,
+// one at a time, and has no lock.
+type book struct {
+	cluster   string // as identities have it
+	balancers map[string]*nbdb.LoadBalancer
+	rowsOf    map[string]map[string]bool // UUIDs of rows by the ID of the load balancer
+	groups    map[string]*group          // by UUID
+	groupsOf  map[string]map[string]bool // UUIDs by the ID of the group
+	places    map[string]*place          // by UUID
+	named     map[string]map[string]bool // UUIDs of places by name
+	joined    map[string]map[string]bool // UUIDs of places by the UUID of the group
+}
+
+func newBook(cluster string) *book {
+	return &book{
+		cluster:   plan.Identity{Cluster: cluster}.Key().Cluster,
+		balancers: map[string]*nbdb.LoadBalancer{}, rowsOf: map[string]map[string]bool{},
+		groups: map[string]*group{}, groupsOf: map[string]map[string]bool{},
+		places: map[string]*place{}, named: map[string]map[string]bool{}, joined: map[string]map[string]bool{},
+	}
+}
+
+// touched is what a change of a row concerns.
+type touched struct {
+	ids  map[Resource]bool
+	rows map[string]bool // names of places, and IDs of groups, that are there now and were not
+}
+
+func newTouched() *touched { return &touched{ids: map[Resource]bool{}, rows: map[string]bool{}} }
+
+func (t *touched) balancer(id string) {
+	t.ids[Resource{drivers.KindOVNLoadBalancer, id}] = true
+}
+func (t *touched) group(id string) { t.ids[Resource{drivers.KindOVNLoadBalancerGroup, id}] = true }
+
+// balancer takes over a Load_Balancer row as it is now; nil: it is gone.
+func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
+	if old := b.balancers[uuid]; old != nil {
+		id := b.idOf(old)
+		drop(b.rowsOf, id, uuid)
+		delete(b.balancers, uuid)
+		t.balancer(id)
+	}
+	if have == nil || !b.ours(have) {
+		return
+	}
+	id := b.idOf(have)
+	b.balancers[uuid] = have
+	add(b.rowsOf, id, uuid)
+	t.balancer(id)
+}
+
+func (b *book) ours(have *nbdb.LoadBalancer) bool {
+	identity, ok := identityOf(have.ExternalIDs)
+	return ok && identity.Cluster == b.cluster
+}
+
+func (b *book) idOf(have *nbdb.LoadBalancer) string {
+	identity, _ := identityOf(have.ExternalIDs)
+	return ID(drivers.KindOVNLoadBalancer, identity)
+}
+
+// group takes over a Load_Balancer_Group row as it is now; nil: it is gone.
+func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
+	members := map[string]bool{}
+	old := b.groups[uuid]
+	if old != nil {
+		members = old.members
+		drop(b.groupsOf, old.id, uuid)
+		delete(b.groups, uuid)
+		t.group(old.id)
+	}
+	now := map[string]bool{}
+	if have != nil {
+		if identity, title, ok := parseGroup(have.Name); ok && identity.Cluster == b.cluster {
+			for _, member := range have.LoadBalancer {
+				now[member] = true
+			}
+			g := &group{
+				uuid: uuid, id: ID(drivers.KindOVNLoadBalancerGroup, identity), name: have.Name, identity: identity, title: title, members: now,
+			}
+			b.groups[uuid] = g
+			add(b.groupsOf, g.id, uuid)
+			t.group(g.id)
+			if old == nil || old.id != g.id {
+				t.rows[g.id] = true
+			}
+		}
+	}
+	for _, one := range []map[string]bool{members, now} {
+		for member := range one {
+			if have := b.balancers[member]; have != nil && members[member] != now[member] {
+				t.balancer(b.idOf(have))
+			}
+		}
+	}
+}
+
+// place takes over a row of a switch or router as it is now; a name of "" means that it is gone.
+func (b *book) place(of table, uuid, named string, groups []string, t *touched) {
+	before := map[string]bool{}
+	old := b.places[uuid]
+	if old != nil {
+		drop(b.named, old.named, uuid)
+		delete(b.places, uuid)
+		for _, g := range old.groups {
+			before[g] = true
+			drop(b.joined, g, uuid)
+		}
+	}
+	after := map[string]bool{}
+	if named != "" {
+		b.places[uuid] = &place{table: of, uuid: uuid, named: named, groups: groups}
+		add(b.named, named, uuid)
+		for _, g := range groups {
+			after[g] = true
+			add(b.joined, g, uuid)
+		}
+		if old == nil || old.named != named {
+			t.rows[named] = true
+		}
+	}
+	for _, one := range []map[string]bool{before, after} {
+		for uuid := range one {
+			if g := b.groups[uuid]; g != nil && before[uuid] != after[uuid] {
+				t.group(g.id)
+			}
+		}
+	}
+}
+
+// rows returns the rows of a load balancer in a stable order, those with the UUIDs that we give first: of twins these stay.
+func (b *book) rows(id string) []*nbdb.LoadBalancer {
+	rows := make([]*nbdb.LoadBalancer, 0, 2)
+	var others []*nbdb.LoadBalancer
+	for _, uuid := range slices.Sorted(maps.Keys(b.rowsOf[id])) {
+		have := b.balancers[uuid]
+		if identity, _ := identityOf(have.ExternalIDs); uuid == rowUUID(drivers.KindOVNLoadBalancer, identity, have.ExternalIDs[partID]) {
+			rows = append(rows, have)
+		} else {
+			others = append(others, have)
+		}
+	}
+	return append(rows, others...)
+}
+
+// groupRow returns the row of a group that counts, and the UUIDs of others of the same identity. Both are empty where there is none.
+func (b *book) groupRow(id string) (kept *group, twins []string) {
+	for _, uuid := range slices.Sorted(maps.Keys(b.groupsOf[id])) {
+		g := b.groups[uuid]
+		switch {
+		case kept == nil:
+			kept = g
+		case g.uuid == rowUUID(drivers.KindOVNLoadBalancerGroup, g.identity, ""):
+			kept, twins = g, append(twins, kept.uuid)
+		default:
+			twins = append(twins, uuid)
+		}
+	}
+	return kept, twins
+}
+
+// serving returns the UUIDs of the places of one table that have joined a group, and have a name of Neutron's.
+func (b *book) serving(g *group, of table) map[string]string {
+	byID := map[string]string{}
+	for uuid := range b.joined[g.uuid] {
+		p := b.places[uuid]
+		if id, ok := strings.CutPrefix(p.named, neutronPrefix); ok && p.table == of {
+			byID[id] = uuid
+		}
+	}
+	return byID
+}
+
+// observe shows a resource as it is now. It returns false where there is none.
+func (b *book) observe(r Resource) (plan.Observed, bool) {
+	o := plan.Observed{Kind: r.Kind, ID: r.ID, Managed: true}
+	if r.Kind == drivers.KindOVNLoadBalancerGroup {
+		g, twins := b.groupRow(r.ID)
+		if g == nil {
+			return plan.Observed{}, false
+		}
+		o.Identity = g.identity
+		o.Attrs = map[string]any{"name": g.title}
+		for _, of := range []table{switches(), routers()} {
+			o.Attrs[of.attribute] = list(slices.Sorted(maps.Keys(b.serving(g, of))))
+		}
+		if len(twins) > 0 || g.name != groupName(g.identity, g.title) {
+			o.Attrs["name"] = g.title + " (not whole)" // so that it is written anew
+		}
+	} else {
+		rows := b.rows(r.ID)
+		if len(rows) == 0 {
+			return plan.Observed{}, false
+		}
+		lb, whole := read(rows)
+		o.Identity, o.Attrs = lb.identity, lb.attributes()
+		if !whole || !b.member(lb, rows) {
+			o.Attrs["vips"] = []any{}
+			o.Attrs["name"] = lb.title + " (not whole)"
+		}
+	}
+	o.Tags, o.Description = o.Identity.Tags(), o.Identity.Description()
+	return o, true
+}
+
+// member says whether all rows of a load balancer are in its group.
+func (b *book) member(lb *balancer, rows []*nbdb.LoadBalancer) bool {
+	g, _ := b.groupRow(lb.group)
+	return g != nil && !slices.ContainsFunc(rows, func(have *nbdb.LoadBalancer) bool { return !g.members[have.UUID] })
+}
+
+// all lists the IDs of the resources of a kind.
+func (b *book) all(kind drivers.Kind) []string {
+	if kind == drivers.KindOVNLoadBalancerGroup {
+		return slices.Sorted(maps.Keys(b.groupsOf))
+	}
+	return slices.Sorted(maps.Keys(b.rowsOf))
+}
+
+func list(texts []string) []any {
+	out := make([]any, len(texts))
+	for i, text := range texts {
+		out[i] = text
+	}
+	return out
+}
+
+func add(index map[string]map[string]bool, key, value string) {
+	if index[key] == nil {
+		index[key] = map[string]bool{}
+	}
+	index[key][value] = true
+}
+
+func drop(index map[string]map[string]bool, key, value string) {
+	if delete(index[key], value); len(index[key]) == 0 {
+		delete(index, key)
+	}
+}

@@ -1,0 +1,224 @@
+package ovn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/kuryr/raven/service/plan"
+)
+
+// mostTogether bounds how many changes go in one transaction: what one of them breaks, all of them have to repeat.
+const mostTogether = 500
+
+// doubtPause is the least time between two connections that are given up because the database has refused something.
+const doubtPause = time.Minute
+
+// change is one change that waits to be written.
+type change struct {
+	ctx      context.Context //nolint:containedctx // of the caller, who waits for it
+	resource Resource
+	build    func(*book, *transaction) error
+	done     chan error // gets exactly one
+}
+
+// write has a change written, together with what else waits, and returns the resource as it is then.
+func (n *Northbound) write(ctx context.Context, r Resource, build func(*book, *transaction) error) (plan.Observed, error) {
+	if !r.Kind.Northbound() {
+		return plan.Observed{}, &InvalidError{fmt.Sprintf("%s is no kind of OVN's northbound database", r.Kind)}
+	}
+	c := &change{ctx: ctx, resource: r, build: build, done: make(chan error, 1)}
+	n.hold(r, 1)
+	defer n.hold(r, -1)
+	select {
+	case n.changes <- c:
+	case <-ctx.Done():
+		return plan.Observed{}, &AwayError{ctx.Err()}
+	case <-n.stopped:
+		return plan.Observed{}, ErrClosed
+	}
+	select {
+	case err := <-c.done:
+		if err != nil {
+			return plan.Observed{}, err
+		}
+	case <-n.stopped:
+		return plan.Observed{}, ErrClosed
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.session == nil {
+		return plan.Observed{}, n.away()
+	}
+	o, there := n.book.observe(r)
+	if !there {
+		delete(n.reported, r)
+		return plan.Observed{}, &GoneError{ID: r.ID}
+	}
+	n.reported[r] = o
+	return o, nil
+}
+
+// commitLoop writes what waits: all of it in one transaction, and then what came meanwhile.
+func (n *Northbound) commitLoop(stop <-chan struct{}) {
+	for {
+		var waiting []*change
+		select {
+		case <-stop:
+			return
+		case c := <-n.changes:
+			waiting = append(waiting, c)
+		}
+	gather:
+		for len(waiting) < mostTogether {
+			select {
+			case c := <-n.changes:
+				waiting = append(waiting, c)
+			default:
+				break gather
+			}
+		}
+		n.commit(waiting)
+	}
+}
+
+// commit writes changes in one transaction. If the database refuses it, each is tried alone, so that the refusal meets who deserves it.
+func (n *Northbound) commit(changes []*change) {
+	n.mu.Lock()
+	s := n.session
+	if s == nil {
+		err := n.away()
+		n.mu.Unlock()
+		finish(changes, err)
+		return
+	}
+	t := &transaction{}
+	var in []*change
+	for _, c := range changes {
+		alone := &transaction{} // what is refused before it is sent leaves nothing behind
+		if err := c.build(n.book, alone); err != nil {
+			c.done <- err
+			continue
+		}
+		if alone.empty() {
+			c.done <- nil
+			continue
+		}
+		t.add(alone)
+		in = append(in, c)
+	}
+	n.mu.Unlock()
+	if len(in) == 0 {
+		return
+	}
+	var refused *refusedError
+	err := n.transact(in[0].ctx, s, t)
+	switch {
+	case !errors.As(err, &refused):
+	case len(in) > 1:
+		for _, c := range in {
+			n.commit([]*change{c})
+		}
+		return
+	case !wrongByItself(err) && n.mayDoubt():
+		s.giveUp(err) // it is not as the book has it
+	}
+	finish(in, err)
+}
+
+// wrongByItself says whether a transaction was refused for what is in it, whatever is in the database.
+func wrongByItself(err error) bool {
+	var broken *ovsdb.ConstraintViolation
+	return errors.As(err, &broken)
+}
+
+// mayDoubt says, no more than once in doubtPause, that the book may be wrong.
+func (n *Northbound) mayDoubt() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.config.Clock.Now()
+	if !n.doubted.IsZero() && now.Sub(n.doubted) < doubtPause {
+		return false
+	}
+	n.doubted = now
+	return true
+}
+
+func finish(changes []*change, err error) {
+	for _, c := range changes {
+		c.done <- err
+	}
+}
+
+// add joins another transaction.
+func (t *transaction) add(other *transaction) {
+	t.ops = append(t.ops, other.ops...)
+	for key, references := range other.sets {
+		for to, there := range references {
+			t.refer(key.table, key.uuid, key.column, to, there)
+		}
+	}
+}
+
+// refusedError is a transaction that the database has refused.
+type refusedError struct{ err error }
+
+func (r *refusedError) Error() string { return "the database refused it: " + r.err.Error() }
+func (r *refusedError) Unwrap() error { return r.err }
+
+// transact sends a transaction, and takes over what it has changed before it returns. If it is not answered nothing is known: the connection
+// is given up, so that all is read anew.
+func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.config.Timeout)
+	defer cancel()
+	if n.config.Pass != nil {
+		passing, done, err := n.config.Pass(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		ctx = passing
+	}
+	ops := t.operations()
+	began := n.config.Clock.Now()
+	results, err := s.client.Transact(ctx, ops...)
+	took := n.config.Clock.Since(began)
+	if err != nil {
+		n.stats.transaction("unanswered", len(ops), took)
+		s.giveUp(fmt.Errorf("a transaction was not answered: %w", err))
+		return &AwayError{fmt.Errorf("a transaction of %d operations was not answered: %w", len(ops), err)}
+	}
+	if details, err := ovsdb.CheckOperationResults(results, ops); err != nil {
+		n.stats.transaction("refused", len(ops), took)
+		for _, detail := range details {
+			err = detail
+		}
+		return &refusedError{err}
+	}
+	n.stats.transaction("committed", len(ops), took)
+	n.retake(s, ops)
+	return nil
+}
+
+// retake takes over the rows of a transaction from the connection's copy, which the database brings up to date before it answers.
+func (n *Northbound) retake(s *session, ops []ovsdb.Operation) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.session != s {
+		return
+	}
+	t := newTouched()
+	for _, op := range ops {
+		uuid := op.UUID
+		if uuid == "" && len(op.Where) > 0 {
+			if at, ok := op.Where[0].Value.(ovsdb.UUID); ok {
+				uuid = at.GoUUID
+			}
+		}
+		s.take(n.book, op.Table, uuid, t)
+	}
+	n.mark(t)
+}

@@ -1,0 +1,67 @@
+package ovn
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/ovn/nbdb"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/test/sim/northbound"
+)
+
+// TestARefusalMeetsOnlyWhoDeservesIt: a change that the database refuses takes along none of those that were sent with it.
+func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
+	if err := northbound.Available(); err != nil {
+		t.Skip(err)
+	}
+	server, err := northbound.Start(t.Context(), northbound.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Kill()
+	n, err := Open(t.Context(), Config{Cluster: "c1", Endpoints: []string{server.Unix()}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if err := n.WaitConnected(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.mu.Lock() // what is asked for waits, and goes together
+	var wg sync.WaitGroup
+	errs := make([]error, 20)
+	for i := range errs {
+		identity := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb"}
+		c := &change{ctx: t.Context(), resource: Resource{drivers.KindOVNLoadBalancer, ID(drivers.KindOVNLoadBalancer, identity)}, done: make(chan error, 1)}
+		c.build = func(_ *book, tx *transaction) error {
+			b := &balancer{identity: identity}
+			columns := b.rows()[noPart].columns(nil)
+			if i == 7 {
+				columns["protocol"] = ovsdb.OvsSet{GoSet: []any{"icmp"}} // the schema has no such
+			}
+			tx.insert(nbdb.LoadBalancerTable, rowUUID(drivers.KindOVNLoadBalancer, identity, noPart), columns)
+			return nil
+		}
+		n.changes <- c
+		wg.Go(func() { errs[i] = <-c.done })
+	}
+	time.Sleep(10 * time.Millisecond)
+	n.mu.Unlock()
+	wg.Wait()
+	for i, err := range errs {
+		if refused := (*refusedError)(nil); errors.As(err, &refused) != (i == 7) {
+			t.Errorf("%d: error %v", i, err)
+		}
+	}
+	list, err := n.List(drivers.KindOVNLoadBalancer)
+	if err != nil || len(list) != 19 {
+		t.Errorf("%d are there, error %v, want 19", len(list), err)
+	}
+}

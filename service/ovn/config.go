@@ -1,0 +1,179 @@
+package ovn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/service/config"
+)
+
+const (
+	optionGroup = "ovn"
+	database    = "OVN_Northbound"
+)
+
+// Config says where the northbound database is, and how it is dealt with.
+type Config struct {
+	// Endpoints are the servers, in OVSDB's notation: unix:/path, tcp:host:port, ssl:host:port. Of a cluster all of them.
+	Endpoints []string
+	// PrivateKey, Certificate and CACert are paths, for ssl.
+	PrivateKey, Certificate, CACert string
+	// Cluster is the cluster id that identities carry.
+	Cluster string
+	// Timeout bounds a transaction, and an attempt to connect; 0: DefaultTimeout.
+	Timeout time.Duration
+	// Probe is the time between two looks at whether a quiet server is there; 0: DefaultProbe.
+	Probe time.Duration
+	// BackoffMin and BackoffMax bound the time between two attempts to connect; 0: 100 ms, DefaultBackoffMax.
+	BackoffMin, BackoffMax time.Duration
+	// Pass returns the context of a transaction that may be sent now, or an error where this process must not write. Nil: it always may.
+	Pass func(context.Context) (context.Context, context.CancelFunc, error)
+	// Clock is nil for the real one.
+	Clock clock.Clock
+}
+
+// The defaults of Config.
+const (
+	DefaultTimeout    = 10 * time.Second
+	DefaultProbe      = 5 * time.Second
+	DefaultBackoffMax = 10 * time.Second
+	defaultBackoffMin = 100 * time.Millisecond
+)
+
+// Options declares [ovn].
+func Options() []config.Option {
+	former := func(name string) []config.Name { return []config.Name{{Group: optionGroup, Name: name}} }
+	bound := func(f float64) *float64 { return &f }
+	options := []config.Option{
+		{
+			Name: "nb_connection", Type: config.List, Deprecated: former("ovn_nb_connection"), SampleDefault: "ssl:192.0.2.10:6641,ssl:192.0.2.11:6641,ssl:192.0.2.12:6641",
+			Pattern: `^(unix:/.+|(tcp|ssl):.+:[0-9]+)$`,
+			Help: "The servers of OVN's northbound database: unix:/path, tcp:address:port or ssl:address:port; of a cluster all of them. Needed by " +
+				"drivers that make OVN load balancers (kubeproxy), and as long as some that were made are left. Default: none.",
+		},
+		{
+			Name: "nb_private_key", Deprecated: former("ovn_nb_private_key"), SampleDefault: "/etc/kuryr/ovn/raven-privkey.pem",
+			Help: "Path of the private key of the client certificate, for ssl. It is read at each connection.",
+		},
+		{
+			Name: "nb_certificate", Deprecated: former("ovn_nb_certificate"), SampleDefault: "/etc/kuryr/ovn/raven-cert.pem",
+			Help: "Path of the client certificate, for ssl.",
+		},
+		{
+			Name: "nb_ca_cert", Deprecated: former("ovn_nb_ca_cert"), SampleDefault: "/etc/kuryr/ovn/cacert.pem",
+			Help: "Path of the certificate of the authority that the servers' certificates are of, for ssl.",
+		},
+		{
+			Name: "connection_timeout", Type: config.Duration, Default: "10", Min: bound(0.1), Deprecated: former("ovsdb_connection_timeout"), Advanced: true,
+			Help: "How long one transaction, and one attempt to connect, may take, in seconds.",
+		},
+		{
+			Name: "probe_interval", Type: config.Duration, Default: "5", Min: bound(0.1), Advanced: true,
+			Help: "The time between two looks at whether the server still answers, in seconds.",
+		},
+		{
+			Name: "retry_max_interval", Type: config.Duration, Default: "10", Min: bound(0.1), Deprecated: former("ovsdb_retry_max_interval"), Advanced: true,
+			Help: "The longest time between two attempts to connect, in seconds.",
+		},
+	}
+	for i := range options {
+		options[i].Group, options[i].Declarer = optionGroup, "kuryr.raven"
+	}
+	return options
+}
+
+// FromConfig reads [ovn]. It returns false where there is no connection configured. The caller adds Cluster, Pass and Clock.
+func FromConfig(v *config.Values) (Config, bool) {
+	c := Config{
+		Endpoints: v.List(optionGroup, "nb_connection"), PrivateKey: v.String(optionGroup, "nb_private_key"),
+		Certificate: v.String(optionGroup, "nb_certificate"), CACert: v.String(optionGroup, "nb_ca_cert"),
+		Timeout: v.Duration(optionGroup, "connection_timeout"), Probe: v.Duration(optionGroup, "probe_interval"),
+		BackoffMax: v.Duration(optionGroup, "retry_max_interval"),
+	}
+	return c, len(c.Endpoints) > 0
+}
+
+// Validate fills in defaults and says what cannot be.
+func (c *Config) Validate() error {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	for _, d := range []struct {
+		at       *time.Duration
+		standard time.Duration
+	}{{&c.Timeout, DefaultTimeout}, {&c.Probe, DefaultProbe}, {&c.BackoffMin, defaultBackoffMin}, {&c.BackoffMax, DefaultBackoffMax}} {
+		if *d.at <= 0 {
+			*d.at = d.standard
+		}
+	}
+	c.Endpoints = slices.Clone(c.Endpoints)
+	if len(c.Endpoints) == 0 {
+		return errors.New("[ovn] nb_connection is empty")
+	}
+	secure := false
+	for _, endpoint := range c.Endpoints {
+		scheme, rest, _ := strings.Cut(endpoint, ":")
+		switch scheme {
+		case "unix":
+			if !strings.HasPrefix(rest, "/") {
+				return fmt.Errorf("[ovn] nb_connection: %q has no path that begins with a slash", endpoint)
+			}
+		case "tcp", "ssl":
+			secure = secure || scheme == "ssl"
+			if _, port, err := net.SplitHostPort(rest); err != nil || port == "" {
+				return fmt.Errorf("[ovn] nb_connection: %q is not %s:address:port; an IPv6 address stands in brackets", endpoint, scheme)
+			}
+		default:
+			return fmt.Errorf("[ovn] nb_connection: %q begins neither with unix: nor tcp: nor ssl:", endpoint)
+		}
+	}
+	if !secure {
+		return nil
+	}
+	if c.PrivateKey == "" || c.Certificate == "" || c.CACert == "" {
+		return errors.New("[ovn] nb_connection has ssl: that takes nb_private_key, nb_certificate and nb_ca_cert")
+	}
+	_, err := c.tls()
+	return err
+}
+
+// authority reads the certificates that servers are checked by.
+func (c Config) authority() (*x509.CertPool, error) {
+	text, err := os.ReadFile(c.CACert)
+	if err != nil {
+		return nil, fmt.Errorf("reading [ovn] nb_ca_cert: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("[ovn] nb_ca_cert: there is no certificate in %s", c.CACert)
+	}
+	return pool, nil
+}
+
+// verify checks the certificates that a server has shown.
+func verify(pool *x509.CertPool, state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("the server has shown no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, one := range state.PeerCertificates[1:] {
+		between.AddCert(one)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	if err != nil {
+		return fmt.Errorf("the server's certificate is not of [ovn] nb_ca_cert: %w", err)
+	}
+	return nil
+}

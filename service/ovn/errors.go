@@ -1,0 +1,40 @@
+package ovn
+
+import (
+	"errors"
+	"fmt"
+)
+
+// AwayError says that the northbound database cannot be asked now. Of what is in it nothing is known but what was known before; what was being
+// written may be written or not.
+type AwayError struct{ Err error }
+
+func (a *AwayError) Error() string {
+	return fmt.Sprintf("OVN's northbound database is away: %v", a.Err)
+}
+
+// Unwrap returns why.
+func (a *AwayError) Unwrap() error { return a.Err }
+
+// MissingError says that a row is not there that another has to join: Neutron has not made it yet, or somebody has taken it away.
+type MissingError struct {
+	// Row is the name of the row: of a switch or router of Neutron's, or the ID of a group of ours.
+	Row string
+}
+
+func (m *MissingError) Error() string {
+	return fmt.Sprintf("%s is not in OVN's northbound database yet", m.Row)
+}
+
+// InvalidError says that something cannot be in OVN as it is wanted. The same wish will never work.
+type InvalidError struct{ Reason string }
+
+func (i *InvalidError) Error() string { return i.Reason }
+
+// GoneError says that what is to be changed is not there any more.
+type GoneError struct{ ID string }
+
+func (g *GoneError) Error() string { return g.ID + " is not in OVN's northbound database any more" }
+
+// ErrClosed is in the error of a call after Close.
+var ErrClosed = errors.New("the connection to OVN's northbound database is closed")

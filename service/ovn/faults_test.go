@@ -1,0 +1,337 @@
+package ovn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/test/sim/northbound"
+)
+
+func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
+	for name, test := range map[string]struct {
+		what string
+		args func(r *rig) []string
+	}{
+		"a row is deleted":     {"udp row gone", func(r *rig) []string { return []string{"lb-del", r.uuidOf("web/u1:udp", "raven")} }},
+		"all rows are deleted": {"all rows gone", func(*rig) []string { return []string{"--all", "destroy", "Load_Balancer"} }},
+		"a VIP is changed": {"another backend", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), `vips:"10.0.0.1:80"="6.6.6.6:6"`}
+		}},
+		"an option is changed": {"no reject", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:reject=false"}
+		}},
+		"a protocol is changed": {"sctp", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:udp", "raven"), "protocol=sctp"}
+		}},
+		"it is taken out of its group": {"no group", func(r *rig) []string {
+			return []string{"remove", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], "load_balancer", r.uuidOf("web/u1:udp", "raven")}
+		}},
+		"a row is doubled": {"twin", func(*rig) []string {
+			return []string{"create", "Load_Balancer", "name=twin", "protocol=tcp",
+				`external_ids={raven\:cluster=c1,raven\:owner=serv~6a3033\:u1,raven\:name=lb,raven\:policy=delete,raven\:part=tcp}`}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.ctl("ls-add", "neutron-net1")
+			g := r.group("net1")
+			vips := []any{vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1)), vip("UDP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1))}
+			was := r.balancer("u1", g, vips...)
+			r.seen.forget()
+			r.ctl(test.args(r)...)
+			r.until("it is told: "+test.what, func() bool { return r.seen.hasChanged(was.ID) })
+			now, there, err := r.Get(kindBalancer, was.ID)
+			if err != nil || there && cmp.Equal(now, was) {
+				t.Fatalf("it is shown as it was (error %v), so that nobody would mend it", err)
+			}
+			var mended plan.Observed
+			if there {
+				mended, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"vips": vips})
+			} else {
+				mended = r.balancer("u1", g, vips...)
+			}
+			if diff := cmp.Diff(was, mended); err != nil || diff != "" {
+				t.Error(err, diff)
+			}
+			if rows := r.column("Load_Balancer", "name"); !cmp.Equal(rows, []string{"web/u1:tcp", "web/u1:udp"}) {
+				t.Errorf("rows %v", rows)
+			}
+		})
+	}
+}
+
+func TestAGroupThatIsLost(t *testing.T) {
+	r := newRig(t)
+	r.ctl("ls-add", "neutron-net1")
+	g := r.group("net1")
+	was := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
+	r.seen.forget()
+	r.ctl("clear", "Logical_Switch", "neutron-net1", "load_balancer_group", "--", "destroy", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0])
+	r.until("both are told", func() bool { return r.seen.hasChanged(g) && r.seen.hasChanged(was.ID) })
+	r.group("net1")
+	if now, _, err := r.Get(kindBalancer, was.ID); err != nil || !cmp.Equal(now, was) {
+		t.Errorf("with the group back its load balancers are not in it again: %v, error %v", now, err)
+	}
+}
+
+func TestServerIsKilled(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	was := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
+	r.server.Kill()
+	r.until("it is away", func() bool { return !r.Status().Connected })
+	_, err := r.List(kindBalancer)
+	away := (*ovn.AwayError)(nil)
+	if !errors.As(err, &away) {
+		t.Fatalf("list without a server: error %v, want an AwayError", err)
+	}
+	if _, err := r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"vips": []any{}}); !errors.As(err, &away) {
+		t.Errorf("update without a server: error %v, want an AwayError", err)
+	}
+	if err := r.Delete(t.Context(), kindBalancer, was.ID); !errors.As(err, &away) {
+		t.Errorf("delete without a server: error %v, want an AwayError", err)
+	}
+	r.seen.forget()
+	if err := r.server.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is back", func() bool { r.seen.mu.Lock(); defer r.seen.mu.Unlock(); return r.seen.back == 1 })
+	list, err := r.List(kindBalancer)
+	if diff := cmp.Diff([]plan.Observed{was}, list); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	if r.seen.hasChanged(was.ID) {
+		t.Error("it is told to have changed, and has not")
+	}
+}
+
+func TestDatabaseIsWiped(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	was := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
+	r.seen.forget()
+	r.server.Kill()
+	if err := errors.Join(r.server.Wipe(), r.server.Start(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	r.until("both are told to be gone", func() bool { return r.seen.hasChanged(g) && r.seen.hasChanged(was.ID) })
+	if list, err := r.List(kindBalancer); err != nil || len(list) > 0 {
+		t.Errorf("list %v, error %v, want none", list, err)
+	}
+	r.group()
+	if now := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0)); !cmp.Equal(now, was) {
+		t.Error(cmp.Diff(was, now))
+	}
+}
+
+// TestServerHangs: a transaction that is not answered may be committed or not; what is written afterwards must not make a second one.
+func TestServerHangs(t *testing.T) {
+	server := start(t)
+	r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 300 * time.Millisecond, Probe: 100 * time.Millisecond})
+	g := r.group()
+	if err := server.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
+		map[string]any{"name": "web/u1", "group_id": g, "vips": []any{vip("TCP", "10.0.0.1", 80, 0)}})
+	if away := (*ovn.AwayError)(nil); !errors.As(err, &away) {
+		t.Errorf("error %v, want an AwayError", err)
+	}
+	r.until("the silence is noticed", func() bool { return !r.Status().Connected })
+	if err := server.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is back", func() bool { return r.Status().Connected })
+	r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
+	if rows := r.column("Load_Balancer", "name"); len(rows) != 1 {
+		t.Errorf("rows %v, want one", rows)
+	}
+}
+
+func TestQuietServerThatHangsIsNoticed(t *testing.T) {
+	server := start(t)
+	r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 300 * time.Millisecond, Probe: 50 * time.Millisecond})
+	if err := server.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the silence is noticed", func() bool { return !r.Status().Connected })
+	if err := server.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is back", func() bool { return r.Status().Connected })
+}
+
+func TestManyChangesAtOnceGoTogether(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	const n = 300
+	before := r.committed()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", fmt.Sprint("u", i), "lb"), map[string]any{
+				"name": "web", "group_id": g, "vips": []any{vip("TCP", fmt.Sprintf("10.0.%d.%d", i/250, i%250), 80, 0, backend("10.1.0.4", 1))},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if list, err := r.List(kindBalancer); err != nil || len(list) != n {
+		t.Errorf("%d load balancers, error %v", len(list), err)
+	}
+	if got := r.committed() - before; got > n/3 {
+		t.Errorf("%d transactions for %d changes", got, n)
+	}
+}
+
+func TestFenced(t *testing.T) {
+	server := start(t)
+	fenced := errors.New("does not lead")
+	r := connect(t, server, ovn.Config{
+		Endpoints: []string{server.Unix()},
+		Pass:      func(context.Context) (context.Context, context.CancelFunc, error) { return nil, nil, fenced },
+	})
+	_, err := r.Create(t.Context(), kindGroup, identity(plan.Shared, "", "g"), map[string]any{})
+	if !errors.Is(err, fenced) {
+		t.Errorf("error %v, want that of the fence", err)
+	}
+	if got := r.column("Load_Balancer_Group", "name"); len(got) > 0 {
+		t.Errorf("written all the same: %v", got)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c1", Endpoints: []string{"unix:" + t.TempDir() + "/none"}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	away := (*ovn.AwayError)(nil)
+	if err := n.WaitConnected(ctx); !errors.As(err, &away) {
+		t.Errorf("error %v, want an AwayError", err)
+	}
+	if _, err := n.Create(t.Context(), kindGroup, identity(plan.Shared, "", "g"), nil); !errors.As(err, &away) {
+		t.Errorf("error %v, want an AwayError", err)
+	}
+}
+
+func TestConnections(t *testing.T) {
+	dir := t.TempDir()
+	if err := northbound.Certificates(dir, "server", "raven"); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := northbound.Certificates(other, "raven"); err != nil {
+		t.Fatal(err)
+	}
+	server := start(t, func(c *northbound.Config) { c.TCP, c.TLS = true, dir })
+	files := func(c ovn.Config, own, authority string) ovn.Config {
+		c.PrivateKey, c.Certificate, c.CACert = own+"/raven-privkey.pem", own+"/raven-cert.pem", authority+"/cacert.pem"
+		return c
+	}
+	nobody := "tcp:127.0.0.1:1"
+	for name, c := range map[string]ovn.Config{
+		"tcp":                   {Endpoints: []string{server.TCP()}},
+		"ssl":                   files(ovn.Config{Endpoints: []string{server.SSL()}}, dir, dir),
+		"the second of several": {Endpoints: []string{nobody, server.Unix()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := connect(t, server, c)
+			r.group()
+			if got := r.Status().Endpoint; got == nobody || got == "" {
+				t.Errorf("endpoint %q", got)
+			}
+		})
+	}
+	for name, c := range map[string]ovn.Config{
+		"a client certificate of another authority": files(ovn.Config{Endpoints: []string{server.SSL()}}, other, dir),
+		"a server certificate of another authority": files(ovn.Config{Endpoints: []string{server.SSL()}}, dir, other),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Cluster, c.Timeout = "c1", time.Second
+			n, err := ovn.Open(t.Context(), c, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			for end := time.Now().Add(patience); !strings.Contains(n.Status().Error, "certificate"); time.Sleep(5 * time.Millisecond) {
+				if n.Status().Connected || time.Now().After(end) {
+					t.Fatalf("connected %v, error %q, want one about the certificate", n.Status().Connected, n.Status().Error)
+				}
+			}
+		})
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for endpoint, says := range map[string]string{
+		"": "is empty", "10.0.0.1:6641": "begins neither", "unix:nb.sock": "no path", "tcp:10.0.0.1": "not tcp:address:port", "ssl:10.0.0.1:6641": "takes nb_private_key",
+		"tcp:fd00::1:6641": "in brackets",
+	} {
+		c := ovn.Config{Endpoints: strings.Fields(endpoint)}
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: error %v, want one with %q", endpoint, err, says)
+		}
+	}
+	for _, endpoint := range []string{"unix:/run/ovn/ovnnb_db.sock", "tcp:10.0.0.1:6641", "tcp:[fd00::1]:6641"} {
+		c := ovn.Config{Endpoints: []string{endpoint}}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%q: %v", endpoint, err)
+		}
+	}
+}
+
+// TestClusterIsWrittenToAtItsLeader: of three servers only the leader is used, and the next one when that is gone.
+func TestClusterIsWrittenToAtItsLeader(t *testing.T) {
+	ports := make([]string, 3)
+	for i := range ports {
+		port, err := northbound.FreePort(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = fmt.Sprint("127.0.0.1:", port)
+	}
+	var servers []*northbound.Server
+	var endpoints []string
+	for i, raft := range ports {
+		servers = append(servers, start(t, func(c *northbound.Config) {
+			if c.Cluster, c.Raft = i+1, raft; i > 0 {
+				c.Join = ports[0]
+			}
+		}))
+		endpoints = append([]string{servers[i].Unix()}, endpoints...) // the leader, which is the first, stands last
+	}
+	r := connect(t, servers[0], ovn.Config{Endpoints: endpoints})
+	g := r.group()
+	was := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
+	if got := r.Status().Endpoint; got != servers[0].Unix() {
+		t.Errorf("written to %s, want the leader, %s", got, servers[0].Unix())
+	}
+	r.seen.forget()
+	servers[0].Kill()
+	r.until("another one leads", func() bool { s := r.Status(); return s.Connected && s.Endpoint != servers[0].Unix() })
+	if now, there, err := r.Get(kindBalancer, was.ID); err != nil || !there || !cmp.Equal(now, was) {
+		t.Errorf("at the next leader it is %v, error %v", now, err)
+	}
+	r.until("it can be written to", func() bool {
+		_, err := r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"vips": []any{vip("TCP", "10.0.0.2", 80, 0)}})
+		return err == nil
+	})
+	if r.seen.hasChanged(was.ID) {
+		t.Error("the change of leaders made a load balancer look different")
+	}
+}

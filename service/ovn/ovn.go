@@ -1,0 +1,337 @@
+// Package ovn keeps load balancers and their groups in OVN's northbound database: it is the only user of libovsdb. It must never touch a row
+// that does not carry the cluster's identity, but for its own groups in the rows of switches and routers, and never let a connection that is
+// lost pass for an empty database.
+//
+//	callers ──write──▶ changes ──commit: all that waits, one transaction──▶ server
+//	   ▲                                                                     │
+//	   └─ Follower ◀── notify ◀── book (rows of ours, by resource) ◀─────────┘ copy of the rows, kept by the server's updates
+package ovn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/ovn/nbdb"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// Follower is told what changes by itself. It is called from one goroutine, and must not wait for a write.
+type Follower interface {
+	// Changed says that resources of ours are not as they were last listed, written or told of.
+	Changed(resources []Resource)
+	// Arrived names rows that are there now: switches and routers of Neutron's by name, groups of ours by ID.
+	Arrived(rows []string)
+	// Back says that the database can be asked again, or for the first time.
+	Back()
+}
+
+// Resource names a load balancer or a group.
+type Resource struct {
+	Kind drivers.Kind
+	ID   string
+}
+
+// Northbound is a connection to OVN's northbound database, which lasts: it is made again whenever it is lost. It is safe for concurrent use.
+type Northbound struct {
+	config    Config
+	log       *slog.Logger
+	stats     *stats
+	endpoints []string // of the run loop; the last good one first
+	changes   chan *change
+	stopped   chan struct{}
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+	first     chan struct{} // closed by the first session
+	wake      chan struct{}
+
+	mu       sync.Mutex // guards what follows
+	session  *session   // nil: there is none
+	book     *book      // of the session
+	err      error      // why there is no session
+	since    time.Time  // of the session, or of its absence
+	follower Follower
+	// reported is what was last listed, written or told of each resource; held are those that are being written.
+	reported map[Resource]plan.Observed
+	held     map[Resource]int
+	dirty    *touched
+	back     bool // it has to be told that there is a session
+	doubted  time.Time
+	tries    int
+}
+
+// Open begins to connect, and goes on with that until Close. What is wrong with the configuration is an error; that no server answers is none.
+func Open(ctx context.Context, c Config, log *slog.Logger) (*Northbound, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	n := &Northbound{
+		config: c, log: log, stats: newStats(), endpoints: slices.Clone(c.Endpoints), cancel: cancel,
+		changes: make(chan *change, mostTogether), stopped: make(chan struct{}), first: make(chan struct{}), wake: make(chan struct{}, 1),
+		err: errors.New("it is being connected to"), since: c.Clock.Now(), book: newBook(c.Cluster),
+		reported: map[Resource]plan.Observed{}, held: map[Resource]int{}, dirty: newTouched(),
+	}
+	n.work.Go(func() { n.run(running) })
+	n.work.Go(func() { n.commitLoop(running.Done()) })
+	n.work.Go(func() { n.notifyLoop(running.Done()) })
+	return n, nil
+}
+
+// Close ends the connection. Writes under way end with ErrClosed.
+func (n *Northbound) Close() {
+	n.cancel()
+	n.work.Wait()
+	close(n.stopped)
+}
+
+// Follow has somebody told of what changes from now on, in place of whom was told before; nil: nobody.
+func (n *Northbound) Follow(f Follower) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.follower = f
+	n.back = n.session != nil
+	n.signal()
+}
+
+// WaitConnected waits for the first connection. The error says why there was none before ctx ended.
+func (n *Northbound) WaitConnected(ctx context.Context) error {
+	select {
+	case <-n.first:
+		return nil
+	case <-ctx.Done():
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.away()
+	}
+}
+
+// run keeps a session, and waits ever longer between two attempts that fail.
+func (n *Northbound) run(ctx context.Context) {
+	wait := n.config.BackoffMin
+	for ctx.Err() == nil {
+		began := n.config.Clock.Now()
+		s, err := n.connect(ctx)
+		if err == nil {
+			n.adopt(s)
+			n.log.Info("connected to OVN's northbound database", "endpoint", s.endpoint)
+			n.work.Go(func() { n.probe(ctx, s) })
+			select {
+			case <-ctx.Done():
+			case <-s.lost:
+			}
+			err = s.err
+			n.leave(s)
+			if n.config.Clock.Since(began) > n.config.BackoffMax {
+				wait = n.config.BackoffMin
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		n.missed(err, wait)
+		timer := n.config.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		}
+		timer.Stop()
+		wait = min(2*wait, n.config.BackoffMax)
+	}
+}
+
+// adopt makes a session the one that is used: its rows are read as a whole, and what differs from what was known is told.
+func (n *Northbound) adopt(s *session) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b, t := newBook(n.config.Cluster), newTouched()
+	for _, table := range []string{nbdb.LoadBalancerGroupTable, nbdb.LoadBalancerTable, nbdb.LogicalSwitchTable, nbdb.LogicalRouterTable} {
+		for uuid, m := range s.rows.Table(table).RowsShallow() {
+			takeRow(b, table, uuid, m, t)
+		}
+	}
+	for r := range n.reported {
+		t.ids[r] = true // it may be gone
+	}
+	n.session, n.book, n.err, n.since, n.back, n.tries = s, b, nil, n.config.Clock.Now(), true, 0
+	n.stats.connected()
+	n.mark(t)
+	select {
+	case <-n.first:
+	default:
+		close(n.first)
+	}
+}
+
+// leave ends the use of a session.
+func (n *Northbound) leave(s *session) {
+	n.mu.Lock()
+	n.session, n.err, n.since, n.back = nil, s.err, n.config.Clock.Now(), false
+	n.mu.Unlock()
+	s.close()
+}
+
+// missed notes that there is no session, and tells once in a while.
+func (n *Northbound) missed(err error, wait time.Duration) {
+	n.mu.Lock()
+	n.err = err
+	n.tries++
+	tries := n.tries
+	n.mu.Unlock()
+	level := slog.LevelDebug
+	if tries == 1 || tries%20 == 0 {
+		level = slog.LevelWarn
+	}
+	n.log.Log(context.Background(), level, "OVN's northbound database is away; what concerns it waits", "tries", tries, "again", wait, "error", err)
+}
+
+// away returns the error of what cannot be asked now. The lock is held.
+func (n *Northbound) away() error {
+	err := n.err
+	if err == nil {
+		err = errors.New("the connection was lost")
+	}
+	return &AwayError{err}
+}
+
+// event takes over a row that has changed.
+func (n *Northbound) event(s *session, table string, m model.Model) {
+	uuid := ""
+	switch row := m.(type) {
+	case *nbdb.LoadBalancer:
+		uuid = row.UUID
+	case *nbdb.LoadBalancerGroup:
+		uuid = row.UUID
+	case *nbdb.LogicalSwitch:
+		uuid = row.UUID
+	case *nbdb.LogicalRouter:
+		uuid = row.UUID
+	default:
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.session != s {
+		return // it is read as a whole later, or not used any more
+	}
+	t := newTouched()
+	s.take(n.book, table, uuid, t)
+	n.mark(t)
+}
+
+// mark notes what may have changed. The lock is held.
+func (n *Northbound) mark(t *touched) {
+	maps.Copy(n.dirty.ids, t.ids)
+	maps.Copy(n.dirty.rows, t.rows)
+	n.signal()
+}
+
+func (n *Northbound) signal() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hold keeps what is being written from being told: whoever writes it learns what came of it.
+func (n *Northbound) hold(r Resource, by int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held[r] += by; n.held[r] == 0 {
+		delete(n.held, r)
+		if n.dirty.ids[r] {
+			n.signal()
+		}
+	}
+}
+
+// notifyLoop tells the follower what has changed by itself.
+func (n *Northbound) notifyLoop(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-n.wake:
+		}
+		f, changed, rows, back := n.news()
+		if f == nil {
+			continue
+		}
+		if back {
+			f.Back()
+		}
+		if len(rows) > 0 {
+			f.Arrived(rows)
+		}
+		if len(changed) > 0 {
+			f.Changed(changed)
+		}
+	}
+}
+
+// news takes what is to be told. As long as there is no session there is none.
+func (n *Northbound) news() (f Follower, changed []Resource, rows []string, back bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.session == nil || n.follower == nil {
+		return nil, nil, nil, false
+	}
+	for r := range n.dirty.ids {
+		if n.held[r] > 0 {
+			continue
+		}
+		delete(n.dirty.ids, r)
+		now, there := n.book.observe(r)
+		then, known := n.reported[r]
+		if there == known && reflect.DeepEqual(now, then) {
+			continue
+		}
+		n.reported[r] = now
+		if !there {
+			delete(n.reported, r)
+		}
+		changed = append(changed, r)
+	}
+	rows = slices.Sorted(maps.Keys(n.dirty.rows))
+	clear(n.dirty.rows)
+	back, n.back = n.back, false
+	return n.follower, changed, rows, back
+}
+
+// List shows all resources of a kind that carry the cluster's identity. The error is an AwayError: then nothing is known.
+func (n *Northbound) List(kind drivers.Kind) ([]plan.Observed, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.session == nil {
+		return nil, n.away()
+	}
+	ids := n.book.all(kind)
+	out := make([]plan.Observed, 0, len(ids))
+	for _, id := range ids {
+		r := Resource{kind, id}
+		if o, ok := n.book.observe(r); ok {
+			n.reported[r] = o
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+// Get shows one resource, and says whether there is one. The error is an AwayError: then nothing is known.
+func (n *Northbound) Get(kind drivers.Kind, id string) (plan.Observed, bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.session == nil {
+		return plan.Observed{}, false, n.away()
+	}
+	o, ok := n.book.observe(Resource{kind, id})
+	return o, ok, nil
+}

@@ -1,0 +1,237 @@
+package ovn_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/plan"
+)
+
+const (
+	kindGroup    = drivers.KindOVNLoadBalancerGroup
+	kindBalancer = drivers.KindOVNLoadBalancer
+)
+
+func TestRows(t *testing.T) {
+	r := newRig(t)
+	r.ctl("ls-add", "neutron-net1")
+	g := r.group("net1")
+	made := r.balancer("u1", g,
+		vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.5", 8080), backend("10.1.0.4", 8080)),
+		vip("UDP", "10.0.0.1", 53, 0, backend("10.1.0.4", 53)),
+		vip("TCP", "fd00:0::1", 443, 10800, backend("fd00::2:1", 8443)),
+		vip("TCP", "10.0.0.1", 81, 0),
+	)
+	list, err := r.List(kindBalancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := plan.Observed{
+		Kind: kindBalancer, ID: ovn.ID(kindBalancer, identity("service-proxy", "u1", "lb")), Managed: true,
+		Identity: identity(plan.ShortDriver("service-proxy"), "u1", "lb"),
+		Attrs: map[string]any{"name": "web/u1", "group_id": g, "vips": []any{
+			vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 8080), backend("10.1.0.5", 8080)),
+			map[string]any{"protocol": "TCP", "address": "10.0.0.1", "port": int64(81), "backends": []any{}},
+			vip("TCP", "fd00::1", 443, 10800, backend("fd00::2:1", 8443)),
+			vip("UDP", "10.0.0.1", 53, 0, backend("10.1.0.4", 53)),
+		}},
+		Tags: identity("service-proxy", "u1", "lb").Tags(), Description: identity("service-proxy", "u1", "lb").Description(),
+	}
+	if diff := cmp.Diff([]plan.Observed{want}, list); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(want, made); diff != "" {
+		t.Error("made is not as listed", diff)
+	}
+	if diff := cmp.Diff([]string{"web/u1:tcp", "web/u1:tcp-10800", "web/u1:udp"}, r.column("Load_Balancer", "name")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"10.0.0.1:53=10.1.0.4:53", `10.0.0.1:80=10.1.0.4:8080,10.1.0.5:8080 10.0.0.1:81=`, "[fd00::1]:443=[fd00::2:1]:8443"},
+		r.column("Load_Balancer", "vips")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"affinity_timeout=10800 ct_flush=true reject=true", "ct_flush=true reject=true", "ct_flush=true reject=true"},
+		r.column("Load_Balancer", "options")); diff != "" {
+		t.Error(diff)
+	}
+	if got := r.committed(); got != 2 {
+		t.Errorf("%d transactions for a group and a load balancer, want 2", got)
+	}
+}
+
+func TestCreateTwiceAndNothingToDo(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	first := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1)))
+	writes := r.committed()
+	second := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1)))
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Error(diff)
+	}
+	if r.group() != g || r.committed() != writes {
+		t.Errorf("%d transactions for what is there already", r.committed()-writes)
+	}
+	if got := r.column("Load_Balancer", "name"); len(got) != 1 {
+		t.Errorf("rows %v, want one", got)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	id := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1)), vip("UDP", "10.0.0.1", 80, 0)).ID
+	vips := []any{vip("TCP", "10.0.0.1", 80, 60, backend("10.1.0.5", 1))}
+	got, err := r.Update(t.Context(), kindBalancer, id, map[string]any{"vips": vips})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"name": "web/u1", "group_id": g, "vips": vips}, got.Attrs); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"web/u1:tcp-60"}, r.column("Load_Balancer", "name")); diff != "" {
+		t.Error(diff)
+	}
+	got, err = r.Update(t.Context(), kindBalancer, id, map[string]any{"vips": []any{}, "name": "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"name": "other", "group_id": g, "vips": []any{}}, got.Attrs); diff != "" {
+		t.Error(diff)
+	}
+	retained := identity("service-proxy", "u1", "lb")
+	retained.Policy = drivers.Retain
+	got, err = r.Update(t.Context(), kindBalancer, id, map[string]any{"description": retained.Description()})
+	if err != nil || got.Identity.Policy != drivers.Retain {
+		t.Errorf("policy %s, error %v, want retain", got.Identity.Policy, err)
+	}
+	if len(r.column("Load_Balancer", "name")) != 1 {
+		t.Error("a load balancer without VIPs has no row to be known by")
+	}
+	if err := r.Delete(t.Context(), kindBalancer, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Delete(t.Context(), kindBalancer, id); err != nil {
+		t.Error("to delete what is gone is an error:", err)
+	}
+	if got := r.column("Load_Balancer", "name"); len(got) > 0 {
+		t.Errorf("left: %v", got)
+	}
+	_, err = r.Update(t.Context(), kindBalancer, id, map[string]any{"name": "x"})
+	if gone := (*ovn.GoneError)(nil); !errors.As(err, &gone) {
+		t.Errorf("error %v, want a GoneError", err)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	for name, vips := range map[string][]any{
+		"twice with other backends": {vip("TCP", "10.0.0.1", 80, 0), vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.1", 1))},
+		"of another IP version":     {vip("TCP", "10.0.0.1", 80, 0, backend("fd00::1", 1))},
+		"of no protocol of OVN's":   {vip("ICMP", "10.0.0.1", 80, 0)},
+		"without a port":            {vip("TCP", "10.0.0.1", 0, 0)},
+	} {
+		_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u9", "lb"), map[string]any{"group_id": g, "vips": vips})
+		if invalid := (*ovn.InvalidError)(nil); !errors.As(err, &invalid) {
+			t.Errorf("%s: error %v, want an InvalidError", name, err)
+		}
+	}
+	_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u9", "lb"), map[string]any{"group_id": "nowhere", "vips": []any{}})
+	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || missing.Row != "nowhere" {
+		t.Errorf("error %v, want a MissingError for the group", err)
+	}
+	if got := r.column("Load_Balancer", "name"); len(got) > 0 {
+		t.Errorf("rows of what was refused: %v", got)
+	}
+}
+
+func TestGroupJoinsSwitchesAndRouters(t *testing.T) {
+	r := newRig(t)
+	r.ctl("ls-add", "neutron-net1", "--", "ls-add", "neutron-net2", "--", "ls-add", "other", "--", "lr-add", "neutron-rtr1")
+	g := r.group("net1")
+	update := func(networks, routers []any) (plan.Observed, error) {
+		return r.Update(t.Context(), kindGroup, g, map[string]any{"networks": networks, "routers": routers})
+	}
+	got, err := update([]any{"net1", "net2", "net3"}, []any{"rtr1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"name": "raven services", "networks": []any{"net1", "net2"}, "routers": []any{"rtr1"}}
+	if diff := cmp.Diff(want, got.Attrs); diff != "" {
+		t.Error(diff)
+	}
+	_, err = update([]any{"net1", "net2", "net3"}, []any{"rtr1"})
+	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || missing.Row != "neutron-net3" {
+		t.Errorf("error %v, want a MissingError for neutron-net3", err)
+	}
+	r.seen.forget()
+	r.ctl("ls-add", "neutron-net3")
+	r.until("neutron-net3 is told to have arrived", func() bool {
+		r.seen.mu.Lock()
+		defer r.seen.mu.Unlock()
+		return len(r.seen.arrived) == 1 && r.seen.arrived[0] == "neutron-net3"
+	})
+	if got, err = update([]any{"net2", "net3"}, []any{}); err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]any{"name": "raven services", "networks": []any{"net2", "net3"}, "routers": []any{}}
+	if diff := cmp.Diff(want, got.Attrs); diff != "" {
+		t.Error(diff)
+	}
+	// Deleting goes although switches refer to it, somebody else's too.
+	uuid := r.column("Load_Balancer_Group", "_uuid")[0]
+	r.ctl("add", "Logical_Switch", "other", "load_balancer_group", uuid)
+	r.until("the group of another's switch is known", func() bool { return r.Delete(t.Context(), kindGroup, g) == nil })
+	if got := r.column("Load_Balancer_Group", "name"); len(got) > 0 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestForeignRowsStay(t *testing.T) {
+	r := newRig(t)
+	r.ctl("ls-add", "neutron-net1", "--", "lb-add", "web/u1:tcp", "10.9.9.9:80", "10.1.1.1:80", "--", "ls-lb-add", "neutron-net1", "web/u1:tcp")
+	r.ctl("create", "Load_Balancer_Group", "name=clbg")
+	r.ctl("add", "Logical_Switch", "neutron-net1", "load_balancer_group", r.column("Load_Balancer_Group", "_uuid")[0])
+	r.ctl("--", "--id=@x", "create", "Load_Balancer", "name=another-cluster", `external_ids={raven\:cluster=c2,raven\:owner=service-proxy\:u1,raven\:name=lb}`)
+	before := r.ctl("list", "Load_Balancer")
+	g := r.group("net1")
+	id := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0)).ID
+	if list, err := r.List(kindBalancer); err != nil || len(list) != 1 {
+		t.Errorf("list %v, error %v, want ours only", list, err)
+	}
+	// What others add to a row of ours stays as well.
+	r.ctl("set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:hairpin_snat_ip=10.0.0.9", "external_ids:note=mine")
+	if _, err := r.Update(t.Context(), kindBalancer, id, map[string]any{"vips": []any{vip("TCP", "10.0.0.2", 80, 0)}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ctl("get", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:hairpin_snat_ip", "external_ids:note"); got != "\"10.0.0.9\"\nmine" {
+		t.Errorf("of an operator's additions is left: %s", got)
+	}
+	if err := r.Delete(t.Context(), kindBalancer, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Delete(t.Context(), kindGroup, g); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, r.ctl("list", "Load_Balancer")); diff != "" {
+		t.Error("rows of others were touched", diff)
+	}
+	if got := r.ctl("--bare", "get", "Logical_Switch", "neutron-net1", "load_balancer_group"); got != "["+r.column("Load_Balancer_Group", "_uuid")[0]+"]" {
+		t.Errorf("groups of the switch: %s, want the other one's", got)
+	}
+}
+
+// TestNamesThatAreNoText: a NUL would have the server end the connection, for every change that is under way.
+func TestNamesThatAreNoText(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	o, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
+		map[string]any{"name": "a\x00b\xff\"c", "group_id": g, "vips": []any{vip("TCP", "10.0.0.1", 80, 0)}})
+	if err != nil || o.Attrs["name"] != "ab\uFFFD\"c" {
+		t.Errorf("name %q, error %v", o.Attrs["name"], err)
+	}
+}

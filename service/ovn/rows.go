@@ -1,0 +1,340 @@
+package ovn
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/ovn/nbdb"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// A resource and its rows. A load balancer of ours is one Load_Balancer row for each protocol and affinity of its VIPs, since OVN has these
+// per row, not per VIP:
+//
+//	name          <name>:<part>                     for people
+//	external_ids  raven:cluster, owner, name,
+//	              policy                            the identity, as everywhere
+//	              raven:part                        tcp, or tcp-10800 with an affinity of 10800 s; none for a load balancer without VIPs
+//	              raven:group                       the ID of the group that it belongs to
+//	options       reject=true                       who connects to a VIP without backends is told so
+//	              ct_flush=true                     flows to a backend that goes do not linger, with UDP (OVN 22.12 and newer)
+//	              affinity_timeout                  of the part
+//
+// A group of ours is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its name. The UUIDs of all
+// rows of ours follow from the identity: a second row for the same part is refused by the database itself.
+//
+// What others add to options and external_ids stays. A part whose row is not as it would be written is as good as not there: the load
+// balancer then shows no VIPs, and is mended as a whole.
+const (
+	clusterID = "raven:cluster"
+	ownerID   = "raven:owner"
+	nameID    = "raven:name"
+	policyID  = "raven:policy"
+	partID    = "raven:part"
+	groupID   = "raven:group"
+
+	affinityOption = "affinity_timeout"
+	noPart         = "none"
+	titleWord      = "name="
+)
+
+// vip is one VIP, in the form that makes two of the same comparable.
+type vip struct {
+	protocol string // lower case
+	at       netip.AddrPort
+	affinity int64
+	backends string // as OVN has them, sorted
+}
+
+func (v vip) part() string {
+	if v.affinity > 0 {
+		return v.protocol + "-" + strconv.FormatInt(v.affinity, 10)
+	}
+	return v.protocol
+}
+
+// balancer is a load balancer of ours, as it should be or as its rows have it.
+type balancer struct {
+	identity plan.Identity
+	title    string
+	group    string
+	vips     map[string]vip // by protocol, address and port
+}
+
+// row is one Load_Balancer row as it should be. In it are only the options and external ids that are ours.
+type row struct {
+	part    string
+	name    string
+	proto   string
+	vips    map[string]string
+	options map[string]string
+	ids     map[string]string
+}
+
+// rows returns the rows of a load balancer, by part.
+func (b *balancer) rows() map[string]row {
+	ids := identityIDs(b.identity)
+	ids[groupID] = b.group
+	rows := map[string]row{}
+	add := func(part, proto string, affinity int64) row {
+		r, ok := rows[part]
+		if !ok {
+			r = row{
+				part: part, name: b.title + ":" + part, proto: proto, vips: map[string]string{},
+				options: map[string]string{"reject": "true", "ct_flush": "true"}, ids: maps.Clone(ids),
+			}
+			r.ids[partID] = part
+			if affinity > 0 {
+				r.options[affinityOption] = strconv.FormatInt(affinity, 10)
+			}
+			rows[part] = r
+		}
+		return r
+	}
+	for _, v := range b.vips {
+		add(v.part(), v.protocol, v.affinity).vips[v.at.String()] = v.backends
+	}
+	if len(rows) == 0 {
+		add(noPart, "", 0)
+	}
+	return rows
+}
+
+// is says whether a row of the database is as it should be.
+func (r row) is(have *nbdb.LoadBalancer) bool {
+	return have.Name == r.name && protocolOf(have) == r.proto && maps.Equal(have.Vips, r.vips) &&
+		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) && have.Options[affinityOption] == r.options[affinityOption]
+}
+
+func protocolOf(have *nbdb.LoadBalancer) string {
+	if have.Protocol == nil {
+		return ""
+	}
+	return *have.Protocol
+}
+
+func within(part, whole map[string]string) bool {
+	for key, value := range part {
+		if whole[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// identityIDs writes an identity as external ids.
+func identityIDs(i plan.Identity) map[string]string {
+	k := i.Key()
+	return map[string]string{clusterID: k.Cluster, ownerID: ownerText(k), nameID: k.Name, policyID: string(cmp.Or(i.Policy, drivers.Delete))}
+}
+
+func ownerText(k plan.Key) string {
+	if k.Driver == plan.Shared && k.UID == "" {
+		return k.Driver
+	}
+	return k.Driver + ":" + k.UID
+}
+
+// identityOf reads an identity back. It returns false unless it is whole.
+func identityOf(ids map[string]string) (plan.Identity, bool) {
+	if ids[clusterID] == "" {
+		return plan.Identity{}, false
+	}
+	var words []string
+	for _, name := range []string{clusterID, ownerID, nameID, policyID} {
+		words = append(words, name+"="+ids[name])
+	}
+	return plan.Parse(words, "")
+}
+
+// groupName is the name of a group's row: its identity, and its name for people behind that.
+func groupName(i plan.Identity, title string) string {
+	if title == "" {
+		return i.Description()
+	}
+	return i.Description() + " " + titleWord + url.PathEscape(title)
+}
+
+// parseGroup reads a group's name back. It returns false for a group that is not ours.
+func parseGroup(name string) (identity plan.Identity, title string, ok bool) {
+	identity, ok = plan.Parse(nil, name)
+	for word := range strings.FieldsSeq(name) {
+		if text, found := strings.CutPrefix(word, titleWord); found {
+			if plain, err := url.PathUnescape(text); err == nil {
+				title = plain
+			}
+		}
+	}
+	return identity, title, ok
+}
+
+// ID returns what a resource of an identity is called. It lasts, whatever becomes of its rows.
+func ID(kind drivers.Kind, identity plan.Identity) string {
+	k := identity.Key()
+	return fmt.Sprintf("%s:%s/%s", kind, ownerText(k), k.Name)
+}
+
+// rowUUID is the UUID of a row of ours: a hash of the identity and the part, so that no row is made twice.
+func rowUUID(kind drivers.Kind, identity plan.Identity, part string) string {
+	k := identity.Key()
+	sum := sha256.Sum256([]byte(strings.Join([]string{"raven", string(kind), k.Cluster, k.Driver, k.UID, k.Name, part}, "\x00")))
+	sum[6] = sum[6]&0x0f | 0x80 // version 8: of its maker's own devising
+	sum[8] = sum[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+}
+
+// take puts attributes, as drivers.Attributes gives them with all refs resolved, into the load balancer.
+func (b *balancer) take(attrs map[string]any) error {
+	if title, ok := attrs["name"].(string); ok {
+		b.title = clean(title)
+	}
+	if group, ok := attrs["group_id"].(string); ok {
+		b.group = group
+	}
+	list, managed := attrs["vips"].([]any)
+	if !managed {
+		return nil
+	}
+	b.vips = map[string]vip{}
+	for _, element := range list {
+		v, err := vipOf(element)
+		if err != nil {
+			return err
+		}
+		key := v.protocol + " " + v.at.String()
+		if other, twice := b.vips[key]; twice && other != v {
+			return &InvalidError{fmt.Sprintf("VIP %s is wanted twice, with other backends or another affinity", key)}
+		}
+		b.vips[key] = v
+	}
+	return nil
+}
+
+// clean drops what is no text to the database: it would end the connection.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "")
+}
+
+func vipOf(element any) (vip, error) {
+	doc, _ := element.(map[string]any)
+	at, err := addrPort(doc["address"], doc["port"])
+	if err != nil {
+		return vip{}, err
+	}
+	protocol, _ := doc["protocol"].(string)
+	v := vip{protocol: strings.ToLower(protocol), at: at}
+	if !slices.Contains([]string{"tcp", "udp", "sctp"}, v.protocol) {
+		return vip{}, &InvalidError{fmt.Sprintf("VIP %s has the protocol %q, which OVN does not balance", at, protocol)}
+	}
+	v.affinity, _ = doc["affinity_timeout"].(int64)
+	list, _ := doc["backends"].([]any)
+	backends := make([]netip.AddrPort, 0, len(list))
+	for _, element := range list {
+		doc, _ := element.(map[string]any)
+		backend, err := addrPort(doc["address"], doc["port"])
+		if err != nil {
+			return vip{}, err
+		}
+		if backend.Addr().Is4() != at.Addr().Is4() {
+			return vip{}, &InvalidError{fmt.Sprintf("backend %s is not of the IP version of its VIP %s", backend, at)}
+		}
+		backends = append(backends, backend)
+	}
+	v.backends = joined(backends)
+	return v, nil
+}
+
+func joined(backends []netip.AddrPort) string {
+	slices.SortFunc(backends, netip.AddrPort.Compare)
+	backends = slices.Compact(backends)
+	texts := make([]string, len(backends))
+	for i, backend := range backends {
+		texts[i] = backend.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+func addrPort(address, port any) (netip.AddrPort, error) {
+	text, _ := address.(string)
+	number, _ := port.(int64)
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" || number < 1 || number > 65535 {
+		return netip.AddrPort{}, &InvalidError{fmt.Sprintf("%v port %v is not an address and a port", address, port)}
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), nil
+}
+
+// attributes is the reverse of take.
+func (b *balancer) attributes() map[string]any {
+	list := make([]any, 0, len(b.vips))
+	for _, key := range slices.Sorted(maps.Keys(b.vips)) {
+		v := b.vips[key]
+		doc := map[string]any{
+			"protocol": strings.ToUpper(v.protocol), "address": v.at.Addr().String(), "port": int64(v.at.Port()), "backends": []any{},
+		}
+		if v.affinity > 0 {
+			doc["affinity_timeout"] = v.affinity
+		}
+		if v.backends != "" {
+			var backends []any
+			for text := range strings.SplitSeq(v.backends, ",") {
+				if backend, err := netip.ParseAddrPort(text); err == nil {
+					backends = append(backends, map[string]any{"address": backend.Addr().String(), "port": int64(backend.Port())})
+				}
+			}
+			doc["backends"] = backends
+		}
+		list = append(list, doc)
+	}
+	return map[string]any{"name": b.title, "group_id": b.group, "vips": list}
+}
+
+// read makes a load balancer of its rows, and says whether they are exactly what it would be written as. Rows that are there twice are not.
+func read(rows []*nbdb.LoadBalancer) (b *balancer, whole bool) {
+	b, whole = &balancer{vips: map[string]vip{}}, true
+	byPart := map[string]*nbdb.LoadBalancer{}
+	for _, have := range rows {
+		identity, _ := identityOf(have.ExternalIDs)
+		if part := have.ExternalIDs[partID]; byPart[part] == nil {
+			byPart[part] = have
+		} else {
+			whole = false
+		}
+		if b.identity.Name == "" {
+			b.identity, b.group = identity, have.ExternalIDs[groupID]
+			b.title, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
+		}
+		b.readVIPs(have)
+	}
+	wanted := b.rows()
+	if len(wanted) != len(byPart) {
+		return b, false
+	}
+	for part, want := range wanted {
+		if have := byPart[part]; have == nil || !want.is(have) {
+			return b, false
+		}
+	}
+	return b, whole
+}
+
+// readVIPs takes the VIPs of one row. What OVN would not understand is left out, so that the row is not whole.
+func (b *balancer) readVIPs(have *nbdb.LoadBalancer) {
+	affinity, _ := strconv.ParseInt(have.Options[affinityOption], 10, 64)
+	for text, backends := range have.Vips {
+		at, err := netip.ParseAddrPort(text)
+		if err != nil {
+			continue
+		}
+		v := vip{protocol: protocolOf(have), at: at, affinity: affinity, backends: backends}
+		b.vips[v.protocol+" "+at.String()] = v
+	}
+}

@@ -1,0 +1,234 @@
+package ovn
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/ovn/nbdb"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// transaction gathers what becomes one transaction of the database: rows of ours, and references to our groups in rows of others, of which
+// nothing else is touched. What many changes do to one set is one operation.
+type transaction struct {
+	ops  []ovsdb.Operation
+	sets map[setKey]map[string]bool // what is put in (true) or taken out of a set of references
+}
+
+type setKey struct{ table, uuid, column string }
+
+func (t *transaction) insert(in, uuid string, columns ovsdb.Row) {
+	t.ops = append(t.ops, ovsdb.Operation{Op: ovsdb.OperationInsert, Table: in, UUID: uuid, Row: columns})
+}
+
+func (t *transaction) update(in, uuid string, columns ovsdb.Row) {
+	t.ops = append(t.ops, ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: in, Where: is(uuid), Row: columns})
+}
+
+func (t *transaction) remove(in, uuid string) {
+	t.ops = append(t.ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: in, Where: is(uuid)})
+}
+
+// refer puts a reference into a set of a row, or takes it out.
+func (t *transaction) refer(in, uuid, column, to string, there bool) {
+	if t.sets == nil {
+		t.sets = map[setKey]map[string]bool{}
+	}
+	key := setKey{in, uuid, column}
+	if t.sets[key] == nil {
+		t.sets[key] = map[string]bool{}
+	}
+	t.sets[key][to] = there
+}
+
+func is(uuid string) []ovsdb.Condition {
+	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
+}
+
+// operations returns all of it: sets last, when what they refer to is there.
+func (t *transaction) operations() []ovsdb.Operation {
+	ops := t.ops
+	for key, references := range t.sets {
+		var mutations []ovsdb.Mutation
+		for _, there := range []bool{false, true} {
+			var set ovsdb.OvsSet
+			for _, to := range slices.Sorted(maps.Keys(references)) {
+				if references[to] == there {
+					set.GoSet = append(set.GoSet, ovsdb.UUID{GoUUID: to})
+				}
+			}
+			mutator := ovsdb.MutateOperationDelete
+			if there {
+				mutator = ovsdb.MutateOperationInsert
+			}
+			if len(set.GoSet) > 0 {
+				mutations = append(mutations, *ovsdb.NewMutation(key.column, mutator, set))
+			}
+		}
+		ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: key.table, Where: is(key.uuid), Mutations: mutations})
+	}
+	return ops
+}
+
+func texts(m map[string]string) ovsdb.OvsMap {
+	out := ovsdb.OvsMap{GoMap: make(map[any]any, len(m))}
+	for key, value := range m {
+		out.GoMap[key] = value
+	}
+	return out
+}
+
+// columns is a row as the database takes it. Options and external ids of others are kept.
+func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
+	options, ids := map[string]string{}, map[string]string{}
+	if have != nil {
+		options, ids = maps.Clone(have.Options), maps.Clone(have.ExternalIDs)
+		if options == nil {
+			options = map[string]string{}
+		}
+		delete(options, affinityOption)
+	}
+	maps.Copy(options, r.options)
+	maps.Copy(ids, r.ids)
+	protocol := ovsdb.OvsSet{GoSet: []any{}}
+	if r.proto != "" {
+		protocol.GoSet = append(protocol.GoSet, r.proto)
+	}
+	return ovsdb.Row{
+		"name": r.name, "protocol": protocol, "vips": texts(r.vips), "options": texts(options), "external_ids": texts(ids),
+	}
+}
+
+// balancer makes the rows of a load balancer as they should be, whatever is there of them.
+func (t *transaction) balancer(b *book, want *balancer) error {
+	g, _ := b.groupRow(want.group)
+	if g == nil {
+		return &MissingError{Row: want.group}
+	}
+	id := ID(drivers.KindOVNLoadBalancer, want.identity)
+	there := map[string]*nbdb.LoadBalancer{}
+	rows := want.rows()
+	for _, have := range b.rows(id) {
+		part := have.ExternalIDs[partID]
+		_, wanted := rows[part]
+		if !wanted || there[part] != nil {
+			t.remove(nbdb.LoadBalancerTable, have.UUID)
+			continue
+		}
+		there[part] = have
+	}
+	for _, part := range slices.Sorted(maps.Keys(rows)) {
+		r, have := rows[part], there[part]
+		uuid := rowUUID(drivers.KindOVNLoadBalancer, want.identity, part)
+		switch {
+		case have == nil:
+			t.insert(nbdb.LoadBalancerTable, uuid, r.columns(nil))
+		case !r.is(have):
+			uuid = have.UUID
+			t.update(nbdb.LoadBalancerTable, uuid, r.columns(have))
+		default:
+			uuid = have.UUID
+		}
+		if !g.members[uuid] {
+			t.refer(nbdb.LoadBalancerGroupTable, g.uuid, "load_balancer", uuid, true)
+		}
+		for other := range b.groups {
+			if other != g.uuid && b.groups[other].members[uuid] {
+				t.refer(nbdb.LoadBalancerGroupTable, other, "load_balancer", uuid, false)
+			}
+		}
+	}
+	return nil
+}
+
+// removeBalancer takes the rows of a load balancer away.
+func (t *transaction) removeBalancer(b *book, id string) {
+	for _, have := range b.rows(id) {
+		t.remove(nbdb.LoadBalancerTable, have.UUID)
+	}
+}
+
+// groupWant is a group as it should be. What is nil of the lists stays as it is.
+type groupWant struct {
+	identity plan.Identity
+	title    string
+	places   map[string][]string // ids of Neutron's, by attribute
+}
+
+// group makes the row of a group, and has those join it that should. It returns the name of one that should and is not there, and whether
+// there was anything else to do.
+func (t *transaction) group(b *book, want groupWant) (missing string) {
+	g, twins := b.groupRow(ID(drivers.KindOVNLoadBalancerGroup, want.identity))
+	for _, uuid := range twins {
+		t.removeGroup(b, uuid)
+	}
+	name := groupName(want.identity, want.title)
+	uuid := rowUUID(drivers.KindOVNLoadBalancerGroup, want.identity, "")
+	switch {
+	case g == nil:
+		g = &group{uuid: uuid, id: ID(drivers.KindOVNLoadBalancerGroup, want.identity)}
+		t.insert(nbdb.LoadBalancerGroupTable, uuid, ovsdb.Row{"name": name})
+	case g.name != name:
+		t.update(nbdb.LoadBalancerGroupTable, g.uuid, ovsdb.Row{"name": name})
+	}
+	for _, uuids := range b.membersOf(g.id) {
+		if !g.members[uuids] {
+			t.refer(nbdb.LoadBalancerGroupTable, g.uuid, "load_balancer", uuids, true)
+		}
+	}
+	for attribute, ids := range want.places {
+		if name := t.join(b, g, tableOf(attribute), ids); name != "" {
+			missing = name
+		}
+	}
+	return missing
+}
+
+// join has those places of a table serve a group that are listed, and no others.
+func (t *transaction) join(b *book, g *group, of table, ids []string) (missing string) {
+	there, wanted := b.serving(g, of), map[string]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+		if there[id] != "" {
+			continue
+		}
+		found := false
+		for uuid := range b.named[neutronPrefix+id] {
+			if b.places[uuid].table == of {
+				t.refer(of.name, uuid, "load_balancer_group", g.uuid, true)
+				found = true
+			}
+		}
+		if !found {
+			missing = neutronPrefix + id
+		}
+	}
+	for id, uuid := range there {
+		if !wanted[id] {
+			t.refer(of.name, uuid, "load_balancer_group", g.uuid, false)
+		}
+	}
+	return missing
+}
+
+// removeGroup takes a group's row away, and the references to it, which would keep it.
+func (t *transaction) removeGroup(b *book, uuid string) {
+	for at := range b.joined[uuid] {
+		t.refer(b.places[at].table.name, at, "load_balancer_group", uuid, false)
+	}
+	t.remove(nbdb.LoadBalancerGroupTable, uuid)
+}
+
+// membersOf lists the UUIDs of the rows that belong to a group.
+func (b *book) membersOf(id string) []string {
+	var uuids []string
+	for uuid, have := range b.balancers {
+		if have.ExternalIDs[groupID] == id {
+			uuids = append(uuids, uuid)
+		}
+	}
+	return uuids
+}

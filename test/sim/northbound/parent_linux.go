@@ -1,0 +1,11 @@
+package northbound
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent has a process end when the one ends that started it.
+func dieWithParent(command *exec.Cmd) {
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
