@@ -2,9 +2,9 @@
 package main
 
 import (
-	"github.com/kuryr/raven/plugins/sdk"
-
 	"example.org/raven-driver-floatingip/claim"
+
+	"github.com/kuryr/raven/plugins/sdk"
 )
 
 func main() { sdk.Serve(claim.New()) }

@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-plugin"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/plugins/sdk"
+	"github.com/kuryr/raven/plugins/wire"
 	"github.com/kuryr/raven/service/host/confine"
 )
 
@@ -60,6 +62,13 @@ func testDriver(mode string) {
 	case "silent":
 		time.Sleep(time.Minute)
 	case "succeeds":
+		return
+	case "ofthefuture": // it speaks today's protocol and later ones
+		today := wire.Plugins(&wire.Plugin{Driver: &subject{mode: mode}})
+		plugin.Serve(&plugin.ServeConfig{
+			HandshakeConfig: wire.Handshake(), GRPCServer: plugin.DefaultGRPCServer,
+			VersionedPlugins: map[int]plugin.PluginSet{wire.ProtocolVersion: today, wire.ProtocolVersion + 1: {}, wire.ProtocolVersion + 7: {}},
+		})
 		return
 	}
 	sdk.Serve(&subject{mode: mode})

@@ -34,6 +34,14 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+// A driver that speaks several protocol versions takes the highest that both speak.
+func TestVersionIsNegotiated(t *testing.T) {
+	p := launch(t, testConfig(t, "ofthefuture"))
+	if _, err := ask(t, p, "fine", ""); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFirstStartErrors(t *testing.T) {
 	folder := t.TempDir()
 	plainFile := filepath.Join(folder, "file")

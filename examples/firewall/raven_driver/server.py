@@ -19,20 +19,34 @@ OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.max_send_message_length", MAX_MESSAGE),
     ("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 1000), ("grpc.keepalive_permit_without_calls", 1),
 ]
+ATTACH = "RAVEN_ATTACH_"
+DEBUG_HELP = """\
+Driver {name} waits for a Raven of this user to attach to it; process {process}, for a debugger. Ctrl-C ends it.
+
+kuryr.conf must allow it:      [raven]
+                               allow_attach = true
+A Raven that is started now:   export {variable}={path}
+                               raven run
+A Raven that runs: these lines in kuryr.conf, and a SIGHUP to it:
+                               [driver:{name}]
+                               attach = {path}
+
+There is no deadline and no confinement for it, and Raven does not end it."""
 
 
 def serve(driver, workers=4):
     """Serves a driver to the Raven that started this process, and returns when Raven is done with it. Started by hand, it says
     what this program is and ends the process."""
-    by_hand(driver)
+    if by_hand(driver):
+        serve_debug(driver, workers)
+        return
     handshake = take_stdout()
     log.set_up()
     done = threading.Event()
     if hold_lifeline():
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # Raven stops its drivers itself, after their work is drained
-    server = grpc.server(futures.ThreadPoolExecutor(8, "grpc"), options=OPTIONS)
-    server.add_generic_rpc_handlers((Service(driver, workers).handler(), process_handlers(done)))
+    server = new_server(driver, workers, done)
     # The folder is Raven's; a confined driver can make a socket there, and no folder of its own.
     path = os.path.join(os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or tempfile.mkdtemp(), "driver-" + os.urandom(4).hex())
     certificate = listen(server, path)
@@ -41,6 +55,29 @@ def serve(driver, workers=4):
     done.wait()
     server.stop(1).wait()
     os._exit(0)  # pylint: disable=protected-access # a translation that hangs must not keep the process
+
+
+def serve_debug(driver, workers):
+    """Serves a driver that no Raven started, under a debugger for example, and says how one attaches to it. Ctrl-C ends it."""
+    done = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: done.set())
+    server = new_server(driver, workers, threading.Event())  # a Raven that has enough of it does not end it
+    name = driver.info().name
+    with tempfile.TemporaryDirectory(prefix="raven-debug-") as folder:  # mode 0700: nobody else may connect
+        path = os.path.join(folder, "driver")
+        server.add_insecure_port("unix:" + path)
+        server.start()
+        print(DEBUG_HELP.format(name=name, process=os.getpid(), variable=ATTACH + name.upper().replace("-", "_"), path=path), flush=True)
+        done.wait()
+        server.stop(1).wait()
+
+
+def new_server(driver, workers, done):
+    """A gRPC server of the driver and of go-plugin's services."""
+    server = grpc.server(futures.ThreadPoolExecutor(8, "grpc"), options=OPTIONS)
+    server.add_generic_rpc_handlers((Service(driver, workers).handler(), process_handlers(done)))
+    return server
 
 
 def listen(server, path):
@@ -109,9 +146,9 @@ def hold_lifeline():
 
 
 def by_hand(driver):
-    """Answers a person, and ends the process."""
+    """Answers a person, and ends the process. It says whether the driver is to be served for somebody who attaches to it."""
     if os.environ.get(COOKIE_KEY) == COOKIE and len(sys.argv) < 2:
-        return
+        return False
     info = driver.info()
     command = sys.argv[1].lstrip("-") if len(sys.argv) > 1 else ""
     if command == "version":
@@ -122,10 +159,12 @@ def by_hand(driver):
         for option in info.options:
             print(f"  [{option.group}] {option.name}\n      {option.help}")
         sys.exit(0)
+    if command == "debug":
+        return True
     if os.environ.get(COOKIE_KEY) == COOKIE:
-        return
+        return False
     print(
         f"{sys.argv[0]} is a driver of Raven, which starts it by itself; it does nothing when started by hand.\n"
         f"To use it, put it into [raven] plugin_dir as raven-driver-{info.name} and add {info.name} to [raven] drivers in "
-        "kuryr.conf.\n--help shows its options.", file=sys.stderr)
+        "kuryr.conf.\n--help shows its options; --debug serves it for a Raven that is told to attach to it.", file=sys.stderr)
     sys.exit(1)

@@ -3,9 +3,9 @@ package claim_test
 import (
 	"testing"
 
-	"github.com/kuryr/raven/plugins/sdktest"
-
 	"example.org/raven-driver-floatingip/claim"
+
+	"github.com/kuryr/raven/plugins/sdktest"
 )
 
 // TestGolden compares what becomes of testdata/*/in.yaml, by direct call and over gRPC.

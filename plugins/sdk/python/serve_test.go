@@ -11,18 +11,24 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
+	"io/fs"
 	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/plugins/wire"
 )
 
@@ -34,9 +40,11 @@ sys.path.insert(0, sys.argv.pop(1))
 import raven_driver as raven
 
 class Driver:
+    def core(self, capabilities):
+        self.kinds = [name[5:] for name in capabilities if name in ("kind:network", "kind:loadbalancer")]
     def info(self):
         print("text that is no handshake")
-        return raven.Info(name="small", version="1", kinds=["network"])
+        return raven.Info(name="small", version="1", kinds=getattr(self, "kinds", []), capabilities=["small-talk"])
     def configure(self, values):
         return [raven.Watch(name="namespaces", version="v1", resource="namespaces", kind="Namespace", source=True)]
     def translate(self, obj, needs):
@@ -132,20 +140,80 @@ func TestMutualTLSAndLifeline(t *testing.T) {
 	}
 }
 
+// A driver that is started by hand with --debug serves who attaches to it as it says, and is told what the core can.
+func TestDebug(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), interpreter, "-c", "import grpc, google.protobuf").Run(); err != nil {
+		t.Skipf("%s lacks grpcio or protobuf: %v", interpreter, err)
+	}
+	cmd := exec.CommandContext(t.Context(), interpreter, "-c", driver, ".", "--debug")
+	cmd.Env, cmd.Stderr = []string{"PYTHONDONTWRITEBYTECODE=1", "TMPDIR=" + os.TempDir()}, os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	path, exported := "", false
+	for lines := bufio.NewScanner(out); path == "" && lines.Scan(); {
+		exported = exported || strings.Contains(lines.Text(), "export RAVEN_ATTACH_SMALL=/")
+		if _, rest, found := strings.Cut(lines.Text(), "attach = /"); found {
+			path = "/" + rest
+		}
+	}
+	if !exported || path == "" {
+		t.Fatalf("it says how to attach: %t, at %q", exported, path)
+	}
+	folder, err := os.Stat(filepath.Dir(path))
+	if err != nil || folder.Mode().Perm() != 0o700 {
+		t.Errorf("others may connect: %v, %v", folder, err)
+	}
+	client := attach(t, path, insecure.NewCredentials())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := client.Connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want := drivers.Info{
+		Name: "small", Version: "1", Kinds: []drivers.Kind{drivers.KindNetwork, drivers.KindLoadBalancer}, Capabilities: []string{"small-talk"},
+	}
+	got := client.Info()
+	slices.SortFunc(got.Kinds, func(a, b drivers.Kind) int { return -strings.Compare(string(a), string(b)) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("its info is another (-want +got):\n%s", diff)
+	}
+	client.Close()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it leaves %s: %v", filepath.Dir(path), err)
+	}
+}
+
 func connects(t *testing.T, path string, config *tls.Config) error {
 	t.Helper()
-	options := append(wire.DialOptions(), grpc.WithTransportCredentials(credentials.NewTLS(config)),
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	client := attach(t, path, credentials.NewTLS(config))
+	defer client.Close()
+	return client.Connect(ctx)
+}
+
+// attach returns a client of a driver's socket.
+func attach(t *testing.T, path string, by credentials.TransportCredentials) *wire.Client {
+	t.Helper()
+	options := append(wire.DialOptions(), grpc.WithTransportCredentials(by),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}))
 	conn, err := grpc.NewClient("passthrough:driver", options...)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // the test is over
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	client := wire.NewClient(conn, wire.ClientConfig{})
-	defer client.Close()
-	return client.Connect(ctx)
+	t.Cleanup(func() { _ = conn.Close() }) // the test is over
+	return wire.NewClient(conn, wire.ClientConfig{})
 }
