@@ -40,6 +40,9 @@ type runtime struct {
 	// candidate contends for leadership; nil where there is no other to contend with.
 	candidate *leader.Candidate
 
+	// learns: whether load balancers have several addresses could not be asked.
+	learns bool
+
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 }
@@ -205,7 +208,13 @@ func (r *runtime) watchers(ctx context.Context) error {
 			r.log.Warn("some needs cannot be answered; what depends on them waits", "driver", u.program.name, "error", err)
 		}
 	}
-	return r.join() //nolint:contextcheck // what it starts lasts until Stop
+	if err := r.join(); err != nil { //nolint:contextcheck // what it starts lasts until Stop
+		return err
+	}
+	if r.learns {
+		r.work.Go(func() { r.learnVIPs(running) })
+	}
+	return nil
 }
 
 // launch starts the drivers' processes, all at once.
@@ -215,7 +224,8 @@ func (r *runtime) launch(ctx context.Context) error {
 		reportSandbox(r.log, r.loaded.programs[0].sandbox)
 	}
 	errs := make([]error, len(r.units))
-	separate := r.singleVIPs(ctx)
+	separate, err := r.singleVIPs(ctx)
+	r.learns = !r.knownVIPs(ctx, err)
 	var wg sync.WaitGroup
 	for i, p := range r.loaded.programs {
 		u := &unit{program: p, launched: make(chan struct{})}
@@ -242,26 +252,6 @@ func (r *runtime) launch(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// singleVIPs says whether the cloud's load balancers have one address only. What cannot be asked is taken for new.
-func (r *runtime) singleVIPs(ctx context.Context) bool {
-	asking, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	several, err := r.cloud.AdditionalVIPs(asking)
-	if err != nil {
-		r.log.Warn("asking for the versions of the load balancing service", "error", err)
-		return false
-	}
-	return !several
-}
-
-// separateVIPs decides what was left to Raven: a cloud whose load balancers have one address makes one for each address of a Service.
-func separateVIPs(values drivers.Values) {
-	const group, option = "octavia_defaults", "dual_stack"
-	if values.String(group, option) == "auto" {
-		values[group][option] = "separate"
-	}
 }
 
 // driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes

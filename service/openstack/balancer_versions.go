@@ -14,11 +14,12 @@ import (
 const vipsSince = 26
 
 // AdditionalVIPs says whether the load balancing service knows of further addresses of a load balancer, by the versions that it says it
-// has. It is not asked for more than that: a provider may ignore them. A service that names no versions counts as new.
+// has. It is not asked for more than that: a provider may ignore them. A service that names no versions counts as new. ErrNoBalancing says
+// that there is none, or not yet.
 func (c *Cloud) AdditionalVIPs(ctx context.Context) (bool, error) {
 	b := c.octavia()
 	if b == nil {
-		return true, nil
+		return true, c.without("asking for the versions", "")
 	}
 	known, err := b.version(ctx)
 	return err != nil || known < 0 || known >= vipsSince, err

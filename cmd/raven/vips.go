@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+)
+
+// Whether a cloud's load balancers can have several addresses is left to Raven by [octavia_defaults] dual_stack = auto. Where the load
+// balancing service cannot be asked when the drivers are launched it counts as new, and is asked again until it answers: it may be started
+// after Raven.
+
+const (
+	vipsGroup  = "octavia_defaults"
+	vipsOption = "dual_stack"
+	vipsAuto   = "auto"
+)
+
+// vipsEvery is how often a load balancing service that did not answer is asked again.
+const vipsEvery = 30 * time.Second
+
+// singleVIPs says whether the cloud's load balancers have one address only.
+func (r *runtime) singleVIPs(ctx context.Context) (bool, error) {
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	several, err := r.cloud.AdditionalVIPs(asking)
+	return err == nil && !several, err
+}
+
+// knownVIPs says whether that was answered, at the first time.
+func (r *runtime) knownVIPs(ctx context.Context, err error) bool {
+	if err == nil {
+		return true
+	}
+	level := slog.LevelWarn
+	if errors.Is(err, openstack.ErrNoBalancing) {
+		level = slog.LevelDebug // most likely nobody wants one
+	}
+	r.log.Log(ctx, level, "asking for the versions of the load balancing service; until it answers it counts as new", "error", err)
+	return false
+}
+
+// separateVIPs decides what was left to Raven: a cloud whose load balancers have one address makes one for each address of a Service. It
+// says whether that was left to it.
+func separateVIPs(values drivers.Values) bool {
+	if values.String(vipsGroup, vipsOption) != vipsAuto {
+		return false
+	}
+	values[vipsGroup][vipsOption] = "separate"
+	return true
+}
+
+// untilKnown asks until it is known whether load balancers have one address only, and calls single if so.
+func untilKnown(ctx context.Context, clk clock.Clock, every time.Duration, ask func(context.Context) (bool, error), single func(context.Context)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-clk.After(every):
+		}
+		one, err := ask(ctx)
+		if one {
+			single(ctx)
+		}
+		if err == nil {
+			return
+		}
+	}
+}
+
+// reconfigurable is a driver that can be told other values while it runs.
+type reconfigurable interface {
+	Configure(ctx context.Context, values drivers.Values) error
+}
+
+// separateLater has a driver that runs make a load balancer for each address, if that was left to Raven, and its objects translated anew.
+func separateLater(ctx context.Context, log *slog.Logger, name string, driver reconfigurable, values drivers.Values, replay func(string)) {
+	if !separateVIPs(values) {
+		return
+	}
+	if err := driver.Configure(ctx, values); err != nil {
+		log.Error("telling a driver that the cloud's load balancers have one address: send SIGHUP to have it told again", "driver", name, "error", err)
+		return
+	}
+	log.Info("the cloud's load balancers have one address: each address of a Service gets one", "driver", name)
+	replay(name)
+}
+
+// learnVIPs asks what could not be asked when the drivers were launched.
+func (r *runtime) learnVIPs(ctx context.Context) {
+	untilKnown(ctx, clock.RealClock{}, vipsEvery, r.singleVIPs, func(ctx context.Context) {
+		for _, u := range r.units {
+			separateLater(ctx, r.log, u.program.name, u.plugin, r.loaded.valuesFor(u.program), r.engine().Replay)
+		}
+	})
+}

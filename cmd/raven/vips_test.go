@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// TestUntilKnown: a service that does not answer is asked again, and no more once it has answered.
+func TestUntilKnown(t *testing.T) {
+	for name, single := range map[string]bool{"one address": true, "several": false} {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakeClock(time.Now())
+			asked, told := 0, 0
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				untilKnown(t.Context(), clk, time.Minute, func(context.Context) (bool, error) {
+					if asked++; asked < 3 {
+						return false, errors.New("away")
+					}
+					return single, nil
+				}, func(context.Context) { told++ })
+			}()
+			for ended := false; !ended; {
+				select {
+				case <-done:
+					ended = true
+				default:
+					if clk.HasWaiters() {
+						clk.Step(time.Minute)
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}
+			if want := map[bool]int{true: 1}[single]; asked != 3 || told != want {
+				t.Errorf("asked %d times, told %d times", asked, told)
+			}
+		})
+	}
+}
+
+type told struct {
+	values drivers.Values
+	err    error
+}
+
+func (d *told) Configure(_ context.Context, values drivers.Values) error {
+	d.values = values
+	return d.err
+}
+
+// TestSeparateLater: only a driver to which it was left is told, and translates anew if it takes it.
+func TestSeparateLater(t *testing.T) {
+	with := func(value string) drivers.Values { return drivers.Values{"octavia_defaults": {"dual_stack": value}} }
+	for name, c := range map[string]struct {
+		values drivers.Values
+		err    error
+		want   string
+		again  []string
+	}{
+		"left to Raven":     {with("auto"), nil, "separate", []string{"lbaas"}},
+		"decided":           {with("additional-vips"), nil, "", nil},
+		"no such option":    {drivers.Values{}, nil, "", nil},
+		"refused":           {with("auto"), errors.New("no"), "separate", nil},
+		"decided otherwise": {with("separate"), nil, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &told{err: c.err}
+			var again []string
+			separateLater(t.Context(), slog.New(slog.DiscardHandler), "lbaas", d, c.values, func(name string) { again = append(again, name) })
+			if got := d.values.String("octavia_defaults", "dual_stack"); got != c.want || !slices.Equal(again, c.again) {
+				t.Errorf("told %q, again %v", got, again)
+			}
+		})
+	}
+}
