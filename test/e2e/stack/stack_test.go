@@ -415,6 +415,9 @@ func TestPortsAreNoneThatConnectionsGet(t *testing.T) {
 		}
 		seen[port] = true
 	}
+	if port, err := FreePort(); err != nil || port >= first && port <= last {
+		t.Errorf("a free port is %d (%v); of connections are %d to %d", port, err, first, last)
+	}
 }
 
 // A process whose first thread has ended is a zombie, and its other threads still hold its files.
