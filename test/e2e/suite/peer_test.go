@@ -40,6 +40,8 @@ func peer() (bool, int) {
 			fmt.Print(text)
 		}
 		return true, exitStatus(err)
+	case "flow": // ADDRESS: datagrams from one port, and a line for each answer, until it is killed
+		return true, flow(argument)
 	}
 	return false, 0
 }
@@ -49,6 +51,27 @@ func exitStatus(err error) int {
 		return 1
 	}
 	return 0
+}
+
+// flow is one flow of datagrams, so dense that nothing forgets it. What fails, such as a refusal, is no end of it.
+func flow(address string) int {
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		fmt.Println("!", err)
+		return 1
+	}
+	go func() {
+		buffer := make([]byte, 300)
+		for {
+			if n, err := c.Read(buffer); err == nil {
+				fmt.Print(string(buffer[:n]))
+			}
+		}
+	}()
+	for {
+		_, _ = io.WriteString(c, "?")
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // serve answers whoever calls with a name, until it is killed.

@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,6 +27,7 @@ type site struct {
 	raven              *raven          // nil while it does not run
 	with               string          // the options that it was started with beside conf
 	balances           bool            // it has the driver lbaas
+	proxies            bool            // it has the driver kubeproxy
 	stale              map[string]bool // ids in annotations that another site wrote
 }
 
@@ -184,7 +186,8 @@ func (s *site) start(t *testing.T, more settings) {
 		t.Fatal(err)
 	}
 	s.raven, s.with, world.running, world.last = r, more.String(), s, s
-	s.balances = strings.Contains(more["raven"]["drivers"]+s.conf["raven"]["drivers"], "lbaas")
+	names := cmp.Or(more["raven"]["drivers"], s.conf["raven"]["drivers"])
+	s.balances, s.proxies = strings.Contains(names, "lbaas"), strings.Contains(names, "kubeproxy")
 }
 
 // leftovers remembers the annotations that are there before this site writes any.

@@ -86,6 +86,9 @@ func (s *site) amiss(ctx context.Context) string {
 	if s.balances {
 		amiss = append(amiss, servicesAmiss(ctx, c, owned)...)
 	}
+	if s.proxies {
+		amiss = append(amiss, s.proxiedAmiss(ctx, c, owned)...)
+	}
 	for _, of := range slices.Sorted(maps.Keys(owned)) {
 		amiss = append(amiss, "of an object that is no more: "+strings.Join(describe(owned[of]), ", "))
 	}

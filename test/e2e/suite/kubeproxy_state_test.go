@@ -1,0 +1,397 @@
+//go:build e2e
+
+package suite
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// proxyConf are the options of a site that serves Services by OVN itself.
+func proxyConf() settings {
+	return settings{}.set("raven", "drivers", "namespace,pod,kubeproxy").set("ovn", "nb_connection", world.ovnNB).
+		set("neutron_defaults", "external_svc_net", world.external).set("raven", "drift_check_interval", 10)
+}
+
+// proxying is a site of its own with the driver kubeproxy and what conf says beside. Nothing of it is left in OVN at its end.
+func proxying(t *testing.T, name string, conf settings) *site {
+	t.Helper()
+	needPackets(t)
+	if world.external == "" {
+		t.Skip("the name of an external network is not known: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL is set")
+	}
+	var s *site
+	t.Cleanup(func() { // the last one that runs
+		if s != nil {
+			s.leavesOVN(t)
+		}
+	})
+	s = own(t, name, proxyConf().with(conf))
+	return s
+}
+
+// northbound is what OVN has of a site.
+type northbound struct {
+	balancers []row
+	groups    []row
+	switches  []row // with a group of the site
+	routers   []row
+}
+
+// row is one of the northbound database. A map is a map[string]string, a set []string.
+type row map[string]any
+
+func (r row) str(column string) string {
+	text, _ := r[column].(string)
+	return text
+}
+
+func (r row) entry(column, key string) string {
+	entries, _ := r[column].(map[string]string)
+	return entries[key]
+}
+
+func (r row) set(column string) []string {
+	switch v := r[column].(type) {
+	case []string:
+		return v
+	case string:
+		return []string{v}
+	}
+	return nil
+}
+
+// rows reads a table.
+func rows(ctx context.Context, table string, columns ...string) ([]row, error) {
+	out, err := nbctl(ctx, "--format=json", "--columns=_uuid,"+strings.Join(columns, ","), "list", table)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Headings []string `json:"headings"`
+		Data     [][]any  `json:"data"`
+	}
+	if err := json.Unmarshal([]byte(cmp.Or(out, "{}")), &answer); err != nil {
+		return nil, fmt.Errorf("%s of OVN: %w", table, err)
+	}
+	var all []row
+	for _, line := range answer.Data {
+		r := row{}
+		for i, value := range line {
+			r[answer.Headings[i]] = plain(value)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// plain reads OVSDB's way to write values in JSON.
+func plain(value any) any {
+	list, ok := value.([]any)
+	if !ok || len(list) != 2 {
+		return value
+	}
+	inner, _ := list[1].([]any)
+	switch list[0] {
+	case "uuid":
+		return list[1]
+	case "set":
+		out := []string{}
+		for _, one := range inner {
+			out = append(out, fmt.Sprint(plain(one)))
+		}
+		return out
+	case "map":
+		out := map[string]string{}
+		for _, one := range inner {
+			if pair, _ := one.([]any); len(pair) == 2 {
+				out[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
+			}
+		}
+		return out
+	}
+	return value
+}
+
+// inNorthbound reads what OVN has of the site.
+func (s *site) inNorthbound(ctx context.Context) (northbound, error) {
+	var nb northbound
+	all, err := rows(ctx, "Load_Balancer", "name", "protocol", "vips", "options", "external_ids")
+	if err != nil {
+		return nb, err
+	}
+	for _, r := range all {
+		if r.entry("external_ids", "raven:cluster") == s.cluster {
+			nb.balancers = append(nb.balancers, r)
+		}
+	}
+	if all, err = rows(ctx, "Load_Balancer_Group", "name", "load_balancer"); err != nil {
+		return nb, err
+	}
+	ids := map[string]bool{}
+	for _, r := range all {
+		if strings.Contains(r.str("name"), s.cluster) {
+			nb.groups = append(nb.groups, r)
+			ids[r.str("_uuid")] = true
+		}
+	}
+	for table, into := range map[string]*[]row{"Logical_Switch": &nb.switches, "Logical_Router": &nb.routers} {
+		if all, err = rows(ctx, table, "name", "load_balancer_group"); err != nil {
+			return nb, err
+		}
+		for _, r := range all {
+			if slices.ContainsFunc(r.set("load_balancer_group"), func(id string) bool { return ids[id] }) {
+				*into = append(*into, r)
+			}
+		}
+	}
+	return nb, nil
+}
+
+// leavesOVN removes what the site leaves in OVN: what the cluster's own Services have, and the group.
+func (s *site) leavesOVN(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	nb, err := s.inNorthbound(ctx)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, r := range nb.balancers {
+		if _, err := nbctl(ctx, "--if-exists", "destroy", "Load_Balancer", r.str("_uuid")); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, r := range nb.groups {
+		for table, of := range map[string][]row{"Logical_Switch": nb.switches, "Logical_Router": nb.routers} {
+			for _, one := range of {
+				if _, err := nbctl(ctx, "--if-exists", "remove", table, one.str("_uuid"), "load_balancer_group", r.str("_uuid")); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if _, err := nbctl(ctx, "--if-exists", "destroy", "Load_Balancer_Group", r.str("_uuid")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// proxiedAmiss says where Services and OVN's load balancers do not agree, and takes from owned what is the Services'.
+func (s *site) proxiedAmiss(ctx context.Context, c cluster, owned map[string][]thing) []string {
+	nb, err := s.inNorthbound(ctx)
+	if err != nil {
+		return []string{"OVN cannot be asked: " + err.Error()}
+	}
+	serving := map[string][]string{} // by the UID of the Service
+	for _, r := range nb.balancers {
+		_, uid, _ := strings.Cut(r.entry("external_ids", "raven:owner"), ":")
+		vips, _ := r["vips"].(map[string]string)
+		for vip, backends := range vips {
+			list := strings.FieldsFunc(backends, func(r rune) bool { return r == ',' })
+			slices.Sort(list)
+			serving[uid] = append(serving[uid], fmt.Sprintf("%s %s to %v", strings.ToUpper(r.str("protocol")), vip, list))
+		}
+	}
+	var amiss []string
+	for i := range c.services {
+		svc := &c.services[i]
+		uid := string(svc.GetUID())
+		floating, have := owned[uid], serving[uid]
+		delete(owned, uid)
+		delete(serving, uid)
+		if svc.GetDeletionTimestamp() != nil || !c.served(svc) {
+			continue
+		}
+		want, why := c.proxied(svc, floating)
+		slices.Sort(want)
+		slices.Sort(have)
+		if why != "" || !slices.Equal(want, have) {
+			amiss = append(amiss, fmt.Sprintf("Service %s/%s: OVN has %q and not %q; %s", svc.GetNamespace(), svc.GetName(), have, want, why))
+		}
+	}
+	for uid, have := range serving {
+		amiss = append(amiss, fmt.Sprintf("OVN serves what is no more, %s: %q", uid, have))
+	}
+	return append(amiss, nb.membersAmiss(c)...)
+}
+
+// proxied says what OVN should have for a Service, and what is amiss with its floating IPs: they lead nowhere, for OVN has their addresses.
+func (c *cluster) proxied(svc *unstructured.Unstructured, owned []thing) (want []string, amiss string) {
+	address, _, _ := unstructured.NestedString(svc.Object, "spec", "clusterIP")
+	addresses := []string{address}
+	for _, o := range owned {
+		if o["kind"] != "floatingips" {
+			amiss += fmt.Sprintf("it has %s; ", describe([]thing{o}))
+			continue
+		}
+		if o.str("port_id") != "" {
+			amiss += fmt.Sprintf("floating IP %s leads to port %s; ", o.str("floating_ip_address"), o.str("port_id"))
+		}
+		if o.token("policy") != "retain" || slices.Contains(externalIPs(svc), o.str("floating_ip_address")) {
+			addresses = append(addresses, o.str("floating_ip_address"))
+		}
+	}
+	for _, line := range c.wanted(svc) {
+		var protocol, port string
+		_, members, _ := strings.Cut(line, "[")
+		members, _, _ = strings.Cut(members, "]")
+		if _, err := fmt.Sscanf(line, "%s %s to", &protocol, &port); err != nil {
+			amiss += err.Error()
+		}
+		for _, address := range addresses {
+			want = append(want, fmt.Sprintf("%s %s to %v", protocol, net.JoinHostPort(address, port), strings.Fields(members)))
+		}
+	}
+	return want, amiss
+}
+
+func externalIPs(svc *unstructured.Unstructured) []string {
+	list, _, _ := unstructured.NestedStringSlice(svc.Object, "spec", "externalIPs")
+	return list
+}
+
+// membersAmiss says which load balancers are in no group, and which networks have none: with one group for all, each reference is there once.
+func (nb northbound) membersAmiss(c cluster) []string {
+	var amiss []string
+	in := map[string]bool{}
+	for _, g := range nb.groups {
+		for _, id := range g.set("load_balancer") {
+			in[id] = true
+		}
+	}
+	for _, r := range nb.balancers {
+		if !in[r.str("_uuid")] {
+			amiss = append(amiss, "load balancer "+r.str("name")+" is in no group")
+		}
+	}
+	var have, want []string
+	for _, sw := range nb.switches {
+		have = append(have, sw.str("name"))
+	}
+	for i := range c.namespaces {
+		if id := document(&c.namespaces[i], networkAnnotation).str("id"); id != "" && c.namespaces[i].GetDeletionTimestamp() == nil {
+			want = append(want, "neutron-"+id)
+		}
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if len(nb.groups) != 1 || len(nb.routers) != 1 || !slices.Equal(have, want) {
+		amiss = append(amiss, fmt.Sprintf("%d groups serve %d routers and the switches %v, not %v", len(nb.groups), len(nb.routers), have, want))
+	}
+	return amiss
+}
+
+// refused waits until calls are answered by a refusal, which is neither an answer nor silence.
+func (n *nic) refused(t *testing.T, protocol, address string) {
+	t.Helper()
+	await(t, fmt.Sprintf("%s to be refused at %s by %s", n.pod, address, protocol), func(ctx context.Context) string {
+		answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), 2)
+		if err != nil {
+			return err.Error()
+		}
+		for answer := range answers {
+			if !strings.Contains(answer, "refused") {
+				return fmt.Sprintf("the answers are %v", answers)
+			}
+		}
+		return ""
+	})
+}
+
+// stream is a flow of datagrams from one port.
+type stream struct {
+	mu     sync.Mutex // guards what follows
+	last   string
+	at     time.Time
+	gap    time.Duration // the longest between two answers
+	counts map[string]int
+}
+
+// flow begins one, which ends with the test.
+func (n *nic) flow(t *testing.T, address string) *stream {
+	t.Helper()
+	cmd := n.run(context.Background(), "flow "+net.JoinHostPort(address, "80"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f := &stream{counts: map[string]int{}}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			f.take(lines.Text(), time.Now())
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-read
+		_ = cmd.Wait()
+	})
+	await(t, "the flow from "+n.pod+" to be answered", func(context.Context) string {
+		if who, _ := f.now(); who == "" {
+			return "nobody answers"
+		}
+		return ""
+	})
+	f.forget()
+	return f
+}
+
+func (f *stream) take(who string, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.at.IsZero() {
+		f.gap = max(f.gap, at.Sub(f.at))
+	}
+	f.last, f.at = who, at
+	f.counts[who]++
+}
+
+func (f *stream) now() (last string, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last, f.at
+}
+
+// forget begins to measure the gap anew.
+func (f *stream) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gap, f.at = 0, time.Now()
+}
+
+func (f *stream) longest() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(f.gap, time.Since(f.at))
+}
+
+// leaves waits until somebody else than that pod answers the flow.
+func (f *stream) leaves(t *testing.T, pod string) {
+	t.Helper()
+	await(t, "the flow to leave "+pod, func(context.Context) string {
+		if who, at := f.now(); who == pod || time.Since(at) > time.Second {
+			return fmt.Sprintf("the last answer was %s's, %s ago", who, time.Since(at))
+		}
+		return ""
+	})
+}
