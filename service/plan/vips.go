@@ -67,12 +67,13 @@ func (c *computer) rivals(m *match, attrs map[string]any) []Wait {
 // pretends is the provider that shows further addresses which it does not make.
 const pretends = "ovn"
 
-// ignored says, for people, which further addresses of a load balancer its provider has ignored.
+// ignored says, for people, which further addresses of a load balancer its provider has ignored. Of one that stays as it is
+// whatever is wished others tell why.
 func (c *computer) ignored(m *match) {
 	wanted, _ := m.desired.Attrs["additional_vips"].([]any)
 	have, _ := m.observed.Attrs["additional_vips"].([]any)
 	provider := textAt(m.observed.Attrs, "provider")
-	if len(wanted) == 0 || len(have) > 0 && provider != pretends || provider == "" {
+	if m.desired.Bound || len(wanted) == 0 || len(have) > 0 && provider != pretends || provider == "" {
 		return
 	}
 	c.plan.Notices = append(c.plan.Notices, fmt.Sprintf(

@@ -78,21 +78,58 @@ func (e *Engine) holder(ctx context.Context, port plan.Observed, l location, see
 	if !found {
 		return problem{value: l.address, text: fmt.Sprintf("port %s (%q) has the address %s", port.ID, textOf(port.Attrs["name"]), l.address)}, nil
 	}
-	leaves, err := e.leaves(ctx, other, l, seen)
+	leaves, err := e.vacates(ctx, other, l, seen)
 	if leaves || err != nil {
 		return problem{}, err
 	}
 	p := problem{value: l.address, rival: &rival{id: other.ID}}
 	e.store.do(func() {
-		p.rival.wish = e.store.wishFor(other.Identity)
-		p.text = fmt.Sprintf("load balancer %s has the address %s, and keeps it", e.store.describe(other.Identity), l.address)
+		_, p.rival.wish = e.store.wishFor(other.Identity)
+		p.text = e.store.keeps(other, l)
 	})
 	return p, nil
 }
 
-// leaves says whether a load balancer of ours gives up an address: it is going, nobody wishes it any more, or it goes for another one
+// keeps says, for people, that a load balancer stays where it is. The store is locked.
+func (s *store) keeps(lb plan.Observed, l location) string {
+	return fmt.Sprintf("load balancer %s has the address %s, and keeps it", s.describe(lb.Identity), l.address)
+}
+
+// overtaken vetoes the wish for a load balancer that has gone if another one that was to leave an address for it stays after all. The
+// store is locked.
+func (s *store) overtaken(w *want, d *plan.Desired) bool {
+	key := identityKey(d.Kind, d.Identity)
+	gone, ok := s.swaps[key]
+	if !ok {
+		return false
+	}
+	wanted, wish := s.given(w, d)
+	for _, l := range locations(wanted) {
+		for _, lb := range s.cloud.ofKind(d.Kind) {
+			if l.address == "" || has(gone.old, l) || !has(lb.Attrs, l) || !s.settledAt(lb, l) {
+				continue
+			}
+			v := veto{wish: wish, old: gone.old, until: s.balancerState.clock.Now().Add(terminalTry), rival: &rival{id: lb.ID}}
+			_, v.rival.wish = s.wishFor(lb.Identity)
+			v.err = fmt.Errorf("load balancer %s is made anew as it was: %s", s.describe(d.Identity), s.keeps(lb, l))
+			s.vetoes[key] = v
+			return true
+		}
+	}
+	return false
+}
+
+// settledAt says whether a load balancer is wished where it is, or must not go elsewhere. The store is locked.
+func (s *store) settledAt(lb plan.Observed, l location) bool {
+	condition, _ := plan.ConditionOf(&lb)
+	wanted, wish := s.wishFor(lb.Identity)
+	v, vetoed := s.vetoes[identityKey(lb.Kind, lb.Identity)]
+	return condition != plan.Leaving && wish != "" && (has(wanted, l) || vetoed && v.wish == wish)
+}
+
+// vacates says whether a load balancer of ours gives up an address: it is going, nobody wishes it any more, or it goes for another one
 // elsewhere, and nothing stands against that one either. Two that change places wait for each other: those that are seen go.
-func (e *Engine) leaves(ctx context.Context, lb plan.Observed, l location, seen map[string]bool) (bool, error) {
+func (e *Engine) vacates(ctx context.Context, lb plan.Observed, l location, seen map[string]bool) (bool, error) {
 	if seen[lb.ID] {
 		return true, nil
 	}

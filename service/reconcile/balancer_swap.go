@@ -83,7 +83,7 @@ func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Obs
 		step.Attrs = wanted
 		v = veto{old: gone.old, err: fmt.Errorf("load balancer %s is made anew as it was, since another one was refused: %w", nameOf(*step), err)}
 		e.store.do(func() { // before anything is asked for: an answer may be lost
-			v.wish = e.store.wishFor(step.Identity)
+			_, v.wish = e.store.wishFor(step.Identity)
 			e.store.vetoes[key] = v
 		})
 	}
@@ -231,7 +231,7 @@ func (e *Engine) createWithVIPs(ctx context.Context, step *plan.Step) (plan.Obse
 	v := veto{old: makings(made)}
 	v.err = fmt.Errorf("load balancer %s is made without its additional addresses, with which it was refused: %w", made.ID, refusal)
 	e.store.do(func() {
-		v.wish = e.store.wishFor(step.Identity)
+		_, v.wish = e.store.wishFor(step.Identity)
 		e.store.vetoes[identityKey(step.Kind, step.Identity)] = v
 	})
 	return made, nil

@@ -299,3 +299,51 @@ func TestNewOnASubnetThatIsNotThere(t *testing.T) {
 		t.Errorf("want one try: %v", writes)
 	}
 }
+
+// TestVetoedForANeighbourAndBroken: it is made again where it was, and does not wait for the address that it cannot have.
+func TestVetoedForANeighbourAndBroken(t *testing.T) {
+	t.Parallel()
+	v := newNeighbours(t)
+	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.2"}}, "x")
+	v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+	first := v.one("loadbalancer", "x")["id"]
+	if err := v.cloud.SetError(text(v.one("loadbalancer", "x"), "id")); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.r.engine.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.eventually("another one", func() (bool, string) {
+		found := v.named("loadbalancer", "x")
+		return len(found) == 1 && found[0]["id"] != first, v.dump()
+	})
+	v.at("x", "10.7.200.1")
+	v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+}
+
+// TestNeighbourThatStaysAfterAll: what has gone for the address of one that was to leave is made again as it was when that one stays.
+func TestNeighbourThatStaysAfterAll(t *testing.T) {
+	t.Parallel()
+	slow := amphora()
+	slow.Work.Delete = 300 * time.Millisecond
+	v := &neighbours{world: balancers(t, slow)}
+	v.a = script("a", placed{addresses: map[string]string{"x": "10.7.200.1", "y": "10.7.200.2"}}.says)
+	v.r = v.start(with(v.a).configured(quick))
+	for _, name := range []string{"place", "x", "y"} {
+		v.createMap("a", name)
+	}
+	v.r.settled(3)
+	v.fault(simcloud.Rule{ // y cannot go yet
+		Method: http.MethodDelete, Path: "/loadbalancers/" + text(v.one("loadbalancer", "y"), "id"), Action: simcloud.ActionStatus, Status: 503,
+	})
+	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.3"}}, "y")
+	v.r.stands("a", "y", reconcile.Failing, "503")
+	v.touchMap("x", 1)
+	v.none("loadbalancer", "x")
+	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.2"}}, "y")
+	v.r.stands("a", "y", reconcile.Done, "")
+	v.touchMap("x", 2)
+	v.at("x", "10.7.200.1")
+	v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+	v.at("y", "10.7.200.2")
+}

@@ -92,6 +92,18 @@ func (s *store) given(w *want, d *plan.Desired) (attrs map[string]any, wish stri
 	return attrs, fmt.Sprint(attrs)
 }
 
+// restrain has a load balancer stay as it is where a veto stands against what is wished, and be made as it was if it has gone. The store is
+// locked.
+func (s *store) restrain(w *want, d *plan.Desired) {
+	d.Bound = s.bound(w, d)
+	if _, there := s.cloud.find(d.Identity, d.Kind); there {
+		return
+	}
+	if d.Bound = d.Bound || s.overtaken(w, d); d.Bound {
+		d.Attrs = asItWas(d.Attrs, s.vetoes[identityKey(d.Kind, d.Identity)].old)
+	}
+}
+
 // bound says whether a veto keeps a load balancer from being replaced. One that is gone is made as it was as long as the wish stands. The
 // store is locked.
 func (s *store) bound(w *want, d *plan.Desired) bool {
@@ -124,23 +136,22 @@ func (s *store) remains(r rival) bool {
 		return false
 	}
 	condition, _ := plan.ConditionOf(&lb)
-	return condition != plan.Leaving && s.wishFor(lb.Identity) == r.wish
+	_, wish := s.wishFor(lb.Identity)
+	return condition != plan.Leaving && wish == r.wish
 }
 
-// wishFor returns the text of what is wished of a load balancer, and "" if nobody wishes it, or nobody knows. The store is locked.
-func (s *store) wishFor(id plan.Identity) string {
+// wishFor returns what is wished of a load balancer, and its text, which is "" if nobody wishes it, or nobody knows. The store is locked.
+func (s *store) wishFor(id plan.Identity) (attrs map[string]any, text string) {
 	o := s.owners[id.Owner]
 	if o == nil || o.gone {
-		return ""
+		return nil, ""
 	}
 	for _, r := range o.set.Resources {
-		if r.Spec.Kind() != drivers.KindLoadBalancer || s.identity(o.id, r).Key() != id.Key() {
-			continue
+		if r.Spec.Kind() == drivers.KindLoadBalancer && s.identity(o.id, r).Key() == id.Key() {
+			return s.given(s.names(o.id, o.set), &plan.Desired{Attrs: s.attributes(r.Spec)})
 		}
-		_, wish := s.given(s.names(o.id, o.set), &plan.Desired{Attrs: s.attributes(r.Spec)})
-		return wish
 	}
-	return ""
+	return nil, ""
 }
 
 // vetoed lists the vetoes on what an owner wishes.

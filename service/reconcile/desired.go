@@ -66,7 +66,7 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok {
 				d.Unmade = s.unmade[provider(there)]
 			}
-			d.Bound = s.bound(w, &d)
+			s.restrain(w, &d)
 		case drivers.KindFloatingIP:
 			d.Mark = s.mark(id)
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok && wasFound(there) {
