@@ -289,6 +289,7 @@ func (s *store) takeBalancer(lb plan.Observed, now time.Time) []item {
 	if old := s.cloud.entries[resourceKey{lb.Kind, lb.ID}]; old != nil {
 		before = old.Observed
 	}
+	s.swapped(lb)
 	woken := s.arrived(lb)
 	return append(woken, s.noteBalancer(before, lb, now)...)
 }

@@ -336,3 +336,27 @@ func TestChurn(t *testing.T) {
 	}
 	t.Logf("%d changes of one among %d endpoints: %d requests; it became free %d times", changes, endpoints, len(writes), free)
 }
+
+// TestServedAndSilent: a load balancer that is as it should be is not asked about, by nobody.
+func TestServedAndSilent(t *testing.T) {
+	t.Parallel()
+	for _, provider := range []simcloud.Provider{amphora(), ovn()} {
+		t.Run(provider.Name, func(t *testing.T) {
+			t.Parallel()
+			w := balancers(t, provider)
+			want := shopOf(3)
+			want.provider, want.floating = provider.Name, "any"
+			r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+				quick(c)
+				c.DriftInterval = time.Hour
+			}))
+			w.createMap("a", "x")
+			r.settled(1)
+			w.cloud.ResetLog()
+			time.Sleep(300 * time.Millisecond) // in which busy ones would be looked at many times
+			if log := w.cloud.Log(0); len(log) > 0 {
+				t.Errorf("%d requests in a steady state, the first is %s %s", len(log), log[0].Method, log[0].Path)
+			}
+		})
+	}
+}

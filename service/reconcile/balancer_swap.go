@@ -18,6 +18,7 @@ import (
 type swap struct {
 	old   map[string]any
 	id    plan.Identity
+	lb    string // its id in the cloud
 	since time.Time
 }
 
@@ -154,6 +155,14 @@ func alike(wanted, old map[string]any) bool {
 	_, further := wanted["additional_vips"]
 	return !slices.ContainsFunc(given, func(l location) bool { return !has(old, l) }) &&
 		(!further || len(listOf(wanted["additional_vips"])) == len(listOf(old["additional_vips"])))
+}
+
+// swapped forgets what a load balancer was that has gone, once another one is there in its place. The store is locked.
+func (s *store) swapped(lb plan.Observed) {
+	key := identityKey(lb.Kind, lb.Identity)
+	if gone, ok := s.swaps[key]; ok && gone.lb != lb.ID {
+		delete(s.swaps, key)
+	}
 }
 
 // reserved names a load balancer that has gone, or is going, and is to be made anew, where there was no more room in the quota: its place is not theirs.

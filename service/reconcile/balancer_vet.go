@@ -212,7 +212,7 @@ func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
 			return mendedError{stepError{step: step, err: v.err}}
 		}
 	}
-	e.store.do(func() { e.store.swaps[key] = swap{old, step.Identity, e.clock.Now()} })
+	e.store.do(func() { e.store.swaps[key] = swap{old, step.Identity, lb.ID, e.clock.Now()} })
 	return nil
 }
 

@@ -1,0 +1,42 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// TestWhosePlaceItIs: the place in the quota of what has gone is kept for what takes its place, until that is there, and not for ever.
+func TestWhosePlaceItIs(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	lb := func(id, status string) plan.Observed {
+		identity := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "a", UID: "u"}, Name: "lb"}
+		return plan.Observed{Kind: drivers.KindLoadBalancer, ID: id, Identity: identity, Managed: true, Status: status, Attrs: map[string]any{}}
+	}
+	for name, c := range map[string]struct {
+		do   func(*store)
+		at   time.Time
+		want bool
+	}{
+		"it is there still":            {func(*store) {}, now, false},
+		"it is going":                  {func(s *store) { s.takeBalancer(lb("1", "PENDING_DELETE"), now) }, now, true},
+		"it has gone":                  {func(s *store) { s.departed(drivers.KindLoadBalancer, "1") }, now, true},
+		"it has gone long ago":         {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.tight = now.Add(placeFor) }, now.Add(placeFor), false},
+		"nobody has met the quota":     {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.tight = time.Time{} }, now, false},
+		"another one is in its place":  {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.takeBalancer(lb("2", "PENDING_CREATE"), now) }, now, false},
+		"and that one goes for itself": {func(s *store) { s.takeBalancer(lb("2", "ACTIVE"), now); s.departed(drivers.KindLoadBalancer, "2") }, now, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore("c", nil, nil)
+			s.takeBalancer(lb("1", statusActive), now)
+			s.swaps[identityKey(drivers.KindLoadBalancer, lb("1", "").Identity)] = swap{id: lb("1", "").Identity, lb: "1", since: now}
+			s.tight = now
+			c.do(s)
+			if got := s.reserved(c.at); (got != "") != c.want {
+				t.Errorf("its place is kept for %q", got)
+			}
+		})
+	}
+}
