@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -20,12 +21,15 @@ func TestWhosePlaceItIs(t *testing.T) {
 		at   time.Time
 		want bool
 	}{
-		"it is there still":            {func(*store) {}, now, false},
-		"it is going":                  {func(s *store) { s.takeBalancer(lb("1", "PENDING_DELETE"), now) }, now, true},
-		"it has gone":                  {func(s *store) { s.departed(drivers.KindLoadBalancer, "1") }, now, true},
-		"it has gone long ago":         {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.tight = now.Add(placeFor) }, now.Add(placeFor), false},
-		"nobody has met the quota":     {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.tight = time.Time{} }, now, false},
-		"another one is in its place":  {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.takeBalancer(lb("2", "PENDING_CREATE"), now) }, now, false},
+		"it is there still":        {func(*store) {}, now, false},
+		"it is going":              {func(s *store) { s.takeBalancer(lb("1", "PENDING_DELETE"), now) }, now, true},
+		"it has gone":              {func(s *store) { s.departed(drivers.KindLoadBalancer, "1") }, now, true},
+		"it has gone long ago":     {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.tight = now.Add(placeFor) }, now.Add(placeFor), false},
+		"nobody has met the quota": {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.tight = time.Time{} }, now, false},
+		"another one is in its place": {func(s *store) {
+			s.departed(drivers.KindLoadBalancer, "1")
+			s.takeBalancer(lb("2", "PENDING_CREATE"), now)
+		}, now, false},
 		"and that one goes for itself": {func(s *store) { s.takeBalancer(lb("2", "ACTIVE"), now); s.departed(drivers.KindLoadBalancer, "2") }, now, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,5 +42,21 @@ func TestWhosePlaceItIs(t *testing.T) {
 				t.Errorf("its place is kept for %q", got)
 			}
 		})
+	}
+}
+
+// TestWhatIsWrittenDown: a subnet of ours that Octavia does not see yet is asked for again soon.
+func TestWhatIsWrittenDown(t *testing.T) {
+	s := newStore("c", nil, nil)
+	s.cloud.put(plan.Observed{Kind: drivers.KindSubnet, ID: "ours", Attrs: map[string]any{}})
+	e := &Engine{store: s}
+	for subnet, want := range map[string]bool{"ours": false, "theirs": true} {
+		step := plan.Step{Kind: drivers.KindLoadBalancer, Attrs: map[string]any{"vip_subnet_id": subnet}}
+		if got := e.writtenDown(stepError{step: step, err: errors.New("Subnet " + subnet + " not found.")}); got != want {
+			t.Errorf("%s: %v", subnet, got)
+		}
+	}
+	if e.writtenDown(stepError{step: plan.Step{Kind: drivers.KindPort}, err: errors.New("no")}) {
+		t.Error("of others nothing is said")
 	}
 }

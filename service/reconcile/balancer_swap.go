@@ -122,6 +122,24 @@ func (e *Engine) pending(ctx context.Context, step plan.Step, err error) bool {
 	return false
 }
 
+// writtenDown says whether what a refused create refers to, and is not there, is something that somebody has written down. What is ours, and
+// is there, is only not there for Octavia yet.
+func (e *Engine) writtenDown(f stepError) bool {
+	if f.step.Kind != drivers.KindLoadBalancer || f.step.Part != nil {
+		return false
+	}
+	text := f.err.Error()
+	named := slices.DeleteFunc(references(plan.Observed{Kind: f.step.Kind, Attrs: f.step.Attrs}), func(id string) bool { return !strings.Contains(text, id) })
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	for key := range e.store.cloud.entries {
+		if slices.Contains(named, key.id) {
+			return false
+		}
+	}
+	return true
+}
+
 func nameOf(step plan.Step) string {
 	if name := textOf(step.Attrs["name"]); name != "" {
 		return fmt.Sprintf("%q", name)
