@@ -60,3 +60,35 @@ func TestWhatIsWrittenDown(t *testing.T) {
 		t.Error("of others nothing is said")
 	}
 }
+
+// TestVetoOutlivesWhatIsNotKnown: that nobody can say for a moment where a load balancer is to be is no other wish.
+func TestVetoOutlivesWhatIsNotKnown(t *testing.T) {
+	s := newStore("c", nil, nil)
+	id := plan.Owner{Driver: "a", UID: "u"}
+	set := drivers.Set{Resources: []drivers.Resource{{Name: "subnet", Spec: drivers.Subnet{}}}}
+	d := plan.Desired{
+		Kind: drivers.KindLoadBalancer, Identity: plan.Identity{Cluster: "c", Owner: id, Name: "lb"},
+		Attrs: map[string]any{"flavor_id": "f", "vip_subnet_id": drivers.Ref{Name: "subnet"}},
+	}
+	s.takeBalancer(plan.Observed{Kind: d.Kind, ID: "1", Identity: d.Identity, Managed: true, Status: statusActive, Attrs: map[string]any{}}, time.Now())
+	subnet := plan.Observed{
+		Kind: drivers.KindSubnet, ID: "s", Managed: true, Attrs: map[string]any{},
+		Identity: plan.Identity{Cluster: "c", Owner: id, Name: plan.LogicalName(drivers.KindSubnet, "subnet")},
+	}
+	s.cloud.put(subnet)
+	_, wish := s.given(s.names(id, set), &d)
+	s.vetoes[identityKey(d.Kind, d.Identity)] = veto{wish: wish}
+	bound := func(want bool) {
+		t.Helper()
+		if got := s.bound(s.names(id, set), &d); got != want {
+			t.Errorf("bound: %v", got)
+		}
+	}
+	bound(true)
+	s.cloud.remove(subnet.Kind, subnet.ID)
+	bound(true)
+	s.cloud.put(subnet)
+	bound(true)
+	d.Attrs["flavor_id"] = "g"
+	bound(false)
+}

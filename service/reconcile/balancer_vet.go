@@ -59,14 +59,16 @@ func (v vetoError) Error() string { return v.err.Error() }
 func (v vetoError) Unwrap() error { return v.err }
 
 // given returns what is wished of those attributes of a load balancer that cannot be changed in place, and a text that is equal for
-// equal wishes; what is not known is nil. The store is locked.
+// equal wishes. What is not known is nil, and the text then empty. The store is locked.
 func (s *store) given(w *want, d *plan.Desired) (attrs map[string]any, wish string) {
 	resolve := s.resolve(w)
+	known := true
 	var value func(any) any
 	value = func(v any) any {
 		switch v := v.(type) {
 		case drivers.Ref:
-			found, _ := resolve(v)
+			found, ok := resolve(v)
+			known = known && ok
 			return found
 		case []any:
 			out := make([]any, len(v))
@@ -88,6 +90,9 @@ func (s *store) given(w *want, d *plan.Desired) (attrs map[string]any, wish stri
 		if v, managed := d.Attrs[name]; managed {
 			attrs[name] = value(v)
 		}
+	}
+	if !known {
+		return attrs, ""
 	}
 	return attrs, fmt.Sprint(attrs)
 }
@@ -115,7 +120,7 @@ func (s *store) bound(w *want, d *plan.Desired) bool {
 	_, wish := s.given(w, d)
 	_, there := s.cloud.find(d.Identity, d.Kind)
 	switch {
-	case wish != v.wish:
+	case wish != v.wish && wish != "":
 	case !there:
 		return true
 	case v.rival != nil && !s.remains(*v.rival):
@@ -137,7 +142,7 @@ func (s *store) remains(r rival) bool {
 	}
 	condition, _ := plan.ConditionOf(&lb)
 	_, wish := s.wishFor(lb.Identity)
-	return condition != plan.Leaving && wish == r.wish
+	return condition != plan.Leaving && (wish == r.wish || wish == "")
 }
 
 // wishFor returns what is wished of a load balancer, and its text, which is "" if nobody wishes it, or nobody knows. The store is locked.
