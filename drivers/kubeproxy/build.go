@@ -11,7 +11,7 @@ import (
 // The logical names of the resources.
 const (
 	serviceGroup = "service-group"
-	balancer     = "ovn-loadbalancer"
+	balancer     = services.OVNBalancer
 )
 
 // builder gathers the Set of one Service.

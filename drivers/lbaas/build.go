@@ -13,9 +13,9 @@ import (
 
 // The logical names of the resources. One load balancer serves the clusterIP, or one for each IP version.
 const (
-	balancer4        = "loadbalancer"
-	balancer6        = "loadbalancer-v6"
-	externalBalancer = "loadbalancer-external"
+	balancer4        = services.OctaviaBalancer
+	balancer6        = balancer4 + "-v6"
+	externalBalancer = balancer4 + "-external"
 	vipSecurityGroup = "vip-security-group"
 )
 

@@ -130,14 +130,35 @@ func (b *Builder) SayInternalGap() {
 	}
 }
 
-// Undecided leaves everything as it is, or unmade: what is made before its members are known would have to be changed at once.
+// The logical names of what serves the clusterIPs, with Octavia and with OVN alone. What serves a floating IP has the address behind it.
+const (
+	OctaviaBalancer = "loadbalancer"
+	OVNBalancer     = "ovn-loadbalancer"
+)
+
+// Undecided leaves everything as it is, or unmade: what is made before its members are known would have to be changed at once. What another
+// driver has made for the Service stays as well: it serves until something takes its place.
 func Undecided(set drivers.Set) drivers.Set {
-	for _, r := range set.Resources {
-		name := r.Name
-		if r.Claim != "" {
-			name = r.Claim
+	leave := func(name string) {
+		if !slices.Contains(set.Undecided, name) {
+			set.Undecided = append(set.Undecided, name)
 		}
-		set.Undecided = append(set.Undecided, name)
+	}
+	for _, r := range set.Resources {
+		if r.Claim != "" {
+			leave(r.Claim)
+		} else {
+			leave(r.Name)
+		}
+	}
+	for _, name := range []string{OctaviaBalancer, OctaviaBalancer + "-v6", OctaviaBalancer + "-external", OVNBalancer} {
+		leave(name)
+	}
+	for _, name := range slices.Clone(set.Undecided) {
+		if suffix, floating := strings.CutPrefix(name, drivers.FloatingIPName("")); floating {
+			leave(OctaviaBalancer + "-" + suffix)
+			leave(OVNBalancer + "-" + suffix)
+		}
 	}
 	set.Resources = nil
 	return set
