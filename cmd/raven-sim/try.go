@@ -166,7 +166,7 @@ func (o tryOptions) await(ctx context.Context, d *daemon, what string, f func(*r
 func have(cloud *simcloud.Cloud, uids []string) []string {
 	// The owner in an identity is a driver or its role, and the object.
 	owned := regexp.MustCompile(`raven:owner=([^:\] ]+)(?::([^\] ]+))?`)
-	identity := regexp.MustCompile(` (description=raven:.*?raven:policy=[a-z]+|tags=\[[^]]*\])`)
+	identity := regexp.MustCompile(` (description=raven:.*?raven:policy=[a-z]+(?: raven:source=[^ ]+)?|tags=\[[^]]*\])`)
 	var found []string
 	lines := bufio.NewScanner(strings.NewReader(cloud.Dump(simcloud.DumpOptions{Identity: true, Addresses: true})))
 	for lines.Scan() {

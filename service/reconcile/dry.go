@@ -125,7 +125,7 @@ func (e *Engine) dryPlans(
 			computed, out := e.plan(o, still)
 			p.Steps, p.Waits = apart(computed.Steps)
 			p.Held = computed.Held
-			p.Problems = append(p.Problems, out.conflicts...)
+			p.Problems = append(append(p.Problems, out.conflicts...), out.outputs.contested...)
 			if out.withheld != "" {
 				p.Problems = append(p.Problems, out.withheld)
 			}

@@ -54,6 +54,7 @@ func (s *store) adopt(o *owner, set drivers.Set) []item {
 		add(s.undecided, name, o.id)
 	}
 	touched := s.withdraw(o)
+	woken = append(woken, s.wakeRivals(o, o.set.Outputs, set.Outputs)...)
 	o.set, o.claims, o.balanced = set, claims, balanced(set) || o.balanced && s.away != nil
 	for role, name := range after {
 		add(s.roles, role, exporter{o.id, name})

@@ -28,6 +28,8 @@ type outputs struct {
 	partial bool
 	// left are those of which nobody knows when they can be written, if ever: what is written of them stays written.
 	left []drivers.Output
+	// contested says what another driver writes on the object as well.
+	contested []string
 	// unknown are subnets that a document needs and that nobody has read yet.
 	unknown []string
 }
@@ -36,6 +38,9 @@ type outputs struct {
 func (s *store) outputsOf(w *want, o *owner) outputs {
 	out := outputs{annotations: map[string]string{}, labels: map[string]string{}, ingress: map[string]string{}}
 	resolve := s.resolve(w)
+	if out.contested = s.contested(o); len(out.contested) > 0 {
+		out.partial = true // nothing is written on the object
+	}
 	for _, output := range o.set.Outputs {
 		text, ok := output.Text.Literal, true
 		var ref *drivers.Ref

@@ -17,6 +17,7 @@ import (
 // settle ends a pass in which nothing failed: outputs are written, and the owner is done or waits.
 func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outcome) result {
 	e.watchDoubts(o)
+	out.conflicts = sorted(append(out.conflicts, out.outputs.contested...))
 	if o.gone {
 		return e.settleGone(o, out)
 	}
