@@ -28,7 +28,7 @@ type OVNLoadBalancer struct {
 // OVNVIP is one address and port that clients connect to. Protocol, address and port are what it is known by.
 type OVNVIP struct {
 	Protocol string `raven:"protocol"` // TCP, UDP or SCTP
-	// Address is an IP address, or the floating_ip_address of a floating IP, for which the load balancer waits.
+	// Address is an IP address, or the floating_ip_address of a floating IP: as long as that is not known the VIP is left out.
 	Address Value `raven:"address"`
 	Port    int64 `raven:"port"` // 1 to 65535
 	// Backends are where connections go, of the IP version of the address. Empty: connections are rejected.

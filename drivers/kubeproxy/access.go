@@ -31,7 +31,7 @@ func (b *builder) access() {
 			case b.shut || addr.Is6():
 				b.reserve(name)
 			case b.StayFloating(name):
-				b.external(addr.String(), name, everyone)
+				b.external(name, everyone)
 			}
 			return
 		}
@@ -105,20 +105,15 @@ func (b *builder) reached() func(services.Backend) bool {
 }
 
 // stay leaves the address that a Service of type LoadBalancer has outside as it is, and follows its endpoints there, but for one that
-// limits its clients where nothing enforces that: nobody knows whether its address is open.
+// limits its clients where nothing enforces that, whatever its ranges were.
 func (b *builder) stay() {
 	name := b.FloatingName()
-	if b.shut {
+	if b.shut || b.unlimitable() {
 		b.reserve(name)
 		return
 	}
 	b.StayFloating(name)
-	switch suffix := strings.TrimPrefix(name, drivers.FloatingIPName("")); {
-	case b.Limited() && !b.config.MemberRules:
-		b.Set.Undecided = append(b.Set.Undecided, balancer+"-"+suffix)
-	default:
-		b.external(suffix, name, b.reached())
-	}
+	b.external(name, b.reached())
 	b.Ingress("4", drivers.From(name, "floating_ip_address"))
 }
 
@@ -161,16 +156,13 @@ func (b *builder) remarkOnNetworks() {
 // floating adds a floating IP that leads to no port, and what serves its address on the router.
 func (b *builder) floating(address string, use func(services.Backend) bool) string {
 	made := len(b.Floatings)
-	opened := ""
 	name := b.Floating(address, services.Way{
 		IPv4:    b.addrs[0].Is4() || b.addrs[len(b.addrs)-1].Is4(),
 		Instead: "an IPv6 Service is not reached from outside",
-		Lead: func(suffix string, fip *drivers.FloatingIP) {
-			fip.PortID, opened = drivers.Empty(), suffix
-		},
+		Lead:    func(_ string, fip *drivers.FloatingIP) { fip.PortID = drivers.Empty() },
 	})
 	if len(b.Floatings) > made {
-		b.external(opened, name, use)
+		b.external(name, use)
 	}
 	return name
 }

@@ -8,11 +8,8 @@ import (
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
-// The logical names of the resources.
-const (
-	serviceGroup = "service-group"
-	balancer     = services.OVNBalancer
-)
+// serviceGroup is the logical name of a namespace's group, and that of the claim behind it.
+const serviceGroup = "service-group"
 
 // builder gathers the Set of one Service.
 type builder struct {
@@ -22,32 +19,31 @@ type builder struct {
 	hosts map[services.PodName]bool
 	addrs []netip.Addr // the clusterIPs that are served
 	// shut says that no address outside may be opened.
-	shut bool
+	shut   bool
+	served []drivers.OVNVIP
 }
 
 // build returns the Set of a Service.
 //
-//	logical name                what                                when
-//	ovn-loadbalancer            the clusterIPs, of both IP versions always
-//	ovn-loadbalancer-<address>  the address of a floating IP        for each; -4 for one that the cloud chooses
-//	floatingip-4                leads to no port                    type LoadBalancer
-//	floatingip-<address>        leads to no port                    an address that was asked for, an externalIP
-//	members-<ns>-…              a rule in the namespace's group     a claim, where the group needs one
-//	external-*                  lookups
-//
-// What serves a floating IP is apart, so that a floating IP that cannot be had holds up nothing else.
+//	logical name          what                                               when
+//	ovn-loadbalancer      the clusterIPs and the addresses of floating IPs   always
+//	floatingip-4          leads to no port                                   type LoadBalancer
+//	floatingip-<address>  leads to no port                                   an address that was asked for, an externalIP
+//	members-<ns>-…        a rule in the namespace's group                    a claim, where the group needs one
+//	external-*            lookups
 func (b *builder) build() (drivers.Set, error) {
 	var err error
 	if b.addrs, err = b.Addresses(); err != nil || len(b.addrs) == 0 {
 		return b.Set, err
 	}
 	b.Serve()
-	lb := drivers.OVNLoadBalancer{Name: new(b.Service.Name()), GroupID: b.group(), VIPs: []drivers.OVNVIP{}}
 	for _, addr := range b.addrs {
-		lb.VIPs = append(lb.VIPs, b.vips(drivers.Text(addr.String()), addr.Is4(), everyone)...)
+		b.at(drivers.Text(addr.String()), addr.Is4(), everyone)
 	}
-	b.Add(drivers.Resource{Name: balancer, Spec: lb, Exports: []string{drivers.ServiceLoadBalancer}})
 	b.access()
+	b.Add(drivers.Resource{Name: services.OVNBalancer, Exports: []string{drivers.ServiceLoadBalancer}, Spec: drivers.OVNLoadBalancer{
+		Name: new(b.Service.Name()), GroupID: drivers.FromRole(b.Role(drivers.ServiceLoadBalancerGroup)), VIPs: b.served,
+	}})
 	b.MemberRules(true, b.addrs...) // a pod that reaches itself is seen with the clusterIP as its address
 	b.FloatingOutputs()
 	b.Remarks()
@@ -55,14 +51,9 @@ func (b *builder) build() (drivers.Set, error) {
 	return b.Set, nil
 }
 
-func (b *builder) group() drivers.Value {
-	return drivers.FromRole(b.Role(drivers.ServiceLoadBalancerGroup))
-}
-
-// vips describes what an address serves: every port, with the backends of its IP version that may be used.
-func (b *builder) vips(address drivers.Value, ip4 bool, use func(services.Backend) bool) []drivers.OVNVIP {
+// at serves every port at an address, with the backends of its IP version that may be used.
+func (b *builder) at(address drivers.Value, ip4 bool, use func(services.Backend) bool) {
 	_, seconds := b.Service.Affinity()
-	vips := make([]drivers.OVNVIP, 0, len(b.Ports))
 	for i := range b.Ports {
 		p := &b.Ports[i]
 		vip := drivers.OVNVIP{
@@ -74,9 +65,8 @@ func (b *builder) vips(address drivers.Value, ip4 bool, use func(services.Backen
 				vip.Backends = append(vip.Backends, drivers.OVNBackend{Address: backend.Addr.String(), Port: backend.Port})
 			}
 		}
-		vips = append(vips, vip)
+		b.served = append(b.served, vip)
 	}
-	return vips
 }
 
 func everyone(services.Backend) bool { return true }
@@ -87,12 +77,9 @@ func (b *builder) guarded(backend services.Backend) bool {
 	return known && !host && backend.Pod.Namespace == b.Service.Metadata.Namespace
 }
 
-// external adds what serves the address of a floating IP that exists or is in the Set.
-func (b *builder) external(suffix, floatingIP string, use func(services.Backend) bool) {
-	b.Add(drivers.Resource{Name: balancer + "-" + suffix, Spec: drivers.OVNLoadBalancer{
-		Name: new(b.Service.Name() + ":" + suffix), GroupID: b.group(),
-		VIPs: b.vips(drivers.From(floatingIP, "floating_ip_address"), true, use),
-	}})
+// external serves the address of a floating IP that exists or is in the Set. Until it is known the rest is served without it.
+func (b *builder) external(floatingIP string, use func(services.Backend) bool) {
+	b.at(drivers.From(floatingIP, "floating_ip_address"), true, use)
 }
 
 // affinity says where the time that a client keeps its backend for is more than OVN can remember.

@@ -130,7 +130,7 @@ func (b *Builder) SayInternalGap() {
 	}
 }
 
-// The logical names of what serves the clusterIPs, with Octavia and with OVN alone. What serves a floating IP has the address behind it.
+// The logical names of what serves the clusterIPs, with Octavia and with OVN alone.
 const (
 	OctaviaBalancer = "loadbalancer"
 	OVNBalancer     = "ovn-loadbalancer"
@@ -157,7 +157,6 @@ func Undecided(set drivers.Set) drivers.Set {
 	for _, name := range slices.Clone(set.Undecided) {
 		if suffix, floating := strings.CutPrefix(name, drivers.FloatingIPName("")); floating {
 			leave(OctaviaBalancer + "-" + suffix)
-			leave(OVNBalancer + "-" + suffix)
 		}
 	}
 	set.Resources = nil

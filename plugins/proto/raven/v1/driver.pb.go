@@ -5224,7 +5224,7 @@ type OVNVIP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// protocol is TCP, UDP or SCTP. Required.
 	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// address is an IP address, or the floating_ip_address of a floating IP, for which the load balancer waits. Required.
+	// address is an IP address, or the floating_ip_address of a floating IP: as long as that is not known, the VIP is left out. Required.
 	Address *Value `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// port is 1 to 65535. Required.
 	Port int64 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
