@@ -37,7 +37,7 @@ With --driver only that goes which one driver made for objects, and which stays 
 [raven] drivers, for as long as its objects are there. The cluster lives on, and Raven may run there. "raven status" says
 which drivers have left something.
 
-Only [neutron] has to be configured. If the cluster is the one that [kubernetes] reaches, and it answers, --force is
+Only [neutron] has to be configured, and [ovn] where OVN load balancers were made. If the cluster is the one that [kubernetes] reaches, and it answers, --force is
 needed: stop Raven there first, or it makes everything again.
 
 Exit statuses: 0 nothing (left) to remove, 2 there is something to remove, 1 an error or something could not be removed.`
@@ -127,7 +127,7 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 		}
 	}
 	if f.cluster == "" {
-		return listClusters(ctx, cloud, io, f.format)
+		return listClusters(ctx, cloud, values, io, f.format)
 	}
 	if f.driver == "" && alive(ctx, values, f.cluster) && !f.force {
 		warning := fmt.Errorf("cluster %s answers at its Kubernetes API: stop Raven there, and say --force", f.cluster)
@@ -136,8 +136,15 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 		}
 		fmt.Fprintln(io.err, "warning:", warning)
 	}
+	northbound, err := openOVN(ctx, values, f.cluster)
+	if err != nil {
+		return err
+	}
+	if northbound != nil {
+		defer northbound.Close()
+	}
 	c := &reconcile.Cleanup{
-		Cloud: cloud, Cluster: f.cluster, Driver: owner, Retained: f.retained, Patience: f.patience, Clock: clock.RealClock{},
+		Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: f.cluster, Driver: owner, Retained: f.retained, Patience: f.patience, Clock: clock.RealClock{},
 	}
 	return cleanup(ctx, c, cloud, io, f)
 }
@@ -295,10 +302,13 @@ func countsText(counts map[drivers.Kind]int) string {
 }
 
 // listClusters prints which clusters have something in the project.
-func listClusters(ctx context.Context, cloud *openstack.Cloud, io streams, format string) error {
+func listClusters(ctx context.Context, cloud *openstack.Cloud, values *config.Values, io streams, format string) error {
 	clusters, err := cloud.Clusters(ctx)
 	if err != nil {
 		return err
+	}
+	if err := addClusters(ctx, values, clusters); err != nil {
+		fmt.Fprintln(io.err, "warning: nobody has looked for OVN load balancers:", err)
 	}
 	if err := cloud.Balancing(); err != nil {
 		fmt.Fprintln(io.err, "warning: nobody has looked for load balancers:", err)

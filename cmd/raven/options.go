@@ -19,6 +19,7 @@ import (
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/log"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
 )
@@ -123,7 +124,7 @@ func laterOptions() []config.Option {
 // coreOptions are all options but those of drivers.
 func coreOptions() []config.Option {
 	return slices.Concat(
-		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(),
+		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), ovn.Options(),
 		laterOptions(),
 	)
 }

@@ -62,6 +62,9 @@ func runPlan(ctx context.Context, flags *globalFlags, io streams, format string)
 		return err
 	}
 	defer r.stop(context.WithoutCancel(ctx))
+	if err := r.waitOVN(ctx); err != nil {
+		return err // a plan without it would create all that is in it
+	}
 	if err := r.watchers(ctx); err != nil {
 		return err
 	}

@@ -39,6 +39,9 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	if r.candidate != nil {
 		components[leaderComponent] = registry.Component(leaderComponent)
 	}
+	if r.hasOVN() {
+		components[ovnComponent] = registry.Component(ovnComponent)
+	}
 	works := &works{progress: progress, within: stillAfter(r.loaded.values.Duration(ravenGroup, "translate_timeout")), byName: map[string]*service.Work{}}
 	defer works.end()
 	loop := service.Loop{Clock: clock.RealClock{}, Name: "readiness", Logger: r.log, Interval: readinessInterval}
@@ -90,6 +93,9 @@ func (r *runtime) readiness(components map[string]*health.Component) {
 	}
 	if r.candidate != nil {
 		r.leadership(components[leaderComponent])
+	}
+	if c := components[ovnComponent]; c != nil {
+		r.reportOVN(c)
 	}
 	for _, u := range r.units {
 		name := u.program.name

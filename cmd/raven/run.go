@@ -284,6 +284,7 @@ func (d *daemon) status(q url.Values) (any, error) {
 	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
 		report.Objects = r.engine().Objects(filterFrom(q))
 	}
+	report.OVN = r.ovnReport()
 	report.Drivers, report.Frozen = r.driverReports(), r.engine().Frozen()
 	return report, nil
 }
@@ -327,6 +328,9 @@ func (d *daemon) Collect(to chan<- prometheus.Metric) {
 	}
 	r.cloud.Collector().Collect(to)
 	r.collectLeader(to)
+	if r.northbound != nil {
+		r.northbound.Collector().Collect(to)
+	}
 	for _, c := range r.engine().Metrics() {
 		c.Collect(to)
 	}

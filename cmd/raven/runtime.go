@@ -20,6 +20,7 @@ import (
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
@@ -31,10 +32,12 @@ type runtime struct {
 	log     *slog.Logger
 	cluster string
 	cloud   *openstack.Cloud
-	clients watch.Clients
-	manager *watch.Manager
-	writer  *writeback.Writer
-	units   []*unit
+	// northbound is OVN's northbound database; nil where none is configured.
+	northbound *ovn.Northbound
+	clients    watch.Clients
+	manager    *watch.Manager
+	writer     *writeback.Writer
+	units      []*unit
 	// engines holds the present engine: a leader that lost its Lease begins anew with another.
 	engines atomic.Pointer[reconcile.Engine]
 	// candidate contends for leadership; nil where there is no other to contend with.
@@ -80,6 +83,9 @@ func prepare(ctx context.Context, l *loaded, log *slog.Logger, elect bool) (*run
 		return nil, err
 	}
 	if err := r.connectOpenStack(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.connectOVN(ctx); err != nil {
 		return nil, err
 	}
 	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.values), Logger: log}) //nolint:contextcheck // lasts until Close
@@ -139,7 +145,7 @@ func (r *runtime) engineConfig() reconcile.Config {
 	v := r.loaded.values
 	return reconcile.Config{
 		Presence: r.clients,
-		Cluster:  r.cluster, Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
+		Cluster:  r.cluster, Northbound: asNorthbound(r.northbound), Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
 		DriftInterval: v.Duration(ravenGroup, "drift_check_interval"), SweepInterval: v.Duration(ravenGroup, "sweep_interval"),
 		SweepLimit:           int(v.Int(ravenGroup, "sweep_limit")),
 		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),
@@ -167,6 +173,9 @@ func (r *runtime) newEngine() error {
 	engine, err := reconcile.New(r.engineConfig(), r.cloud, writeback.NewFenced(r.writer, r.cloud.Pass), clock.RealClock{}, r.log)
 	if err == nil {
 		r.engines.Store(engine)
+		if r.northbound != nil {
+			r.northbound.Follow(engine.FollowNorthbound())
+		}
 	}
 	return err
 }
@@ -185,6 +194,9 @@ func (r *runtime) join() error {
 func (r *runtime) watchers(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.cancel = cancel
+	if err := r.waitOVN(ctx); err != nil {
+		r.log.Warn("what is in OVN is seen later", "error", err)
+	}
 	if r.candidate == nil {
 		if err := r.engine().Observe(ctx); err != nil {
 			return err
@@ -333,6 +345,9 @@ func (r *runtime) stop(ctx context.Context) {
 		closing, cancel := context.WithTimeout(ctx, 2*time.Second)
 		r.writer.Close(closing)
 		cancel()
+	}
+	if r.northbound != nil {
+		r.northbound.Close()
 	}
 	if r.cloud != nil {
 		r.cloud.Close()

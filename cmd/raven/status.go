@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
 )
 
@@ -32,6 +33,7 @@ type statusReport struct {
 	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
 	Counts    map[reconcile.Phase]int  `json:"counts"`
 	Requests  openstack.Stats          `json:"requests"`
+	OVN       *ovn.Status              `json:"ovn,omitempty"` // absent without [ovn] nb_connection
 	Objects   []reconcile.ObjectStatus `json:"objects"`
 	Truncated bool                     `json:"-"`
 }
@@ -170,6 +172,9 @@ func printStatus(out streams, r statusReport) error {
 	}
 	if err := table(out.out, []string{"DRIVER", "VERSION", "OBJECTS", "STATE"}, rows); err != nil {
 		return err
+	}
+	if r.OVN != nil {
+		fmt.Fprintf(out.out, "\n%s\n", ovnText(*r.OVN))
 	}
 	for _, f := range r.Frozen {
 		fmt.Fprintf(out.out, "\n%s\n", f)

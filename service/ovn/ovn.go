@@ -48,6 +48,7 @@ type Northbound struct {
 	endpoints []string // of the run loop; the last good one first
 	changes   chan *change
 	stopped   chan struct{}
+	once      sync.Once // of closing stopped
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 	first     chan struct{} // closed by the first session
@@ -90,7 +91,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Northbound, error) 
 func (n *Northbound) Close() {
 	n.cancel()
 	n.work.Wait()
-	close(n.stopped)
+	n.once.Do(func() { close(n.stopped) })
 }
 
 // Follow has somebody told of what changes from now on, in place of whom was told before; nil: nobody.
@@ -334,4 +335,42 @@ func (n *Northbound) Get(kind drivers.Kind, id string) (plan.Observed, bool, err
 	}
 	o, ok := n.book.observe(Resource{kind, id})
 	return o, ok, nil
+}
+
+// Clusters counts the load balancers and groups of every Raven's cluster in the database, by cluster id. The error is an AwayError.
+func (n *Northbound) Clusters() (map[string]map[drivers.Kind]int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.session == nil {
+		return nil, n.away()
+	}
+	seen := map[string]map[Resource]bool{}
+	note := func(kind drivers.Kind, identity plan.Identity) {
+		if seen[identity.Cluster] == nil {
+			seen[identity.Cluster] = map[Resource]bool{}
+		}
+		seen[identity.Cluster][Resource{kind, ID(kind, identity)}] = true
+	}
+	for _, m := range n.session.rows.Table(nbdb.LoadBalancerTable).RowsShallow() {
+		if have, ok := m.(*nbdb.LoadBalancer); ok {
+			if identity, ours := identityOf(have.ExternalIDs); ours {
+				note(drivers.KindOVNLoadBalancer, identity)
+			}
+		}
+	}
+	for _, m := range n.session.rows.Table(nbdb.LoadBalancerGroupTable).RowsShallow() {
+		if have, ok := m.(*nbdb.LoadBalancerGroup); ok {
+			if identity, _, ours := parseGroup(have.Name); ours {
+				note(drivers.KindOVNLoadBalancerGroup, identity)
+			}
+		}
+	}
+	clusters := map[string]map[drivers.Kind]int{}
+	for id, resources := range seen {
+		clusters[id] = map[drivers.Kind]int{}
+		for r := range resources {
+			clusters[id][r.Kind]++
+		}
+	}
+	return clusters, nil
 }

@@ -226,6 +226,9 @@ func (n *Northbound) probe(ctx context.Context, s *session) {
 			if err == nil && s.server != nil {
 				err = s.server.Echo(asking)
 			}
+			if asking.Err() != nil {
+				err = fmt.Errorf("not within %s", n.config.Probe)
+			}
 			cancel()
 			if err != nil && ctx.Err() == nil {
 				s.giveUp(fmt.Errorf("the server does not answer: %w", err))

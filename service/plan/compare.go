@@ -57,6 +57,9 @@ func (c *computer) compare(d *Desired, o *Observed) []difference {
 		case !managed, writeOnly(d.Kind, a.Name), !shown && a.BestEffort, inBalancer(d.Kind, a.Name):
 			continue
 		}
+		if d.Kind == drivers.KindOVNLoadBalancer && a.Name == "vips" {
+			want = c.reachable(want)
+		}
 		value, waits := c.resolve(want)
 		if len(waits) > 0 {
 			diffs = append(diffs, difference{name: a.Name, old: have, new: value, immutable: a.Immutable, waits: waits})

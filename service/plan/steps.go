@@ -37,6 +37,9 @@ func (c *computer) create(m *match, reason string, waits []Wait) {
 	wanted := maps.Clone(d.Attrs)
 	groups, guarded := wanted["vip_sg_ids"]
 	delete(wanted, "vip_sg_ids") // a load balancer's port gets them later: see vip
+	if vips, given := wanted["vips"]; given && m.id.kind == drivers.KindOVNLoadBalancer {
+		wanted["vips"] = c.reachable(vips)
+	}
 	value, more := c.resolve(wanted)
 	waits = append(waits, more...)
 	for _, ref := range d.After {
@@ -65,6 +68,7 @@ func (c *computer) create(m *match, reason string, waits []Wait) {
 		}
 	}
 	waits = append(waits, c.rivals(m, attrs)...)
+	waits = append(waits, c.handovers(m)...)
 	for _, o := range c.clashes(m, attrs) {
 		waits = append(waits, Wait{
 			Resource: &Resource{Kind: kindOf(o), ID: o.ID, Identity: o.Identity},

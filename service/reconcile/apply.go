@@ -42,6 +42,9 @@ func (e *Engine) write(ctx context.Context, step *plan.Step) (plan.Observed, err
 	if step.Kind == drivers.KindLoadBalancer && step.ID != "" {
 		return e.changeBalancer(ctx, step)
 	}
+	if step.Kind.Northbound() && step.ID != "" {
+		return e.changeNorthbound(ctx, *step)
+	}
 	switch step.Op {
 	case plan.Failover: // only load balancers have it
 	case plan.Create:
@@ -162,6 +165,9 @@ func (e *Engine) reread(ctx context.Context, kind drivers.Kind, id string) (gone
 	if kind == drivers.KindLoadBalancer {
 		return e.rereadBalancer(ctx, id)
 	}
+	if kind.Northbound() {
+		return e.rereadNorthbound(kind, id)
+	}
 	r, err := e.cloud.Get(ctx, kind, id)
 	if openstack.Classify(err) == openstack.ClassNotFound {
 		e.depart(kind, id)
@@ -178,6 +184,9 @@ func (e *Engine) reread(ctx context.Context, kind drivers.Kind, id string) (gone
 // is needed.
 func (e *Engine) afterFailure(ctx context.Context, step plan.Step, tick uint64, err error) error {
 	fail := stepError{step: step, err: err, missed: e.tick(step) != tick}
+	if step.Kind.Northbound() {
+		return e.afterNorthbound(fail)
+	}
 	if step.Kind == drivers.KindLoadBalancer {
 		if known := e.afterBalancer(ctx, fail); known != nil {
 			return known

@@ -143,6 +143,9 @@ func (e *Engine) changeBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 	if err != nil {
 		return plan.Observed{}, err
 	}
+	if step.Op == plan.Delete && step.Part == nil {
+		e.leaves(*step)
+	}
 	return e.amend(lb, change, *step), nil
 }
 

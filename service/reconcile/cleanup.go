@@ -30,8 +30,10 @@ type CleanupCloud interface {
 // can go, and nothing else. No driver and no Kubernetes API is asked, so that it must never run beside a Raven of that cluster, unless
 // for a Driver that that one does not run.
 type Cleanup struct {
-	Cloud   CleanupCloud
-	Cluster string
+	Cloud CleanupCloud
+	// Northbound is OVN's northbound database, of the same cluster; nil where none is configured.
+	Northbound Northbound
+	Cluster    string
 	// Driver limits it to what one driver, or the role that it holds, made for objects; what it shares with others stays. It must not
 	// be enabled. Empty is everything.
 	Driver string
@@ -138,8 +140,12 @@ func (c *Cleanup) observe(ctx context.Context) (m *mirror, unseen []string, err 
 	case err != nil:
 		return nil, nil, fmt.Errorf("looking for the load balancers that cluster %s has: %w", c.Cluster, err)
 	}
+	rows, err := listNorthbound(c.Northbound)
+	if err != nil {
+		return nil, nil, fmt.Errorf("looking for what cluster %s has: %w", c.Cluster, err)
+	}
 	m = newMirror()
-	for _, o := range append(observed, balancers...) {
+	for _, o := range slices.Concat(observed, balancers, rows) {
 		if c.Driver != "" && o.Identity.Owner.Driver != plan.ShortDriver(c.Driver) {
 			continue
 		}
@@ -195,10 +201,12 @@ func (c *Cleanup) round(ctx context.Context, m *mirror, steps []plan.Step) (remo
 
 func (c *Cleanup) remove(ctx context.Context, step plan.Step) error {
 	var err error
-	if step.Op == plan.Detach {
-		router, _ := step.Attrs["router_id"].(string)
+	switch router, _ := step.Attrs["router_id"].(string); {
+	case step.Op == plan.Detach:
 		err = c.Cloud.Detach(ctx, router, step.ID)
-	} else {
+	case step.Kind.Northbound():
+		return c.Northbound.Delete(ctx, step.Kind, step.ID)
+	default:
 		err = c.Cloud.Delete(ctx, step.Kind, step.ID)
 	}
 	switch openstack.Classify(err) { //nolint:exhaustive // the others are as they are

@@ -41,6 +41,10 @@ type element struct {
 
 // contribute merges into a resource what other owners add to it.
 func (s *store) contribute(w *want, r drivers.Resource, d *plan.Desired) {
+	if d.Kind == drivers.KindOVNLoadBalancerGroup {
+		s.contributePlaces(w, r, d)
+		return
+	}
 	if d.Kind != drivers.KindPort && d.Kind != drivers.KindRouter {
 		return
 	}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,6 +71,7 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 		}
 		unknown := e.lookup(ctx, o.set) // one may have turned out to be gone
 		p, out := e.plan(o, frozen)
+		e.noteHandover(o)
 		stopped := e.vetoed(o) // those that the plan has left standing
 		e.notice(o, out.notices)
 		if e.resolveDoubts(ctx, p, try) {
@@ -138,6 +140,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	}
 	p.Steps = append(p.Steps, w.marks...)
 	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...), withheld: s.withhold(o, &p)}
+	out.withheld = cmp.Or(out.withheld, s.withholdUnseen(&p))
 	out.notices = s.troubles(o.id, p)
 	out.conflicts = append(out.conflicts, s.conflictsOf(o)...)
 	out.messages, out.blocked = s.waitsOf(w, p)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,7 @@ func (e *Engine) observeAll(ctx context.Context) error {
 		return fmt.Errorf("listing what is ours in the cloud: %w", err)
 	}
 	balancers, lberr := e.cloud.ObserveKind(ctx, drivers.KindLoadBalancer, e.config.Cluster)
+	rows, nberr := listNorthbound(e.config.Northbound)
 	var (
 		woken   []item
 		drifted int
@@ -58,10 +60,12 @@ func (e *Engine) observeAll(ctx context.Context) error {
 	)
 	e.store.do(func() {
 		s := e.store
+		s.northbound.balancers = s.northbound.balancers || lberr == nil
 		if lberr != nil { // the load balancing service is away: what is known of it stays as it is, and waits
 			balancers = s.cloud.ofKind(drivers.KindLoadBalancer)
 		}
-		changed, different, gone := s.cloud.replace(append(listed, balancers...), begun)
+		rows = s.northboundListed(rows, nberr)
+		changed, different, gone := s.cloud.replace(slices.Concat(listed, balancers, rows), begun)
 		woken = s.recount(e.clock.Now(), lberr)
 		first = s.synced.IsZero()
 		s.synced = e.clock.Now()

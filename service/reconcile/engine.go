@@ -111,6 +111,8 @@ type Config struct {
 	Presence Presence
 	// Drivers names every enabled driver, also those that Add brings later: what is shared ends only when all have answered.
 	Drivers []string
+	// Northbound is OVN's northbound database; nil where none is configured.
+	Northbound Northbound
 	// Concurrency is how many keys of one driver are under way at once.
 	Concurrency int
 	// DriftInterval is the time between two drift checks; SweepInterval between two passes of the sweeper.
@@ -233,6 +235,7 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 	}
 	e.store.clock, e.store.activation, e.store.stillAfter = clk, config.ActivationTimeout, config.StillAfter
 	e.metrics.store = e.store
+	e.store.northbound.configured = config.Northbound != nil
 	if e.store.standby = config.Standby; !config.Standby {
 		close(e.leads)
 	}

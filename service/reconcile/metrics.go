@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
 )
@@ -15,6 +16,7 @@ type Metrics struct {
 	steps   *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	drifted prometheus.Counter
+	gaps    *prometheus.HistogramVec
 	objects *prometheus.Desc
 	store   *store
 }
@@ -34,6 +36,10 @@ func newMetrics() *Metrics {
 		drifted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "raven_drifted_resources_total", Help: "Resources that a drift check found changed or gone.",
 		}),
+		gaps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "raven_handover_seconds", Help: "Time for which a Service had no load balancer while it was handed over, by the kind that serves it now.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 3, 11),
+		}, []string{"to"}),
 		objects: prometheus.NewDesc("raven_objects", "Source objects, by driver and state.", []string{"driver", "state"}, nil),
 	}
 }
@@ -41,7 +47,7 @@ func newMetrics() *Metrics {
 // Metrics returns the engine's collectors, to be registered once.
 func (e *Engine) Metrics() []prometheus.Collector {
 	m := e.metrics
-	return []prometheus.Collector{m.passes, m.steps, m.writes, m.drifted, m}
+	return []prometheus.Collector{m.passes, m.steps, m.writes, m.drifted, m.gaps, m}
 }
 
 // Describe implements prometheus.Collector for the number of objects.
@@ -83,5 +89,8 @@ func (m *Metrics) step(s plan.Step, err error) {
 	m.steps.WithLabelValues(string(s.Op), string(s.Kind), outcome).Inc()
 }
 
+func (m *Metrics) handover(to drivers.Kind, gap time.Duration) {
+	m.gaps.WithLabelValues(string(to)).Observe(gap.Seconds())
+}
 func (m *Metrics) written(driver string) { m.writes.WithLabelValues(driver).Inc() }
 func (m *Metrics) drift(n int)           { m.drifted.Add(float64(n)) }

@@ -246,7 +246,7 @@ func references(o plan.Observed) []string {
 	}
 	for _, name := range []string{
 		"network_id", "subnet_id", "subnetpool_id", "router_id", "security_group_id", "remote_group_id", "port_id",
-		"floating_network_id", "vip_subnet_id", "vip_network_id",
+		"floating_network_id", "vip_subnet_id", "vip_network_id", "group_id",
 	} {
 		text(o.Attrs[name])
 	}

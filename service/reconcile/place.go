@@ -48,6 +48,9 @@ func (e *Engine) request(ctx context.Context, step *plan.Step) (plan.Observed, e
 	if step.Kind == drivers.KindLoadBalancer {
 		return e.replaceBalancer(ctx, step)
 	}
+	if step.Kind.Northbound() {
+		return e.createNorthbound(ctx, *step)
+	}
 	return e.cloud.Create(ctx, step.Kind, step.Identity, step.Attrs)
 }
 

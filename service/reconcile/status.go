@@ -35,6 +35,8 @@ type ObjectStatus struct {
 	NextTry   *time.Time `json:"nextTry,omitempty"`
 	Tries     int        `json:"tries,omitempty"`
 	Deleted   bool       `json:"deleted,omitempty"` // the object is gone, what it had is going
+	// HandoverGap is for how many seconds nobody served a Service when it was handed over from one kind of load balancers to the other.
+	HandoverGap float64 `json:"handoverGap,omitempty"`
 	// Messages are the driver's diagnostics.
 	Messages  []string         `json:"messages,omitempty"`
 	Resources []ResourceStatus `json:"resources"`
@@ -79,6 +81,7 @@ func (s *store) statusOf(o *owner) ObjectStatus {
 	st := ObjectStatus{
 		Driver: o.item.driver, Kind: o.target.watch.Kind, Namespace: o.target.namespace, Name: o.target.name, UID: o.target.uid,
 		State: o.phase, Reasons: o.reasons, Since: o.since, Tries: o.tries, Deleted: o.gone,
+		HandoverGap: o.gap.Seconds(),
 	}
 	if o.item.driver == frozenDriver {
 		st.Driver = o.id.Driver

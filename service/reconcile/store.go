@@ -72,9 +72,10 @@ type owner struct {
 	// waits is what wakes the owner; blocked are those of it that it cannot go on without.
 	waits    []waitKey
 	blocked  []waitKey
-	lastSaid string // the last Event
-	notices  string // the last diagnostics
-	noticed  string // the last notices of a plan
+	lastSaid string        // the last Event
+	gap      time.Duration // for how long nobody served at the last handover
+	notices  string        // the last diagnostics
+	noticed  string        // the last notices of a plan
 	wrote    written
 }
 
@@ -189,7 +190,10 @@ type store struct {
 	// keepers hold back something until all opinions are in.
 	keepers map[*owner]bool
 	balancerState
-	frozen frozenState
+	frozen     frozenState
+	northbound northboundState
+	// handovers are when those lost their load balancer that are to get one of the other kind.
+	handovers map[plan.Owner]time.Time
 	// synced is when the cloud was last observed as a whole.
 	synced time.Time
 	// standby says that nothing may be done yet; see Lead.
@@ -223,6 +227,7 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		orphans:     map[plan.Owner]int{},
 		keepers:     map[*owner]bool{},
 
+		handovers:     map[plan.Owner]time.Time{},
 		balancerState: newBalancerState(),
 	}
 	for _, name := range names {
@@ -316,6 +321,7 @@ func (s *store) forget(o *owner) {
 	drop(s.byItem, o.item, o.id)
 	delete(s.orphans, o.id)
 	delete(s.keepers, o)
+	delete(s.handovers, o.id)
 }
 
 // released returns who held something back until all opinions were in, if they are.

@@ -66,6 +66,8 @@ func (e *Engine) verdict(err error) verdict {
 		return verdict{phase: Waiting, next: result{backoff: true}}
 	case errors.As(err, &ambiguous):
 		return verdict{phase: Waiting, next: result{again: ambiguous.again(e.config.BackoffBase)}, quiet: true}
+	case errors.As(err, &step) && step.step.Kind.Northbound():
+		return e.northboundVerdict(step)
 	case errors.As(err, &step):
 		return e.stepVerdict(step)
 	}
@@ -80,8 +82,8 @@ const isolatedTry = time.Minute
 
 func (e *Engine) stepVerdict(f stepError) verdict {
 	switch {
-	case f.foreign && f.step.Kind == drivers.KindLoadBalancer && f.step.Part == nil:
-		return verdict{phase: Terminal, next: result{again: terminalTry}} // what it is made on is what somebody has written down
+	case f.foreign && e.writtenDown(f):
+		return verdict{phase: Terminal, next: result{again: terminalTry}}
 	case f.foreign:
 		return verdict{phase: Terminal, next: result{again: e.config.SlowRetry}}
 	}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/reconcile"
+)
+
+// ovnComponent is OVN's northbound database, in /readyz and raven status.
+const ovnComponent = "ovn"
+
+// connectOVN begins to connect to OVN's northbound database, if one is configured. That it cannot be reached is no error: what concerns it
+// waits.
+func (r *runtime) connectOVN(ctx context.Context) error {
+	c, configured := ovn.FromConfig(r.loaded.values)
+	if !configured {
+		return nil
+	}
+	c.Cluster, c.Pass = r.cluster, r.cloud.Pass
+	var err error
+	r.northbound, err = ovn.Open(ctx, c, r.log)
+	return err
+}
+
+// waitOVN waits as long as an attempt to connect may take, so that what is there is seen from the beginning. The error says that it is not.
+func (r *runtime) waitOVN(ctx context.Context) error {
+	if r.northbound == nil {
+		return nil
+	}
+	c, _ := ovn.FromConfig(r.loaded.values)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	return r.northbound.WaitConnected(ctx)
+}
+
+// asNorthbound is the database as the engine has it: nothing where there is none.
+func asNorthbound(n *ovn.Northbound) reconcile.Northbound {
+	if n == nil {
+		return nil
+	}
+	return n
+}
+
+// wantsOVN names the enabled drivers that make OVN load balancers.
+func (r *runtime) wantsOVN() []string {
+	var names []string
+	for _, u := range r.units {
+		if slices.ContainsFunc(u.program.info.Kinds, drivers.Kind.Northbound) {
+			names = append(names, u.program.name)
+		}
+	}
+	return names
+}
+
+// reportOVN says how the database stands.
+func (r *runtime) reportOVN(c *health.Component) {
+	if r.northbound == nil {
+		c.Degraded(fmt.Sprintf("driver %s makes OVN load balancers, and [ovn] nb_connection names no database", strings.Join(r.wantsOVN(), ", ")))
+		return
+	}
+	switch s := r.northbound.Status(); {
+	case s.Connected:
+		c.ReadyAs(ovnText(s))
+	default:
+		c.Degraded("OVN's northbound database is away since " + since(s.Since) + ", what concerns it waits: " + s.Error)
+	}
+}
+
+// hasOVN says whether there is anything to say about the database.
+func (r *runtime) hasOVN() bool { return r.northbound != nil || len(r.wantsOVN()) > 0 }
+
+func (r *runtime) ovnReport() *ovn.Status {
+	if r.northbound == nil {
+		return nil
+	}
+	s := r.northbound.Status()
+	return &s
+}
+
+func ovnText(s ovn.Status) string {
+	if !s.Connected {
+		return "OVN's northbound database is away since " + since(s.Since) + ": " + s.Error
+	}
+	version := ""
+	if s.Version != "" {
+		version = ", OVN " + s.Version
+	}
+	return fmt.Sprintf("connected to OVN's northbound database at %s since %s%s: %d load balancers in %d groups", s.Endpoint, since(s.Since), version, s.Balancers, s.Groups)
+}
+
+// openOVN connects to the configured database for a command, and waits for it. Without one it returns nil.
+func openOVN(ctx context.Context, values *config.Values, cluster string) (*ovn.Northbound, error) {
+	c, configured := ovn.FromConfig(values)
+	if !configured {
+		return nil, nil //nolint:nilnil // nothing configured, nothing wrong
+	}
+	c.Cluster = cluster
+	n, err := ovn.Open(ctx, c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if err := n.WaitConnected(waiting); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// addClusters adds what each cluster has in OVN to what it has in OpenStack.
+func addClusters(ctx context.Context, values *config.Values, clusters map[string]map[drivers.Kind]int) error {
+	n, err := openOVN(ctx, values, "")
+	if n == nil || err != nil {
+		return err
+	}
+	defer n.Close()
+	found, err := n.Clusters()
+	if err != nil {
+		return err
+	}
+	for id, counts := range found {
+		if clusters[id] == nil {
+			clusters[id] = map[drivers.Kind]int{}
+		}
+		maps.Copy(clusters[id], counts)
+	}
+	return nil
+}

@@ -1,0 +1,325 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// What is kept in OVN's northbound database goes the way of everything else: observed, planned, applied, swept. Only what is here differs:
+//
+//	away                   nothing is known; what is known stays as it is, what concerns it waits, all else goes on
+//	changed by others      told at once by the database, and mended; the drift check finds nothing new there
+//	Neutron's row missing  a switch or router that has to join a group: waited for, woken by its arrival
+//	none configured        who wants such resources is told so
+
+// Northbound is OVN's northbound database. Its errors are those of package ovn.
+type Northbound interface {
+	List(kind drivers.Kind) ([]plan.Observed, error)
+	Get(kind drivers.Kind, id string) (plan.Observed, bool, error)
+	Create(ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error)
+	Update(ctx context.Context, kind drivers.Kind, id string, attrs map[string]any) (plan.Observed, error)
+	Delete(ctx context.Context, kind drivers.Kind, id string) error
+}
+
+// noNorthbound is what those are told who want OVN load balancers where there is no database.
+func noNorthbound() error {
+	return terminalError{errors.New("there is no database to keep it in: set [ovn] nb_connection to the servers of OVN's northbound database")}
+}
+
+// northboundState is what the store knows of the database beside its rows.
+type northboundState struct {
+	configured bool
+	seen       bool  // it was listed once
+	away       error // why it could not be listed last time
+	balancers  bool  // Octavia was listed once
+}
+
+// waitNorthbound is the database, for those who found it away; waitRow a row that others make.
+func waitNorthbound() waitKey     { return waitKey{what: "northbound"} }
+func waitRow(name string) waitKey { return waitKey{what: "row", name: name} }
+func northboundKinds() []drivers.Kind {
+	return []drivers.Kind{drivers.KindOVNLoadBalancerGroup, drivers.KindOVNLoadBalancer}
+}
+
+// listNorthbound lists what is ours in the database. Where none is configured there is nothing.
+func listNorthbound(n Northbound) ([]plan.Observed, error) {
+	if n == nil {
+		return nil, nil
+	}
+	var all []plan.Observed
+	for _, kind := range northboundKinds() {
+		list, err := n.List(kind)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// northboundListed notes how listing went, and returns what counts as listed: what is known already, if it could not be. The store is locked.
+func (s *store) northboundListed(rows []plan.Observed, err error) []plan.Observed {
+	s.northbound.away = err
+	if err == nil {
+		s.northbound.seen = true
+		return rows
+	}
+	rows = nil
+	for _, kind := range northboundKinds() {
+		rows = append(rows, s.cloud.ofKind(kind)...)
+	}
+	return rows
+}
+
+// withholdUnseen takes out of a plan the load balancers of one kind as long as nobody has seen whether one of the other kind, made before this
+// process began, still serves: two must not. It says so. The store is locked.
+func (s *store) withholdUnseen(p *plan.Plan) string {
+	text := ""
+	p.Steps = slices.DeleteFunc(p.Steps, func(step plan.Step) bool {
+		if step.Op != plan.Create {
+			return false
+		}
+		switch {
+		case step.Kind == drivers.KindLoadBalancer && s.northbound.configured && !s.northbound.seen:
+			text = fmt.Sprintf("waiting for OVN's northbound database, where a load balancer of this Service may still be: %v", s.northbound.away)
+		case step.Kind == drivers.KindOVNLoadBalancer && !s.northbound.balancers && s.balancerState.away != nil && !errors.Is(s.balancerState.away, openstack.ErrNoBalancing):
+			text = fmt.Sprintf("waiting for the load balancing service, where a load balancer of this Service may still be: %v", s.balancerState.away)
+		default:
+			return false
+		}
+		return true
+	})
+	if text != "" {
+		p.Pending = append(p.Pending, plan.Wait{Message: text})
+	}
+	return text
+}
+
+func (e *Engine) createNorthbound(ctx context.Context, step plan.Step) (plan.Observed, error) {
+	if e.config.Northbound == nil {
+		return plan.Observed{}, noNorthbound()
+	}
+	made, err := e.config.Northbound.Create(ctx, step.Kind, step.Identity, step.Attrs)
+	if err == nil {
+		e.handedOver(made)
+	}
+	return made, err
+}
+
+// changeNorthbound applies a step on a resource that is there.
+func (e *Engine) changeNorthbound(ctx context.Context, step plan.Step) (plan.Observed, error) {
+	if e.config.Northbound == nil {
+		return plan.Observed{}, noNorthbound()
+	}
+	if step.Op == plan.Delete {
+		if err := e.config.Northbound.Delete(ctx, step.Kind, step.ID); err != nil {
+			return plan.Observed{}, err
+		}
+		e.leaves(step)
+		e.depart(step.Kind, step.ID)
+		return plan.Observed{}, nil
+	}
+	now, err := e.config.Northbound.Update(ctx, step.Kind, step.ID, step.Attrs)
+	if err == nil {
+		e.arrive(now)
+	}
+	return now, err
+}
+
+// rereadNorthbound takes over a resource as it is now, and says whether it is gone.
+func (e *Engine) rereadNorthbound(kind drivers.Kind, id string) (gone bool, err error) {
+	if e.config.Northbound == nil {
+		return false, noNorthbound()
+	}
+	now, there, err := e.config.Northbound.Get(kind, id)
+	switch {
+	case err != nil:
+		return false, err
+	case there:
+		e.arrive(now)
+		return false, nil
+	}
+	e.depart(kind, id)
+	return true, nil
+}
+
+// afterNorthbound brings what is known up to date with a step that failed.
+func (e *Engine) afterNorthbound(fail stepError) error {
+	var gone *ovn.GoneError
+	if errors.As(fail.err, &gone) && fail.step.ID != "" {
+		if _, err := e.rereadNorthbound(fail.step.Kind, fail.step.ID); err != nil {
+			return stepError{step: fail.step, err: err}
+		}
+		return mendedError{fail}
+	}
+	return fail
+}
+
+func (e *Engine) northboundVerdict(f stepError) verdict {
+	var (
+		away    *ovn.AwayError
+		missing *ovn.MissingError
+		invalid *ovn.InvalidError
+	)
+	switch {
+	case errors.As(f.err, &away):
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitNorthbound(), quiet: true}
+	case errors.As(f.err, &missing):
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitRow(missing.Row), quiet: true}
+	case errors.As(f.err, &invalid):
+		return verdict{phase: Terminal}
+	}
+	return verdict{phase: Failing, next: result{backoff: true}}
+}
+
+// contributePlaces puts the networks and routers into a group that others contribute. Nothing but Raven has others join its groups, so that
+// no account is kept; until all have answered, who is in the group stays.
+func (s *store) contributePlaces(w *want, r drivers.Resource, d *plan.Desired) {
+	there, _ := s.cloud.find(d.Identity, d.Kind)
+	elements := s.elementsFor(w, r, there)
+	complete := s.complete()
+	for _, name := range []string{"networks", "routers"} {
+		ids := map[string]bool{}
+		for _, value := range listOf(s.known(w, d.Attrs[name])) {
+			if id, ok := value.(string); ok && id != "" {
+				ids[id] = true
+			}
+		}
+		for _, el := range elements {
+			if id, ok := el.value.(string); ok && el.attribute == name && id != "" {
+				ids[id] = true
+			}
+		}
+		for _, value := range listOf(there.Attrs[name]) {
+			if id, ok := value.(string); ok && !complete && !ids[id] {
+				ids[id], w.keeps = true, true
+			}
+		}
+		list := make([]any, 0, len(ids))
+		for id := range ids {
+			list = append(list, id)
+		}
+		slices.SortFunc(list, func(a, b any) int { return strings.Compare(textOf(a), textOf(b)) })
+		d.Attrs[name] = list
+	}
+}
+
+// FollowNorthbound returns who is to be told what changes in the database by itself.
+func (e *Engine) FollowNorthbound() ovn.Follower { return &northboundFollower{e: e} }
+
+type northboundFollower struct {
+	e  *Engine
+	mu sync.Mutex // one thing after another
+}
+
+// Changed implements ovn.Follower: what is not as it was is looked at by whoever it is of.
+func (f *northboundFollower) Changed(list []ovn.Resource) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.look(list)
+}
+
+// Arrived implements ovn.Follower.
+func (f *northboundFollower) Arrived(rows []string) {
+	var woken []item
+	f.e.store.do(func() {
+		for _, row := range rows {
+			woken = append(woken, f.e.store.wake(waitRow(row))...)
+		}
+	})
+	f.e.wakeAll(woken)
+}
+
+// Back implements ovn.Follower: all of it is looked at, and who waited goes on.
+func (f *northboundFollower) Back() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.e
+	listed, err := listNorthbound(e.config.Northbound)
+	if err != nil {
+		return // it is told again
+	}
+	seen := map[ovn.Resource]bool{}
+	var list []ovn.Resource
+	note := func(o plan.Observed) {
+		if r := (ovn.Resource{Kind: o.Kind, ID: o.ID}); !seen[r] {
+			seen[r] = true
+			list = append(list, r)
+		}
+	}
+	for _, o := range listed {
+		note(o)
+	}
+	e.store.do(func() {
+		for _, kind := range northboundKinds() {
+			for _, o := range e.store.cloud.ofKind(kind) {
+				note(o)
+			}
+		}
+	})
+	f.look(list)
+	var woken []item
+	e.store.do(func() {
+		first := !e.store.northbound.seen
+		if !e.store.synced.IsZero() {
+			e.store.northboundListed(nil, nil)
+		}
+		woken = e.store.wake(waitNorthbound())
+		if first { // load balancers of Octavia's may have waited to see whether some of OVN's are there
+			for _, o := range e.store.owners {
+				if o.balanced {
+					woken = append(woken, o.item)
+				}
+			}
+		}
+	})
+	e.wakeAll(woken)
+}
+
+// look takes over resources as they are now. Before the cloud was observed for the first time nothing is taken over: all is listed then.
+func (f *northboundFollower) look(list []ovn.Resource) {
+	e := f.e
+	drifted := 0
+	for _, r := range list {
+		var begun uint64
+		var ready bool
+		e.store.do(func() { begun, ready = e.store.cloud.tick, !e.store.synced.IsZero() })
+		if !ready {
+			return
+		}
+		now, there, err := e.config.Northbound.Get(r.Kind, r.ID)
+		if err != nil {
+			return // it is told again
+		}
+		var woken []item
+		e.store.do(func() {
+			s := e.store
+			old := s.cloud.entries[resourceKey{r.Kind, r.ID}]
+			switch {
+			case old != nil && old.written > begun: // we wrote it meanwhile
+			case !there && old != nil:
+				woken = s.departed(r.Kind, r.ID)
+				drifted++
+			case there:
+				if _, differs := s.cloud.put(now); differs {
+					woken = append(s.announce(now, true), s.ownerItem(now.Identity.Owner)...)
+					drifted++
+				}
+			}
+		})
+		e.wakeAll(woken)
+	}
+	if drifted > 0 {
+		e.metrics.drift(drifted)
+		e.log.Info("rows of ours in OVN's northbound database were changed by others", "resources", drifted)
+	}
+}
