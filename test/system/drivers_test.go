@@ -178,6 +178,78 @@ func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 	p.stop()
 }
 
+// An object that ends its driver again and again is kept from it, and people are told; the driver serves the others.
+func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
+	r := newRig(t)
+	r.install("raven-driver-hostile", "plugins/raven-driver-hostile")
+	r.conf.set("raven", "drivers", "hostile")
+	p := r.start()
+	r.createNamespace("shop")
+	r.createPod("shop", "nothing") // what it does is its name
+	done := func(name string) func() string {
+		return func() string {
+			s, err := p.status()
+			if err != nil {
+				return err.Error()
+			}
+			for _, o := range s.Objects {
+				if o.Name == name && o.State == "done" {
+					return ""
+				}
+			}
+			return "pod " + name + " is not done"
+		}
+	}
+	must(t, "what is harmless", done("nothing"))
+	r.createPod("shop", "exit")
+	must(t, "isolation", func() string {
+		s, err := p.status()
+		if err != nil {
+			return err.Error()
+		}
+		for _, o := range s.Objects {
+			if o.Name == "exit" && o.State == "terminal" && strings.Contains(fmt.Sprint(o.Reasons), "the driver ended or hung 3 times with it") {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v", s.Objects)
+	})
+	must(t, "the Event on it", func() string {
+		for _, event := range r.events() {
+			if strings.HasPrefix(event, "exit RavenCannotApply: ") && strings.Contains(event, "isolated") {
+				return ""
+			}
+		}
+		return fmt.Sprint(r.events())
+	})
+	must(t, "degraded readiness", func() string {
+		if page := p.page("/readyz"); !strings.Contains(page, "1 objects ended or hung it") {
+			return page
+		}
+		return ""
+	})
+	r.createPod("shop", "become-root")
+	must(t, "an object that comes later", done("become-root"))
+	must(t, "the one from before", done("nothing"))
+	if got := p.settledDrivers(); got != "" {
+		t.Error(got)
+	}
+	r.deletePod("shop", "exit")
+	must(t, "readiness without it", func() string {
+		s, err := p.status()
+		if err != nil {
+			return err.Error()
+		}
+		for _, o := range s.Objects {
+			if o.Name == "exit" {
+				return "pod exit is still there"
+			}
+		}
+		return ""
+	})
+	p.stop()
+}
+
 // What a driver made that is left out on a reload stays as it is, until its objects go, or it is cleaned up by name; enabled again, it takes all over.
 func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 	r := newRig(t)

@@ -43,7 +43,7 @@ func build(dir string) (string, error) {
 		return "", err
 	}
 	out, err := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "../../cmd/raven", "../../plugins/...",
-		"../drivers/raven-driver-flatns", "./testdata/emptypod", "./testdata/otherprotocol").CombinedOutput()
+		"../drivers/raven-driver-flatns", "../drivers/raven-driver-hostile", "./testdata/emptypod", "./testdata/otherprotocol").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
