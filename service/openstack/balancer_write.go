@@ -52,7 +52,8 @@ func member(err error, identity plan.Identity) error {
 func graph(identity plan.Identity, attrs map[string]any) map[string]any {
 	doc := given(attrs)
 	delete(doc, "vip_sg_ids")
-	doc["description"], doc["tags"] = identity.Description(), identity.Tags()
+	more, _ := attrs["tags"].([]string) // beside those of its identity
+	doc["description"], doc["tags"] = identity.Description(), append(identity.Tags(), more...)
 	if listeners, ok := attrs["listeners"].([]any); ok {
 		doc["listeners"] = each(listeners, func(listener map[string]any) map[string]any {
 			out := given(listener)

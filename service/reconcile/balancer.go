@@ -40,6 +40,8 @@ type balancerState struct {
 	piecemeal map[doubtKey]time.Time
 	// tight is when the quota of load balancers was last seen to be used up.
 	tight time.Time
+	// lapsed are load balancers that were refused otherwise, since when something else was wished of them.
+	lapsed map[doubtKey]string
 	// away is why the load balancing service could not be read; nothing is done to a load balancer meanwhile.
 	away       error
 	missed     bool // and it was told that somebody wants one
@@ -51,6 +53,7 @@ type balancerState struct {
 func newBalancerState() balancerState {
 	return balancerState{
 		providers: map[string]*trust{}, mendings: map[doubtKey]*mending{}, busy: map[string]*busyState{}, piecemeal: map[doubtKey]time.Time{}, clock: clock.RealClock{},
+		lapsed:     map[doubtKey]string{},
 		activation: 5 * time.Minute, stillAfter: stillAfter,
 	}
 }

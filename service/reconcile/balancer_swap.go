@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -52,6 +53,38 @@ func refusedAs(err error) bool {
 	return false
 }
 
+// These are the tags of a load balancer that is made otherwise than was wished, since that was refused: as it was, or without its further
+// addresses. They name the wish, so that a restart gives nothing up for the same refusal.
+const (
+	refusedMark     = "raven:refused="
+	refusedVIPsMark = "raven:refused-vips="
+)
+
+func refusedTag(mark, wish string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(wish)) // it never fails
+	return fmt.Sprintf("%s%016x", mark, h.Sum64())
+}
+
+// remember returns the veto that a load balancer of an earlier process shows, unless something else was wished since. The store is locked.
+func (s *store) remember(lb plan.Observed, wish string) (veto, bool) {
+	key := identityKey(lb.Kind, lb.Identity)
+	if wish == "" || s.lapsed[key] == lb.ID {
+		return veto{}, false
+	}
+	_, shown := lb.Attrs["additional_vips"]
+	at := slices.IndexFunc(lb.Tags, func(tag string) bool {
+		return tag == refusedTag(refusedMark, wish) || shown && tag == refusedTag(refusedVIPsMark, wish)
+	})
+	if at < 0 {
+		return veto{}, false
+	}
+	v := veto{wish: wish, old: makings(lb), err: fmt.Errorf("load balancer %s stays as it is: the cloud has refused before what is wished "+
+		"instead; to have it asked for again take the tag %s from the load balancer, or wish something else first", lb.ID, lb.Tags[at])}
+	s.vetoes[key] = v
+	return v, true
+}
+
 // replaceBalancer makes a load balancer, and if that is refused in place of one that has gone, the one that has gone. As long as a veto
 // stands it is made as it was at once.
 func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Observed, error) {
@@ -84,6 +117,7 @@ func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Obs
 		step.Attrs = wanted
 		v = veto{old: gone.old, err: fmt.Errorf("load balancer %s is made anew as it was, since another one was refused: %w", nameOf(*step), err)}
 		e.store.do(func() { // before anything is asked for: an answer may be lost
+			delete(e.store.lapsed, key)
 			_, v.wish = e.store.wishFor(step.Identity)
 			e.store.vetoes[key] = v
 		})
@@ -95,6 +129,9 @@ func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Obs
 func (e *Engine) makeAgain(ctx context.Context, step *plan.Step, v veto) (plan.Observed, error) {
 	key := identityKey(step.Kind, step.Identity)
 	step.Attrs = asItWas(step.Attrs, v.old)
+	if v.until.IsZero() && v.wish != "" {
+		step.Attrs["tags"] = []string{refusedTag(refusedMark, v.wish)}
+	}
 	made, err := e.createBalancer(ctx, step)
 	switch {
 	case err == nil:
@@ -229,6 +266,7 @@ func (s *store) forgetSwaps() []item {
 			}
 		}
 	}
+	maps.DeleteFunc(s.lapsed, func(key doubtKey, _ string) bool { return !wanted[key] })
 	before := len(s.swaps)
 	maps.DeleteFunc(s.vetoes, func(key doubtKey, _ veto) bool { return !wanted[key] })
 	maps.DeleteFunc(s.swaps, func(key doubtKey, _ swap) bool { return !wanted[key] })
@@ -251,15 +289,16 @@ func (e *Engine) createWithVIPs(ctx context.Context, step *plan.Step) (plan.Obse
 	refusal := err
 	step.Attrs = maps.Clone(wanted)
 	delete(step.Attrs, "additional_vips")
+	v := veto{}
+	if e.store.do(func() { _, v.wish = e.store.wishFor(step.Identity) }); v.wish != "" {
+		step.Attrs["tags"] = []string{refusedTag(refusedVIPsMark, v.wish)}
+	}
 	made, err = e.createBalancer(ctx, step)
 	if _, shown := made.Attrs["additional_vips"]; err != nil || !shown { // a service that shows none knows of none: the plan says so
 		return made, err
 	}
-	v := veto{old: makings(made)}
+	v.old = makings(made)
 	v.err = fmt.Errorf("load balancer %s is made without its additional addresses, with which it was refused: %w", made.ID, refusal)
-	e.store.do(func() {
-		_, v.wish = e.store.wishFor(step.Identity)
-		e.store.vetoes[identityKey(step.Kind, step.Identity)] = v
-	})
+	e.store.do(func() { e.store.vetoes[identityKey(step.Kind, step.Identity)] = v })
 	return made, nil
 }

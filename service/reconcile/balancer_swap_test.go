@@ -230,10 +230,16 @@ func TestRefusedForItsFurtherAddresses(t *testing.T) {
 		Method: http.MethodPost, Kind: "loadbalancer", Body: "10.8.0.8", Action: simcloud.ActionStatus, Status: 400,
 		Response: `{"faultstring":"Invalid input for field/attribute additional_vips: not this one."}`,
 	})
-	r := w.start(with(script("a", set)).configured(quick))
+	a := script("a", set)
+	r := w.start(with(a).configured(quick))
 	w.createMap("a", "place")
 	w.createMap("a", "x")
 	r.stands("a", "x", reconcile.Terminal, "is made without its additional addresses")
+	w.wantWrites("POST loadbalancer 400", "POST loadbalancer 201")
+	w.eventually("it is served", func() (bool, string) { return w.one("loadbalancer", "x")["provisioning_status"] == "ACTIVE", w.dump() })
+	r.stop()
+	r = w.start(with(a).configured(quick))
+	r.stands("a", "x", reconcile.Terminal, "the cloud has refused before what is wished")
 	w.wantWrites("POST loadbalancer 400", "POST loadbalancer 201")
 	w.createMap("a", "y")
 	w.eventually("both addresses", func() (bool, string) {

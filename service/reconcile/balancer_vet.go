@@ -113,14 +113,17 @@ func (s *store) restrain(w *want, d *plan.Desired) {
 // store is locked.
 func (s *store) bound(w *want, d *plan.Desired) bool {
 	key := identityKey(d.Kind, d.Identity)
-	v, ok := s.vetoes[key]
-	if !ok {
-		return false
-	}
 	_, wish := s.given(w, d)
-	_, there := s.cloud.find(d.Identity, d.Kind)
+	lb, there := s.cloud.find(d.Identity, d.Kind)
+	v, ok := s.vetoes[key]
+	if !ok && there {
+		v, ok = s.remember(lb, wish)
+	}
 	switch {
+	case !ok:
+		return false
 	case wish != v.wish && wish != "":
+		s.lapsed[key] = lb.ID
 	case !there:
 		return true
 	case v.rival != nil && !s.remains(*v.rival):

@@ -121,15 +121,23 @@ func TestRefusedReplacement(t *testing.T) {
 		found := v.named("loadbalancer", "shop")
 		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["flavor_id"] != flavor, v.dump()
 	})
+	v.r.stop()
 	v.cloud.ResetLog()
+	v.r = v.start(with(v.a).configured(quick)) // with it goes what was said, not that it was refused
+	v.r.stands("a", "x", reconcile.Terminal, "the cloud has refused before what is wished")
+	v.wantWrites()
 	v.wish(4, bad)
 	v.eventually("the members are followed", func() (bool, string) { return len(v.members("shop:TCP:80")) == 4, v.dump() })
-	v.r.stands("a", "x", reconcile.Terminal, "is not compatible with provider")
+	v.r.stands("a", "x", reconcile.Terminal, "the cloud has refused before what is wished")
 	for _, write := range v.lbWrites() {
 		if strings.HasPrefix(write, http.MethodDelete) {
 			t.Errorf("it was given up again: %v", v.lbWrites())
 		}
 	}
+	v.wish(4, nil)
+	v.r.stands("a", "x", reconcile.Done, "")
+	v.wish(4, bad) // somebody has another try at it
+	v.r.stands("a", "x", reconcile.Terminal, "is not compatible with provider")
 	v.wish(4, nil)
 	v.r.stands("a", "x", reconcile.Done, "")
 }
