@@ -140,6 +140,37 @@ func TestMutualTLSAndLifeline(t *testing.T) {
 	}
 }
 
+const talkative = `
+import logging, sys
+sys.path.insert(0, ".")
+from raven_driver import contract, log, service
+log.set_up()
+class Driver:
+    def translate(self, obj, needs):
+        logging.warning("about it", extra={"key": 1})
+items = [b'{"metadata": {"namespace": "shop", "name": "web"}}', b'{"metadata": []}']
+for item in items:
+    service.Service(Driver()).result(contract.TranslateItem(object=contract.Object(watch="pods", json=item)))
+logging.info("about nothing")
+`
+
+// What a driver logs about an object says which one it is.
+func TestLinesNameTheirObject(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), interpreter, "-c", "import grpc, google.protobuf").Run(); err != nil {
+		t.Skipf("%s lacks grpcio or protobuf: %v", interpreter, err)
+	}
+	cmd := exec.CommandContext(t.Context(), interpreter, "-c", talkative)
+	cmd.Env = []string{"PYTHONDONTWRITEBYTECODE=1"}
+	out, err := cmd.CombinedOutput()
+	want := `{"@level": "warn", "@message": "about it", "watch": "pods", "object": "shop/web", "key": 1}
+{"@level": "warn", "@message": "about it", "watch": "pods", "object": "", "key": 1}
+{"@level": "info", "@message": "about nothing"}
+`
+	if diff := cmp.Diff(want, string(out)); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
 // A driver that is started by hand with --debug serves who attaches to it as it says, and is told what the core can.
 func TestDebug(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), interpreter, "-c", "import grpc, google.protobuf").Run(); err != nil {

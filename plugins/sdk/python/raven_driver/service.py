@@ -10,6 +10,7 @@ from concurrent import futures
 import grpc
 
 from . import contract
+from . import log as lines
 from .language import Needs, Refused, Unanswered
 
 SERVICE = "raven.v1.DriverService"
@@ -85,13 +86,14 @@ class Service:
         except (ValueError, RecursionError) as bad:
             result.error.code, result.error.message = contract.ERROR_CODE_INVALID, f"reading the item: {bad}"
             return result
-        try:
-            wanted = self.driver.translate(obj, needs)
-            result.set.CopyFrom(wanted if wanted is not None else contract.Set())
-        except Unanswered:
-            result.unanswered.SetInParent()
-        except Exception as defect:  # pylint: disable=broad-except
-            failed(result, defect)
+        with lines.about(item.object.watch, obj):
+            try:
+                wanted = self.driver.translate(obj, needs)
+                result.set.CopyFrom(wanted if wanted is not None else contract.Set())
+            except Unanswered:
+                result.unanswered.SetInParent()
+            except Exception as defect:  # pylint: disable=broad-except
+                failed(result, defect)
         for watch, namespace, name, selector in needs.asked:
             result.needs.add(watch=watch, namespace=namespace, name=name, selector=selector)
         return result
