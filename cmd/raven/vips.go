@@ -56,8 +56,8 @@ func separateVIPs(values drivers.Values) bool {
 	return true
 }
 
-// untilKnown asks until it is known whether load balancers have one address only, and calls single if so.
-func untilKnown(ctx context.Context, clk clock.Clock, every time.Duration, ask func(context.Context) (bool, error), single func(context.Context)) {
+// untilKnown asks until it is known whether load balancers have one address only, and calls single if so, until that is taken.
+func untilKnown(ctx context.Context, clk clock.Clock, every time.Duration, ask func(context.Context) (bool, error), single func(context.Context) error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,7 +66,7 @@ func untilKnown(ctx context.Context, clk clock.Clock, every time.Duration, ask f
 		}
 		one, err := ask(ctx)
 		if one {
-			single(ctx)
+			err = single(ctx)
 		}
 		if err == nil {
 			return
@@ -80,23 +80,26 @@ type reconfigurable interface {
 }
 
 // separateLater has a driver that runs make a load balancer for each address, if that was left to Raven, and its objects translated anew.
-func separateLater(ctx context.Context, log *slog.Logger, name string, driver reconfigurable, values drivers.Values, replay func(string)) {
+func separateLater(ctx context.Context, log *slog.Logger, name string, driver reconfigurable, values drivers.Values, replay func(string)) error {
 	if !separateVIPs(values) {
-		return
+		return nil
 	}
 	if err := driver.Configure(ctx, values); err != nil {
-		log.Error("telling a driver that the cloud's load balancers have one address: send SIGHUP to have it told again", "driver", name, "error", err)
-		return
+		log.WarnContext(ctx, "telling a driver that the cloud's load balancers have one address; it is told again", "driver", name, "error", err)
+		return err
 	}
-	log.Info("the cloud's load balancers have one address: each address of a Service gets one", "driver", name)
+	log.InfoContext(ctx, "the cloud's load balancers have one address: each address of a Service gets one", "driver", name)
 	replay(name)
+	return nil
 }
 
 // learnVIPs asks what could not be asked when the drivers were launched.
 func (r *runtime) learnVIPs(ctx context.Context) {
-	untilKnown(ctx, clock.RealClock{}, vipsEvery, r.singleVIPs, func(ctx context.Context) {
+	untilKnown(ctx, clock.RealClock{}, vipsEvery, r.singleVIPs, func(ctx context.Context) error {
+		var errs []error
 		for _, u := range r.units {
-			separateLater(ctx, r.log, u.program.name, u.plugin, r.loaded.valuesFor(u.program), r.engine().Replay)
+			errs = append(errs, separateLater(ctx, r.log, u.program.name, u.plugin, r.loaded.valuesFor(u.program), r.engine().Replay))
 		}
+		return errors.Join(errs...)
 	})
 }

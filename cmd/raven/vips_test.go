@@ -13,7 +13,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// TestUntilKnown: a service that does not answer is asked again, and no more once it has answered.
+// TestUntilKnown: a service that does not answer is asked again, and no more once it has answered and that was taken.
 func TestUntilKnown(t *testing.T) {
 	for name, single := range map[string]bool{"one address": true, "several": false} {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,12 @@ func TestUntilKnown(t *testing.T) {
 						return false, errors.New("away")
 					}
 					return single, nil
-				}, func(context.Context) { told++ })
+				}, func(context.Context) error {
+					if told++; told == 1 {
+						return errors.New("the driver is away")
+					}
+					return nil
+				})
 			}()
 			for ended := false; !ended; {
 				select {
@@ -40,7 +45,7 @@ func TestUntilKnown(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 			}
-			if want := map[bool]int{true: 1}[single]; asked != 3 || told != want {
+			if want := map[bool][2]int{true: {4, 2}, false: {3, 0}}[single]; want != [2]int{asked, told} {
 				t.Errorf("asked %d times, told %d times", asked, told)
 			}
 		})
@@ -75,7 +80,10 @@ func TestSeparateLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := &told{err: c.err}
 			var again []string
-			separateLater(t.Context(), slog.New(slog.DiscardHandler), "lbaas", d, c.values, func(name string) { again = append(again, name) })
+			err := separateLater(t.Context(), slog.New(slog.DiscardHandler), "lbaas", d, c.values, func(name string) { again = append(again, name) })
+			if !errors.Is(err, c.err) {
+				t.Errorf("got %v", err)
+			}
 			if got := d.values.String("octavia_defaults", "dual_stack"); got != c.want || !slices.Equal(again, c.again) {
 				t.Errorf("told %q, again %v", got, again)
 			}
