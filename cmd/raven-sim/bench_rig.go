@@ -33,6 +33,7 @@ type rig struct {
 	names  []string // of the namespaces
 	made   int      // pods that are there
 	conf   string   // further lines of kuryr.conf, from [raven] on
+	still  bool     // no driver makes ports for pods
 }
 
 // setup is what a rig may be given beside a profile.
@@ -40,6 +41,8 @@ type setup struct {
 	kube      simkube.Options
 	providers []simcloud.Provider
 	conf      string
+	// open starts what else there has to be, and returns further lines of kuryr.conf. There are no pods then.
+	open func(context.Context, *stage) (conf string, err error)
 }
 
 // newRig starts simulations and raven, makes namespaces and waits until they have their networks; then a first pod is made and
@@ -55,6 +58,11 @@ func (b *bench) newRigWith(ctx context.Context, profile *simcloud.Profile, names
 	}
 	r := &rig{bench: b, stage: s, pods: &tracker{}, conf: with.conf}
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: posters, MaxConnsPerHost: posters}}
+	if r.still = with.open != nil; r.still {
+		if r.conf, err = with.open(ctx, s); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+	}
 	r.unpods, err = s.kube.Follow(podsGVR(), r.pods.see) //nolint:contextcheck // close ends it
 	if err == nil {
 		r.daemon, err = s.startRaven(b.options.raven, r.conf)
@@ -82,6 +90,9 @@ func (r *rig) prepare(ctx context.Context, namespaces int) error {
 		return fmt.Errorf("waiting for the namespaces: %w", err)
 	}
 	r.bench.say("%d namespaces ready after %s", namespaces, time.Since(began).Round(time.Millisecond))
+	if r.still {
+		return nil
+	}
 	first, err := r.burst(ctx, "warm-up", 1)
 	if err != nil {
 		return err

@@ -72,6 +72,11 @@ func scenarios() []scenario {
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.churn(ctx, r) },
 		},
 		{
+			"ovn", fmt.Sprintf("%d Services of %d endpoints in OVN's real northbound database: first sync, one change after the other, restart.",
+				ovnServices, ovnEndpoints),
+			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.ovn(ctx, r) },
+		},
+		{
 			"boundary", "The pod driver as a call in this process and in its own, confined one; then its restart with a replay.",
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.boundary(ctx, r) },
 		},
