@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -15,7 +16,7 @@ import (
 
 // Reset reads the configuration again. A bad one, or one with which a side cannot be reached or a driver not be launched, changes
 // nothing; a good one takes the place of the old one. If neither works any more, both are tried until one does: a cloud that is
-// away for a while ends no daemon.
+// away for a while ends no daemon. Where nothing but drivers' programs is new, only those are started anew.
 func (d *daemon) Reset(ctx context.Context) error { return d.told(d.reload(ctx)) }
 
 func (d *daemon) reload(ctx context.Context) error {
@@ -27,6 +28,12 @@ func (d *daemon) reload(ctx context.Context) error {
 	l.logWarnings(d.log)
 	var taken, refused []config.Change
 	l.values, taken, refused = config.Reload(d.values(), l.values)
+	if units := d.upgraded(l, slices.Concat(taken, refused)); len(units) > 0 {
+		err := d.upgrade(ctx, units)
+		if !errors.Is(err, errOtherWatches) {
+			return errors.Join(err, d.logs.Reset(ctx))
+		}
+	}
 	next, err := prepare(ctx, l, d.log, true)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)

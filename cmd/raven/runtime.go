@@ -38,6 +38,8 @@ type runtime struct {
 	manager    *watch.Manager
 	writer     *writeback.Writer
 	units      []*unit
+	// beside are the files that it was made from, beside the configuration's own.
+	beside stamps
 	// engines holds the present engine: a leader that lost its Lease begins anew with another.
 	engines atomic.Pointer[reconcile.Engine]
 	// candidate contends for leadership; nil where there is no other to contend with.
@@ -61,6 +63,8 @@ type unit struct {
 	watches []drivers.Watch
 	// replaced says that its program was replaced, while it ran, by one that declares something else.
 	replaced atomic.Bool
+	// stamp is that of the program's file when it was started last.
+	stamp atomic.Pointer[string]
 	// partial says why some of its needs cannot be answered.
 	partial error
 }
@@ -71,7 +75,7 @@ const requestTimeout = 30 * time.Second
 // prepare reaches both sides and launches the drivers. Nothing is read of what is ours, and nothing is written, so that it may
 // be done beside a runtime that is still working. elect says whether it is to work only while it leads, if so configured.
 func prepare(ctx context.Context, l *loaded, log *slog.Logger, elect bool) (*runtime, error) {
-	r := &runtime{loaded: l, log: log}
+	r := &runtime{loaded: l, log: log, beside: l.beside()}
 	ok := false
 	defer func() {
 		if !ok {
@@ -254,6 +258,7 @@ func (r *runtime) launch(ctx context.Context) error {
 			}
 			c.MaxLosses = int(r.loaded.values.Int(ravenGroup, "driver_max_losses"))
 			c.OnReady = func() { r.driverIsBack(u) }
+			u.stamp.Store(new(stampOf(p.path)))
 			c.OnQuarantine = func(err error) { r.quarantined(u, err) }
 			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {
 				u.watches = u.plugin.Watches()
@@ -269,6 +274,7 @@ func (r *runtime) launch(ctx context.Context) error {
 // driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
 // a reload: what it declares is asked for, checked and subscribed to only there.
 func (r *runtime) driverIsBack(u *unit) {
+	u.stamp.Store(new(stampOf(u.program.path)))
 	select {
 	case <-u.launched:
 	default:

@@ -46,6 +46,28 @@ func TestDriverIsRestartedInPlace(t *testing.T) {
 	must(t, "the new one at work", func() string { return r.amiss(p) })
 
 	pod = p.plugin("pod")
+	r.cloud.ResetLog()
+	r.kube.ResetLog()
+	r.copy("bin/raven-driver-pod", "bin/raven-driver-pod") // another file: SIGHUP takes it in place as well
+	p.signal(syscall.SIGHUP)
+	must(t, "the new process", func() string {
+		if now := p.plugin("pod"); now == pod || now == 0 {
+			return fmt.Sprintf("the driver's process was %d and is %d", pod, now)
+		}
+		return ""
+	})
+	must(t, "rest", func() string { return p.settled() })
+	if now := p.plugin("namespace"); now != namespace {
+		t.Errorf("SIGHUP: the other driver's process was %d and is %d", namespace, now)
+	}
+	if writes := r.cloud.Stats().Writes; writes > 0 {
+		t.Errorf("SIGHUP: there were %d writes to the cloud", writes)
+	}
+	for _, request := range r.kube.Requests() {
+		t.Errorf("SIGHUP: there was a request to Kubernetes: %+v", request)
+	}
+
+	pod = p.plugin("pod")
 	r.write("bin/raven-driver-pod.new", "no program")
 	if err := os.Chmod(r.path("bin/raven-driver-pod.new"), 0o700); err != nil {
 		t.Fatal(err)

@@ -137,6 +137,21 @@ func (r *rig) configure() string {
 	return r.write("kuryr.conf", r.conf.String())
 }
 
+// copy puts the content of a file below the rig's folder into another in its place, executable.
+func (r *rig) copy(from, to string) {
+	r.t.Helper()
+	data, err := os.ReadFile(r.path(from))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(r.path(to)+".new", data, 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Rename(r.path(to)+".new", r.path(to)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // install puts a program under a name below the rig's folder, in place of what is there, as a package manager does.
 func (r *rig) install(program, as string) {
 	r.t.Helper()

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/kuryr/raven/service/config"
+)
+
+// stamps say by path which file was there: another file, or other content, has another stamp.
+type stamps map[string]string
+
+func stampOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	inode := uint64(0)
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = st.Ino
+	}
+	return fmt.Sprint(inode, " ", info.Size(), " ", info.ModTime().UnixNano())
+}
+
+// beside are the stamps of all files that a reload reads besides the configuration's own: whatever an option, or what clients read of their
+// own accord, names.
+func (l *loaded) beside() stamps {
+	out := stamps{}
+	add := func(path string) {
+		if filepath.IsAbs(path) {
+			out[path] = stampOf(path)
+		}
+	}
+	for _, o := range l.values.Options() {
+		if strings.HasPrefix(o.Group, driverGroup("")) {
+			continue // a driver's program has its own stamp
+		}
+		switch value, _ := l.values.Lookup(o.Group, o.Name); value := value.(type) {
+		case string:
+			add(value)
+		case []string:
+			for _, path := range value {
+				add(path)
+			}
+		}
+	}
+	for _, variable := range []string{"KUBECONFIG", "OS_CLIENT_CONFIG_FILE", "SSL_CERT_FILE"} {
+		for _, path := range filepath.SplitList(os.Getenv(variable)) {
+			add(path)
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		add(filepath.Join(home, ".kube", "config"))
+	}
+	add("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	return out
+}
+
+// upgraded lists the drivers that run and whose programs were replaced since, if that is all that a reload would bring: then they alone are
+// started anew, and no other driver and no watch is disturbed.
+func (d *daemon) upgraded(l *loaded, changes []config.Change) []*unit {
+	r := d.current()
+	if r == nil || len(changes) > 0 || len(r.units) != len(l.programs) || !maps.Equal(r.beside, l.beside()) {
+		return nil
+	}
+	var list []*unit
+	for i, u := range r.units {
+		then, now := u.program, l.programs[i]
+		now.info.Version, now.info.Description, now.sandbox = then.info.Version, then.info.Description, then.sandbox
+		if !reflect.DeepEqual(then, now) || u.replaced.Load() || u.plugin == nil {
+			return nil
+		}
+		if stamp := u.stamp.Load(); stamp != nil && *stamp != stampOf(now.path) {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// errOtherWatches says that a replaced program watches something else than the old one: that takes a reload of everything.
+var errOtherWatches = errors.New("it declares other watches")
+
+// upgrade starts drivers anew in place.
+func (d *daemon) upgrade(ctx context.Context, units []*unit) error {
+	for _, u := range units {
+		if err := u.plugin.Restart(ctx); err != nil {
+			return fmt.Errorf("%w; the process that it has, if any, goes on", err)
+		}
+		d.log.Info("driver was replaced in place", "driver", u.program.name, "version", u.plugin.Info().Version)
+	}
+	if slices.ContainsFunc(units, func(u *unit) bool { return u.replaced.Load() }) {
+		return errOtherWatches
+	}
+	return nil
+}
