@@ -4,7 +4,9 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LINK     ?=
 LDFLAGS  := $(LINK) -X main.version=$(VERSION)
 PROGRAMS := raven raven-sim
-DRIVERS  := $(notdir $(wildcard plugins/raven-driver-*))
+PLUGINS  := $(notdir $(wildcard plugins/raven-driver-*))
+# The drivers of `make run`.
+DRIVERS  ?= namespace,pod,lbaas
 ARGS     ?=
 E2E      ?=
 E2E_DIR  ?= /tmp/raven-e2e
@@ -23,12 +25,12 @@ help: ## List the targets
 
 build: ## Build the programs and the drivers into bin/
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS:%=./cmd/%) $(DRIVERS:%=./plugins/%)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS:%=./cmd/%) $(PLUGINS:%=./plugins/%)
 
 install: ## Install what `make build` has built, with its unit and documents; PREFIX=/usr/local DESTDIR=
 	@test -x $(BIN)/raven || { echo "there is no $(BIN)/raven: run make build first" >&2; exit 1; }
 	install -d $(LIBEXEC) $(DESTDIR)$(PREFIX)/bin
-	install -m 0755 $(BIN)/raven $(DRIVERS:%=$(BIN)/%) $(LIBEXEC)/
+	install -m 0755 $(BIN)/raven $(PLUGINS:%=$(BIN)/%) $(LIBEXEC)/
 	ln -sfn ../libexec/raven/raven $(DESTDIR)$(PREFIX)/bin/raven
 	install -d $(UNITS)
 	sed 's|^ExecStart=/usr/bin/raven |ExecStart=$(PREFIX)/bin/raven |' etc/raven.service > $(UNITS)/raven.service
@@ -52,8 +54,8 @@ package: ## Make a Debian package and an OCI image layout in dist/; ARCHES='amd6
 examples: build ## Build, test and run the drivers of examples/, and follow docs/writing-a-driver.md to the letter; Python with grpcio
 	.ci/examples
 
-run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it
-	@$(BIN)/raven-sim demo --raven $(BIN)/raven $(ARGS)
+run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it; DRIVERS=namespace,pod,kubeproxy
+	@$(BIN)/raven-sim demo --raven $(BIN)/raven --drivers $(DRIVERS) $(ARGS)
 
 test: ## Run the tests with the race detector; ARGS='-run X ./service/...' for some of them
 	.ci/test $(ARGS)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,7 @@ import (
 // demoOptions are the flags of demo.
 type demoOptions struct {
 	raven    string
+	drivers  string
 	length   time.Duration
 	latency  time.Duration
 	interval time.Duration
@@ -34,7 +36,8 @@ The workload keeps its replicas: delete its pods as you like. NO_COLOR is heeded
 
 Ctrl-C stops everything in order and leaves nothing behind; a second one does not wait for raven.`,
 		Example: `  raven-sim demo
-  raven-sim demo --for 20s | cat`,
+  raven-sim demo --for 20s | cat
+  raven-sim demo --drivers namespace,pod,kubeproxy`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			program, err := ravenProgram(o.raven)
@@ -47,14 +50,15 @@ Ctrl-C stops everything in order and leaves nothing behind; a second one does no
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.raven, "raven", "", "the raven `program` (default: the one beside this program)")
+	f.StringVar(&o.drivers, "drivers", usualDrivers, "the `drivers`; with kubeproxy OVN's real northbound database runs as well, from Debian's ovn-common")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: on Ctrl-C)")
 	f.DurationVar(&o.latency, "latency", 50*time.Millisecond, "`time` that every request to Neutron or Octavia takes")
 	f.DurationVar(&o.interval, "every", 2*time.Second, "`time` between two changes of the workload")
 	return cmd
 }
 
-// servicesConf makes raven serve Services, with floating IPs from the simulated cloud's external network.
-const servicesConf = `drivers = namespace, pod, lbaas
+// servicesConf makes raven serve Services with some drivers, and floating IPs from the simulated cloud's external network.
+const servicesConf = `drivers = %s
 
 [neutron_defaults]
 external_svc_net = public
@@ -70,7 +74,7 @@ func providers() []simcloud.Provider {
 	return []simcloud.Provider{simcloud.LabAmphora(times), simcloud.LabOVN(times)}
 }
 
-func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writer) error {
+func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writer) (err error) {
 	if o.interval <= 0 {
 		return fmt.Errorf("--every %s: it must be more than 0", o.interval)
 	}
@@ -83,8 +87,14 @@ func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writ
 		return err
 	}
 	defer s.close()
+	b, err := s.balance(ctx, o.drivers)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
 	s.printAccess(out)
-	d, err := s.startRaven(o.raven, "cluster_name = demo\n"+servicesConf)
+	b.printAccess(out)
+	d, err := s.startRaven(o.raven, "cluster_name = demo\n"+b.conf)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kuryr/raven/test/sim/northbound"
 )
 
 // programs builds raven, raven-sim and the drivers, once.
@@ -192,6 +194,25 @@ func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log("\n" + text)
+	}
+}
+
+// With the driver kubeproxy Services are served in OVN's real northbound database, which ends with the demo.
+func TestDemoServesByOVN(t *testing.T) {
+	if err := northbound.Available(); err != nil {
+		t.Skip(err)
+	}
+	r := startDemo(t, "--drivers", "namespace,pod,kubeproxy")
+	r.waitFor(t, `service shop/web: done  VIP 10\.96\.0\.2 in OVN [1-9] members? outside 172\.24\.4\.\d+`)
+	r.waitFor(t, `ovn-nbctl --db=unix:`)
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-r.ended; err != nil {
+		t.Errorf("after SIGINT: %v\n%s", err, r.output)
+	}
+	if left := r.leftBehind(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 

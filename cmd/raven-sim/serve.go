@@ -46,7 +46,7 @@ func serve(ctx context.Context, out io.Writer, dir string, ko simkube.Options, c
 		return err
 	}
 	defer s.close()
-	if _, err := s.configure(servicesConf); err != nil {
+	if _, err := s.configure(fmt.Sprintf(servicesConf, usualDrivers)); err != nil {
 		return err
 	}
 	s.printAccess(out)

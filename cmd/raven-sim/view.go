@@ -263,6 +263,7 @@ func networkText(o object) string {
 // serviceCells says what a service has: the address of its load balancer, that one's status, its members, and its floating IPs.
 func serviceCells(o object) []string {
 	var vips, outside []string
+	var ours northboundCells
 	status, members := "", 0
 	for _, r := range o.Resources {
 		switch r.Kind {
@@ -272,11 +273,16 @@ func serviceCells(o object) []string {
 			}
 			status = r.Status
 			members += len(membersOf(r))
+		case "ovn_loadbalancer":
+			ours.take(r)
 		case "floatingip":
 			if address, ok := r.Attrs["floating_ip_address"].(string); ok {
 				outside = append(outside, address)
 			}
 		}
+	}
+	if addresses, backends := ours.besides(outside); len(addresses) > 0 {
+		vips, status, members = append(vips, addresses...), "in OVN", members+backends
 	}
 	if len(vips) == 0 {
 		return []string{"no load balancer", "", "", ""}
@@ -289,6 +295,33 @@ func serviceCells(o object) []string {
 		cells[3] = "outside " + strings.Join(outside, " ")
 	}
 	return cells
+}
+
+// northboundCells gathers what OVN's load balancers of a service serve: the most backends of a port, by address.
+type northboundCells map[string]int
+
+func (c *northboundCells) take(r resource) {
+	if *c == nil {
+		*c = northboundCells{}
+	}
+	vips, _ := r.Attrs["vips"].([]any)
+	for _, item := range vips {
+		vip, _ := item.(map[string]any)
+		address, _ := vip["address"].(string)
+		backends, _ := vip["backends"].([]any)
+		(*c)[address] = max((*c)[address], len(backends))
+	}
+}
+
+// besides are the addresses but for those outside, and their backends.
+func (c *northboundCells) besides(outside []string) (addresses []string, backends int) {
+	for address, n := range *c {
+		if !slices.Contains(outside, address) {
+			addresses, backends = append(addresses, address), backends+n
+		}
+	}
+	slices.Sort(addresses)
+	return addresses, backends
 }
 
 // membersOf are the members of all pools of a load balancer.
