@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A driver is replaced while all goes on: nothing is written, and no watch is made anew.
@@ -119,6 +120,17 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 		t.Errorf("another digest: status %d, %s", got.status, got.errors)
 	}
 	r.conf.set("driver:pod", "sha256", info.SHA256)
+	for option, c := range map[string]struct{ value, says string }{
+		"allow_kinds":   {"network", "which [driver:pod] allow_kinds does not name"},
+		"allow_watches": {"services", "it watches pods, which [driver:pod] allow_watches does not name"},
+	} {
+		r.conf.set("driver:pod", option, c.value)
+		run := r.start()
+		if status := run.end(time.Minute); status == 0 || !strings.Contains(run.log.String(), c.says) {
+			t.Errorf("[driver:pod] %s = %s: status %d, %s", option, c.value, status, run.tail())
+		}
+		delete(r.conf["driver:pod"], option)
+	}
 	if err := os.Chmod(r.path("bin"), 0o777); err != nil {
 		t.Fatal(err)
 	}
