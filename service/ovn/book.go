@@ -58,6 +58,7 @@ type book struct {
 	places    map[string]*place          // by UUID
 	named     map[string]map[string]bool // UUIDs of places by name
 	joined    map[string]map[string]bool // UUIDs of places by the UUID of the group
+	taken     map[string]map[string]bool // UUIDs of rows by group and VIP: see vipKey
 }
 
 func newBook(cluster string) *book {
@@ -66,6 +67,7 @@ func newBook(cluster string) *book {
 		balancers: map[string]*nbdb.LoadBalancer{}, rowsOf: map[string]map[string]bool{},
 		groups: map[string]*group{}, groupsOf: map[string]map[string]bool{},
 		places: map[string]*place{}, named: map[string]map[string]bool{}, joined: map[string]map[string]bool{},
+		taken: map[string]map[string]bool{},
 	}
 }
 
@@ -88,6 +90,9 @@ func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
 		id := b.idOf(old)
 		drop(b.rowsOf, id, uuid)
 		delete(b.balancers, uuid)
+		for vip := range old.Vips {
+			drop(b.taken, vipKey(old.ExternalIDs[groupID], protocolOf(old), vip), uuid)
+		}
 		t.balancer(id)
 	}
 	if have == nil || !b.ours(have) {
@@ -96,7 +101,25 @@ func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
 	id := b.idOf(have)
 	b.balancers[uuid] = have
 	add(b.rowsOf, id, uuid)
+	for vip := range have.Vips {
+		add(b.taken, vipKey(have.ExternalIDs[groupID], protocolOf(have), vip), uuid)
+	}
 	t.balancer(id)
+}
+
+// vipKey is what only one load balancer of a group can serve.
+func vipKey(group, protocol, vip string) string { return group + " " + protocol + " " + vip }
+
+// holder returns the name and the ID of another load balancer that has a VIP.
+func (b *book) holder(key, but string) (id, name string) {
+	for _, uuid := range slices.Sorted(maps.Keys(b.taken[key])) {
+		have := b.balancers[uuid]
+		if id = b.idOf(have); id != but {
+			name, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
+			return id, name
+		}
+	}
+	return "", ""
 }
 
 func (b *book) ours(have *nbdb.LoadBalancer) bool {

@@ -95,10 +95,10 @@ func (n *Northbound) commit(changes []*change) {
 		finish(changes, err)
 		return
 	}
-	t := &transaction{}
+	t := &transaction{taking: map[string]string{}}
 	var in []*change
 	for _, c := range changes {
-		alone := &transaction{} // what is refused before it is sent leaves nothing behind
+		alone := &transaction{taking: t.taking} // what is refused before it is sent leaves nothing behind
 		if err := c.build(n.book, alone); err != nil {
 			c.done <- err
 			continue

@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/raven/test/sim/northbound"
 )
 
-// TestARefusalMeetsOnlyWhoDeservesIt: a change that the database refuses takes along none of those that were sent with it.
-func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
+func open(t *testing.T) *Northbound {
+	t.Helper()
 	if err := northbound.Available(); err != nil {
 		t.Skip(err)
 	}
@@ -25,15 +25,62 @@ func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Kill()
+	t.Cleanup(server.Kill)
 	n, err := Open(t.Context(), Config{Cluster: "c1", Endpoints: []string{server.Unix()}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.Close()
+	t.Cleanup(n.Close)
 	if err := n.WaitConnected(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+// TestOneVIPTwiceInOneTransaction: who is first in it has the VIP.
+func TestOneVIPTwiceInOneTransaction(t *testing.T) {
+	n := open(t)
+	g, err := n.Create(t.Context(), drivers.KindOVNLoadBalancerGroup, plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: plan.Shared}, Name: "g"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attrs := map[string]any{"group_id": g.ID, "vips": []any{map[string]any{"protocol": "TCP", "address": "10.0.0.1", "port": int64(80)}}}
+	var wg sync.WaitGroup
+	n.mu.Lock() // what is asked for waits, and goes together
+	for i := range 10 {
+		wg.Go(func() {
+			identity := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb"}
+			want := &balancer{identity: identity}
+			if err := want.take(attrs); err != nil {
+				t.Error(err)
+			}
+			c := &change{ctx: t.Context(), build: func(b *book, tx *transaction) error { return tx.balancer(b, want) }, done: make(chan error, 1)}
+			n.changes <- c
+			if err := <-c.done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(10 * time.Millisecond)
+	n.mu.Unlock()
+	wg.Wait()
+	list, err := n.List(drivers.KindOVNLoadBalancer)
+	if err != nil || len(list) != 10 {
+		t.Fatalf("%d are there, error %v, want 10", len(list), err)
+	}
+	served := 0
+	for _, o := range list {
+		vips, _ := o.Attrs["vips"].([]any)
+		served += len(vips)
+	}
+	if served != 1 {
+		t.Errorf("%d load balancers have the VIP, want one", served)
+	}
+}
+
+// TestARefusalMeetsOnlyWhoDeservesIt: a change that the database refuses takes along none of those that were sent with it.
+func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
+	n := open(t)
 	n.mu.Lock() // what is asked for waits, and goes together
 	var wg sync.WaitGroup
 	errs := make([]error, 20)

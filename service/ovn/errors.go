@@ -26,6 +26,18 @@ func (m *MissingError) Error() string {
 	return fmt.Sprintf("%s is not in OVN's northbound database yet", m.Row)
 }
 
+// ConflictError says that a VIP is not served since another load balancer of ours serves it in the same group: of two who want it the first one
+// has it. All else of the load balancer is as it should be.
+type ConflictError struct {
+	VIP string // protocol, address and port
+	// Holder is the ID of the other load balancer, Name its name.
+	Holder, Name string
+}
+
+func (c *ConflictError) Error() string {
+	return fmt.Sprintf("%s is left out: load balancer %s has it already", c.VIP, c.Name)
+}
+
 // InvalidError says that something cannot be in OVN as it is wanted. The same wish will never work.
 type InvalidError struct{ Reason string }
 

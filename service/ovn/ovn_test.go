@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/ovn"
@@ -233,5 +234,30 @@ func TestNamesThatAreNoText(t *testing.T) {
 		map[string]any{"name": "a\x00b\xff\"c", "group_id": g, "vips": []any{vip("TCP", "10.0.0.1", 80, 0)}})
 	if err != nil || o.Attrs["name"] != "ab\uFFFD\"c" {
 		t.Errorf("name %q, error %v", o.Attrs["name"], err)
+	}
+}
+
+// TestOneVIPTwice: of two that want a VIP the first has it; the other has all else, and the VIP when it is free.
+func TestOneVIPTwice(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	first := r.balancer("u1", g, vip("TCP", "10.0.0.9", 80, 0, backend("10.1.0.1", 1)))
+	mine, theirs := vip("TCP", "10.0.0.2", 80, 0), vip("TCP", "10.0.0.9", 80, 0)
+	second := r.balancer("u2", g, mine, theirs)
+	if diff := cmp.Diff([]any{mine}, second.Attrs["vips"], cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
+	}
+	_, err := r.Update(t.Context(), kindBalancer, second.ID, map[string]any{"vips": []any{mine, theirs}})
+	conflict := (*ovn.ConflictError)(nil)
+	if !errors.As(err, &conflict) || conflict.Holder != first.ID || conflict.Name != "web/u1" {
+		t.Errorf("error %v, want a ConflictError for web/u1", err)
+	}
+	r.balancer("u3", g, vip("UDP", "10.0.0.9", 80, 0)) // another protocol is another VIP
+	if err := r.Delete(t.Context(), kindBalancer, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	second, err = r.Update(t.Context(), kindBalancer, second.ID, map[string]any{"vips": []any{mine, theirs}})
+	if diff := cmp.Diff([]any{mine, theirs}, second.Attrs["vips"], cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Error(err, diff)
 	}
 }

@@ -16,6 +16,33 @@ import (
 type transaction struct {
 	ops  []ovsdb.Operation
 	sets map[setKey]map[string]bool // what is put in (true) or taken out of a set of references
+	// taking are the IDs of the load balancers that take a VIP by what is written together.
+	taking map[string]string
+}
+
+// leaveOut takes out of a load balancer the VIPs that another one has, and returns the first of them.
+func (t *transaction) leaveOut(b *book, want *balancer) *ConflictError {
+	id := ID(drivers.KindOVNLoadBalancer, want.identity)
+	var conflict *ConflictError
+	for _, text := range slices.Sorted(maps.Keys(want.vips)) {
+		v := want.vips[text]
+		key := vipKey(want.group, v.protocol, v.at.String())
+		other, name := b.holder(key, id)
+		if at := t.taking[key]; other == "" && at != "" && at != id {
+			other, name = at, at
+		}
+		if other == "" {
+			if t.taking != nil {
+				t.taking[key] = id
+			}
+			continue
+		}
+		delete(want.vips, text)
+		if conflict == nil {
+			conflict = &ConflictError{VIP: text, Holder: other, Name: name}
+		}
+	}
+	return conflict
 }
 
 type setKey struct{ table, uuid, column string }
@@ -102,12 +129,16 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 	}
 }
 
-// balancer makes the rows of a load balancer as they should be, whatever is there of them.
-func (t *transaction) balancer(b *book, want *balancer) error {
-	g, _ := b.groupRow(want.group)
+// balancer makes the rows of a load balancer as they should be, whatever is there of them. The error is a ConflictError where that was all but
+// for a VIP that another one has.
+func (t *transaction) balancer(b *book, wanted *balancer) error {
+	g, _ := b.groupRow(wanted.group)
 	if g == nil {
-		return &MissingError{Row: want.group}
+		return &MissingError{Row: wanted.group}
 	}
+	want := *wanted // it may be built again
+	want.vips = maps.Clone(wanted.vips)
+	conflict := t.leaveOut(b, &want)
 	id := ID(drivers.KindOVNLoadBalancer, want.identity)
 	there := map[string]*nbdb.LoadBalancer{}
 	rows := want.rows()
@@ -140,6 +171,9 @@ func (t *transaction) balancer(b *book, want *balancer) error {
 				t.refer(nbdb.LoadBalancerGroupTable, other, "load_balancer", uuid, false)
 			}
 		}
+	}
+	if conflict != nil && t.empty() {
+		return conflict
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // it takes those networks and routers in whose switches and routers are there; Update says what is missing. It returns the resource as it is
 // then.
 //
-// The error is an AwayError, a MissingError, an InvalidError, or of the database or the caller's right to write; then nothing is known to have
+// The error is an AwayError, a MissingError, a ConflictError, an InvalidError, or of the database or the caller's right to write; then nothing is known to have
 // been written.
 func (n *Northbound) Create(ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
 	r := Resource{kind, ID(kind, identity)}

@@ -19,6 +19,7 @@ import (
 //	away                   nothing is known; what is known stays as it is, what concerns it waits, all else goes on
 //	changed by others      told at once by the database, and mended; the drift check finds nothing new there
 //	Neutron's row missing  a switch or router that has to join a group: waited for, woken by its arrival
+//	VIP taken              by another Service of the same group: the first one has it, the other one is told, and woken when it is free
 //	none configured        who wants such resources is told so
 
 // Northbound is OVN's northbound database. Its errors are those of package ovn.
@@ -169,12 +170,15 @@ func (e *Engine) northboundVerdict(f stepError) verdict {
 		away    *ovn.AwayError
 		missing *ovn.MissingError
 		invalid *ovn.InvalidError
+		taken   *ovn.ConflictError
 	)
 	switch {
 	case errors.As(f.err, &away):
 		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitNorthbound(), quiet: true}
 	case errors.As(f.err, &missing):
 		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitRow(missing.Row), quiet: true}
+	case errors.As(f.err, &taken):
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitGone(taken.Holder)}
 	case errors.As(f.err, &invalid):
 		return verdict{phase: Terminal}
 	}

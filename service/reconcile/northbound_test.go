@@ -11,11 +11,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/kubeproxy"
 	"github.com/kuryr/raven/drivers/lbaas"
 	"github.com/kuryr/raven/drivers/namespace"
+	"github.com/kuryr/raven/service/openstack"
 	ravenovn "github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
@@ -395,9 +397,11 @@ func TestSwap(t *testing.T) {
 				t.Errorf("to lbaas: rows %v, floating IP at %v", rows, now[0]["port_id"])
 			}
 		default:
-			want := []string{fmt.Sprintf("web/shop:4:tcp,%s:80=10.0.0.4:8080", address), "web/shop:tcp,10.96.0.10:80=10.0.0.4:8080"}
-			if diff := cmp.Diff(want, w.vips()); diff != "" || now[0]["port_id"] != nil {
-				t.Errorf("to kubeproxy: floating IP at %v, %s", now[0]["port_id"], diff)
+			rows := strings.Join(w.vips(), "\n")
+			for _, vip := range []string{"10.96.0.10:80=10.0.0.4:8080", address + ":80=10.0.0.4:8080"} {
+				if !strings.Contains(rows, vip) || now[0]["port_id"] != nil {
+					t.Errorf("to kubeproxy: floating IP at %v, want %s in %s", now[0]["port_id"], vip, rows)
+				}
 			}
 			for _, lb := range w.cloud.LoadBalancers() {
 				if text(lb, "name") == "web/shop" {
@@ -406,4 +410,78 @@ func TestSwap(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestOVNIsSweptAndCleanedUp: what a Service had that went while nobody looked goes; and a cleanup leaves nothing of the cluster.
+func TestOVNIsSweptAndCleanedUp(t *testing.T) {
+	w := newOVNWorld(t)
+	w.nbctl("lb-add", "web/foreign", "10.9.9.9:80", "10.1.1.1:80")
+	w.createNamespace("web")
+	p := w.run(kubeproxy.New(), nil)
+	w.createWeb("web", "shop", "10.96.0.10", "10.0.0.5", "10.0.0.4")
+	w.createWeb("web", "stays", "10.96.0.11", "10.0.0.5")
+	foreign, stays := "web/foreign,10.9.9.9:80=10.1.1.1:80", "web/stays:tcp,10.96.0.11:80=10.0.0.5:8080"
+	w.eventuallyVIPs(foreign, shopVIP, stays)
+	w.quiet(p)
+	p.stop()
+	w.delete(services(), "web", "shop")
+	p = w.run(kubeproxy.New(), nil)
+	w.eventuallyVIPs(foreign, stays)
+	p.stop()
+
+	cloud, err := openstack.Connect(t.Context(), w.cloudConfig(), testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	nb, err := ravenovn.Open(t.Context(), ravenovn.Config{Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}}, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nb.Close()
+	if err := nb.WaitConnected(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	clusters, err := nb.Clusters()
+	want := map[string]map[drivers.Kind]int{"cluster-1": {drivers.KindOVNLoadBalancer: 2, drivers.KindOVNLoadBalancerGroup: 1}} // and that of the API itself
+	if diff := cmp.Diff(want, clusters); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	c := &reconcile.Cleanup{Cloud: cloud, Northbound: nb, Cluster: "cluster-1", Clock: clock.RealClock{}, Patience: time.Second}
+	if left, err := c.Run(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("left %v, error %v", left, err)
+	}
+	w.eventuallyVIPs(foreign)
+	if switches, routers := w.joined(); switches+routers > 0 {
+		t.Errorf("%d switches and %d routers are in a group still", switches, routers)
+	}
+}
+
+// TestOneVIPOfTwoServices: the second one that wants an external address is told who has it, and gets it when that one goes.
+func TestOneVIPOfTwoServices(t *testing.T) {
+	w := newOVNWorld(t)
+	w.createNamespace("web")
+	group := drivers.Resource{
+		Name: "group", Claim: "group", Exports: []string{drivers.ServiceLoadBalancerGroup}, Spec: drivers.OVNLoadBalancerGroup{Name: new("g")},
+	}
+	set := func(name string, addresses ...string) drivers.Set {
+		lb := drivers.OVNLoadBalancer{Name: new("web/" + name), GroupID: drivers.From("group"), VIPs: []drivers.OVNVIP{}}
+		for _, address := range addresses {
+			lb.VIPs = append(lb.VIPs, drivers.OVNVIP{Protocol: "TCP", Address: drivers.Text(address), Port: 80})
+		}
+		return setOf(group, drivers.Resource{Name: "lb", Spec: lb})
+	}
+	sets := map[string]drivers.Set{"one": set("one", "10.96.0.1", "192.0.2.9"), "two": set("two", "10.96.0.2", "192.0.2.9")}
+	p := w.run(script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return sets[name], nil }), nil)
+	w.createMap("a", "one")
+	one := "web/one:tcp,10.96.0.1:80= 192.0.2.9:80="
+	w.eventuallyVIPs(one)
+	w.createMap("a", "two")
+	w.eventuallyVIPs(one, "web/two:tcp,10.96.0.2:80=")
+	w.eventually("it is told who has the address", func() (bool, string) {
+		text := fmt.Sprint(p.engine.Objects(reconcile.Filter{Name: "two"}))
+		return strings.Contains(text, "load balancer web/one has it already"), text
+	})
+	w.deleteMap("one")
+	w.eventuallyVIPs("web/two:tcp,10.96.0.2:80= 192.0.2.9:80=")
 }
