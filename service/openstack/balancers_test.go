@@ -243,6 +243,7 @@ func TestClassifyOctavia(t *testing.T) {
 		{drivers.KindLoadBalancer, 409, "Invalid state PENDING_UPDATE of loadbalancer resource x", false, ClassBusy},
 		{listenerKind, 409, "Another Listener on this Load Balancer is already using protocol_port 80", true, ClassStale},
 		{drivers.KindLoadBalancer, 500, "Provider 'ovn' reports error: IP address 10.0.0.9 already allocated in subnet x", true, ClassExists},
+		{drivers.KindLoadBalancer, 500, "IP address 10.9.0.1 is not a valid IP for the specified subnet.", true, ClassTerminal},
 		{drivers.KindLoadBalancer, 403, "Quota has been met for resources: Load Balancer", true, ClassQuota},
 		{drivers.KindLoadBalancer, 403, "Policy does not allow this request to be performed.", false, ClassForbidden},
 		{listenerKind, 501, "Provider 'ovn' does not support a requested option: OVN provider does not support HTTP protocol", true, ClassUnsupported},

@@ -263,6 +263,8 @@ func classifyBalancer(e *Error) Class {
 		return ClassStale // there is a part that was not known
 	case e.Status == http.StatusBadRequest && strings.Contains(e.Message, " not found.") && missingIn(e.Message):
 		return ClassNotFound // something of Neutron's that the request refers to
+	case strings.Contains(e.Message, "is not a valid IP for"):
+		return ClassTerminal // of Neutron's, which is said by 500
 	case e.Status == http.StatusConflict, strings.Contains(e.Message, "already allocated"), strings.Contains(e.Message, "already in use"):
 		return ClassExists // the VIP's address: some releases say so by 500
 	}

@@ -42,6 +42,8 @@ type balancerState struct {
 	tight time.Time
 	// lapsed are load balancers that were refused otherwise, since when something else was wished of them.
 	lapsed map[doubtKey]string
+	// unclear are creates whose outcome the service left open, as when it fails.
+	unclear map[doubtKey]failure
 	// away is why the load balancing service could not be read; nothing is done to a load balancer meanwhile.
 	away       error
 	missed     bool // and it was told that somebody wants one
@@ -53,7 +55,7 @@ type balancerState struct {
 func newBalancerState() balancerState {
 	return balancerState{
 		providers: map[string]*trust{}, mendings: map[doubtKey]*mending{}, busy: map[string]*busyState{}, piecemeal: map[doubtKey]time.Time{}, clock: clock.RealClock{},
-		lapsed:     map[doubtKey]string{},
+		lapsed: map[doubtKey]string{}, unclear: map[doubtKey]failure{},
 		activation: 5 * time.Minute, stillAfter: stillAfter,
 	}
 }
@@ -155,6 +157,11 @@ const (
 // store is locked.
 func (s *store) troubles(id plan.Owner, p plan.Plan) []string {
 	texts := slices.Clone(p.Notices)
+	for key, f := range s.unclear {
+		if key.key.Driver == id.Driver && key.key.UID == id.UID && f.times > 1 {
+			texts = append(texts, "the load balancing service fails again and again: "+f.text)
+		}
+	}
 	for key := range s.cloud.byOwner[id] {
 		if key.kind != drivers.KindLoadBalancer {
 			continue

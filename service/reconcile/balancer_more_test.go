@@ -360,3 +360,52 @@ func TestServedAndSilent(t *testing.T) {
 		})
 	}
 }
+
+// TestAddressOutsideItsSubnet is told, and not tried again and again.
+func TestAddressOutsideItsSubnet(t *testing.T) {
+	t.Parallel()
+	for _, provider := range []simcloud.Provider{amphora(), ovn()} {
+		t.Run(provider.Name, func(t *testing.T) {
+			t.Parallel()
+			w := balancers(t, provider)
+			want := served{provider: provider.Name, ports: []int64{80}, address: "10.9.0.1"}
+			r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+				quick(c)
+				c.AmbiguousWait = 50 * time.Millisecond
+			}))
+			w.createMap("a", "x")
+			r.stands("a", "x", reconcile.Terminal, "is not a valid IP for the specified subnet")
+			w.wantWrites("POST loadbalancer 500")
+			w.told("is not a valid IP for the specified subnet")
+		})
+	}
+}
+
+// TestServiceThatFails: that a load balancer is not there since the service fails is told when it fails again, and not at once.
+func TestServiceThatFails(t *testing.T) {
+	t.Parallel()
+	w := balancers(t, amphora())
+	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionStatus, Status: 500, Response: `{"faultstring":"A fuse blew."}`})
+	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *reconcile.Config) {
+		quick(c)
+		c.AmbiguousWait = 100 * time.Millisecond
+	}))
+	w.createMap("a", "x")
+	r.stands("a", "x", reconcile.Waiting, "may still happen")
+	w.told("fails again and again", "A fuse blew.")
+	if n := len(w.lbWrites()); n < 2 {
+		t.Errorf("it was told after %d tries", n)
+	}
+	w.cloud.ClearFaults()
+	r.settled(1)
+}
+
+// told waits for an Event with all these texts.
+func (w *world) told(texts ...string) {
+	w.t.Helper()
+	w.eventually("an Event", func() (bool, string) {
+		list, err := w.kube.List(events(), "default")
+		said := fmt.Sprint(list)
+		return err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(said, text) }), said
+	})
+}

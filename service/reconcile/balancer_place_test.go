@@ -21,7 +21,7 @@ func TestWhosePlaceItIs(t *testing.T) {
 		at   time.Time
 		want bool
 	}{
-		"it is there still":        {func(*store) {}, now, false},
+		"it is about to go":        {func(*store) {}, now, true},
 		"it is going":              {func(s *store) { s.takeBalancer(lb("1", "PENDING_DELETE"), now) }, now, true},
 		"it has gone":              {func(s *store) { s.departed(drivers.KindLoadBalancer, "1") }, now, true},
 		"it has gone long ago":     {func(s *store) { s.departed(drivers.KindLoadBalancer, "1"); s.tight = now.Add(placeFor) }, now.Add(placeFor), false},

@@ -212,23 +212,35 @@ func alike(wanted, old map[string]any) bool {
 		(!further || len(listOf(wanted["additional_vips"])) == len(listOf(old["additional_vips"])))
 }
 
+// failure is a create that the service failed at, and how often in a row.
+type failure struct {
+	times int
+	text  string
+}
+
+// failed notes that it is left open what became of a create. The store is locked.
+func (s *store) failed(fail stepError) {
+	key := identityKey(fail.step.Kind, fail.step.Identity)
+	s.unclear[key] = failure{s.unclear[key].times + 1, fail.Error()}
+}
+
 // swapped forgets what a load balancer was that has gone, once another one is there in its place. The store is locked.
 func (s *store) swapped(lb plan.Observed) {
 	key := identityKey(lb.Kind, lb.Identity)
+	delete(s.unclear, key)
 	if gone, ok := s.swaps[key]; ok && gone.lb != lb.ID {
 		delete(s.swaps, key)
 	}
 }
 
-// reserved names a load balancer that has gone, or is going, and is to be made anew, where there was no more room in the quota: its place is not theirs.
+// reserved names a load balancer that goes, or has gone, and is to be made anew, where there was no more room in the quota: its place is not theirs.
 // The store is locked.
 func (s *store) reserved(now time.Time) string {
 	if s.tight.IsZero() || now.Sub(s.tight) > tightFor {
 		return ""
 	}
 	for _, gone := range s.swaps {
-		lb, there := s.cloud.find(gone.id, drivers.KindLoadBalancer)
-		if condition, _ := plan.ConditionOf(&lb); (!there || condition == plan.Leaving) && now.Sub(gone.since) < placeFor {
+		if now.Sub(gone.since) < placeFor {
 			return s.describe(gone.id)
 		}
 	}
@@ -266,6 +278,7 @@ func (s *store) forgetSwaps() []item {
 			}
 		}
 	}
+	maps.DeleteFunc(s.unclear, func(key doubtKey, _ failure) bool { return !wanted[key] })
 	maps.DeleteFunc(s.lapsed, func(key doubtKey, _ string) bool { return !wanted[key] })
 	before := len(s.swaps)
 	maps.DeleteFunc(s.vetoes, func(key doubtKey, _ veto) bool { return !wanted[key] })

@@ -256,7 +256,9 @@ func TestRefusedForItsFurtherAddresses(t *testing.T) {
 // TestPlaceInTheQuota: that of a load balancer that goes for another one is not given to those who wait.
 func TestPlaceInTheQuota(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{amphora()}, Quotas: map[string]int{"load_balancer": 1}})
+	slow := amphora()
+	slow.Work.Delete = 500 * time.Millisecond // whoever has asked before that it goes has an answer before it is gone
+	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{slow}, Quotas: map[string]int{"load_balancer": 1}})
 	flavor := w.cloud.AddFlavor("large", "amphora")
 	p := placed{addresses: map[string]string{"x": "10.7.200.1", "y": "10.7.200.2"}}
 	a := script("a", p.says)

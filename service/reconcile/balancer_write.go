@@ -222,6 +222,9 @@ func (e *Engine) afterBalancer(ctx context.Context, fail stepError) error {
 	case openstack.ClassRetry, openstack.ClassAmbiguous, openstack.ClassStale, openstack.ClassNotFound:
 		// It may have been done, or be not what was known.
 		if step.ID == "" {
+			if openstack.Classify(fail.err) == openstack.ClassAmbiguous {
+				e.store.do(func() { e.store.failed(fail) })
+			}
 			return nil
 		}
 		if _, err := e.reread(ctx, step.Kind, step.ID); err != nil {

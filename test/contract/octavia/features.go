@@ -13,6 +13,13 @@ func vips(a *api) {
 	if got := a.list("/loadbalancers?vip_address=10.70.0.55"); len(got) != 1 || text(got[0], "id") != text(first, "id") {
 		a.t.Errorf("with the address in use there are %v", got)
 	}
+	outside := a.do(http.MethodPost, "/loadbalancers", attrs{"loadbalancer": attrs{
+		"vip_subnet_id": a.subnet, "vip_address": "10.69.0.55", "provider": a.target.Provider.Name,
+	}})
+	if outside.status < http.StatusBadRequest {
+		a.t.Errorf("with an address outside of its subnet: %s", outside)
+	}
+	a.t.Logf("an address outside of its subnet: %s", outside)
 	byNetwork := a.balancer(attrs{"vip_network_id": a.net})
 	if text(byNetwork, "vip_subnet_id") != a.subnet {
 		a.t.Errorf("by its network a load balancer has subnet %q, want %s", text(byNetwork, "vip_subnet_id"), a.subnet)
