@@ -64,6 +64,7 @@ const memoryLimit = 256 << 20
 type world struct {
 	secret  string // a file with credentials
 	socket  string // of another program, that everybody may connect to
+	inbox   string // likewise, for datagrams
 	address string // where something listens with TCP
 }
 
@@ -74,7 +75,7 @@ func newWorld(t *testing.T) world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	w := world{secret: filepath.Join(folder, "kuryr.conf"), socket: filepath.Join(folder, "docker.sock")}
+	w := world{secret: filepath.Join(folder, "kuryr.conf"), socket: filepath.Join(folder, "docker.sock"), inbox: filepath.Join(folder, "notify")}
 	if err := errors.Join(os.Chmod(folder, 0o755), os.WriteFile(w.secret, []byte("password = hunter2"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +83,15 @@ func newWorld(t *testing.T) world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	inbox, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: w.inbox, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tcpListener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = errors.Join(unixListener.Close(), tcpListener.Close()) })
+	t.Cleanup(func() { _ = errors.Join(unixListener.Close(), inbox.Close(), tcpListener.Close()) })
 	w.address = tcpListener.Addr().String()
 	return w
 }
@@ -203,12 +208,13 @@ func attack(t *testing.T, p *host.Plugin, s *host.Sandbox, w world) {
 		{"connect", "@hostile", []string{seccomp}},
 		{"connect-tcp", w.address, []string{seccomp, landlock}},
 		{"connect-udp", "127.0.0.1:53", []string{seccomp}},
-		{"datagram", w.socket, []string{seccomp}},
+		{"datagram", w.inbox, []string{seccomp}},
 		{"listen-tcp", "", []string{seccomp, landlock}},
 		{"raw", "", []string{always}}, // no capabilities
 		{"start", "", []string{seccomp}},
 		{"fork", "", []string{seccomp}},
 		{"leave-group", "", []string{seccomp}},
+		{"leave-session", "", []string{seccomp}},
 		{"outlive", "", []string{seccomp}},
 		{"become-root", "", []string{seccomp, other}},
 		{"unshare", "", []string{seccomp}},
@@ -256,7 +262,11 @@ func TestAttacksSucceedOtherwise(t *testing.T) {
 		{"connect-udp", "127.0.0.1:53"},
 		{"listen-tcp", ""},
 		{"raw", ""},
+		{"peek", ""},
+		{"datagram", w.inbox},
 		{"start", ""},
+		{"fork", ""},
+		{"leave-group", ""},
 		{"outlive", ""},
 		{"become-root", ""},
 		{"unshare", ""},
