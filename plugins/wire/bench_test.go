@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -44,7 +43,7 @@ func BenchmarkPods(b *testing.B) {
 				b.SetParallelism(64)
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {
-						if _, err := d.Translate(context.Background(), raw, drivers.NewNeeds(nil)); err != nil {
+						if _, err := d.Translate(b.Context(), raw, drivers.NewNeeds(nil)); err != nil {
 							b.Error(err)
 						}
 					}
