@@ -438,3 +438,80 @@ func (r *northRig) ingresses() []string {
 	slices.Sort(out)
 	return out
 }
+
+// TestAddressThatCannotBeLimitedIsClosed: OVN's load balancers know no source ranges, so that the address of a Service that has some serves
+// nobody. It is not given away meanwhile, and serves again without them.
+func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
+	r := newNorthRig(t, simcloud.OVN(brief()))
+	r.serve("kubeproxy")
+	p := r.start()
+	r.createNamespace("shop")
+	r.scale("shop", "web", 2)
+	r.createService("shop", "web", object{"type": "LoadBalancer"})
+	r.awaitProxied(p)
+	floating := r.floatingIDs()
+	for _, ranges := range []string{`["203.0.113.0/24"]`, `["everybody"]`} {
+		r.patchService("shop", "web", fmt.Sprintf(`{"spec":{"loadBalancerSourceRanges":%s}}`, ranges))
+		must(t, "a closed address", func() string {
+			for _, row := range r.balancerRows() {
+				for vip := range row.vips {
+					if host, _, _ := net.SplitHostPort(vip); floating[host] != "" {
+						return vip + " is served"
+					}
+				}
+			}
+			svc, err := r.kube.Get(services(), "shop", "web")
+			r.check(err)
+			if list, _ := at(svc, "status", "loadBalancer", "ingress").([]any); len(list) > 0 {
+				return fmt.Sprintf("the status names %v", list)
+			}
+			if !strings.Contains(strings.Join(r.events(), "\n"), "SourceRangesNotEnforced") {
+				return "no Event says so"
+			}
+			return r.amiss(p)
+		})
+		if now := r.floatingIDs(); !maps.Equal(floating, now) {
+			t.Errorf("with %s the floating IPs are %v; they were %v", ranges, now, floating)
+		}
+		r.patchService("shop", "web", `{"spec":{"loadBalancerSourceRanges":null}}`)
+		r.awaitProxied(p)
+		if now := r.floatingIDs(); !maps.Equal(floating, now) {
+			t.Errorf("after %s the floating IPs are %v; they were %v", ranges, now, floating)
+		}
+	}
+	p.stop()
+}
+
+// TestKubeProxyOutlivesKills kills raven, its driver and the database in turn while endpoints come and go.
+func TestKubeProxyOutlivesKills(t *testing.T) {
+	r := newNorthRig(t, simcloud.OVN(brief()))
+	r.serve("kubeproxy")
+	p := r.start()
+	r.createNamespace("shop")
+	r.scale("shop", "web", 2)
+	r.createService("shop", "web", both())
+	r.awaitProxied(p)
+	for i, kill := range []func(){
+		func() {
+			p.kill()
+			r.scale("shop", "web", 4)
+			p = r.start()
+		},
+		func() { r.check(syscall.Kill(p.plugin("kubeproxy"), syscall.SIGKILL)) },
+		func() {
+			r.north.Kill()
+			r.scale("shop", "web", 1)
+			r.check(r.north.Run(t.Context()))
+		},
+	} {
+		late := fmt.Sprintf("late-%d", i)
+		r.scale("shop", "web", 3)
+		r.createService("shop", late, object{"selector": object{"app": "web"}})
+		kill()
+		r.scale("shop", "web", 2)
+		r.awaitProxied(p)
+		r.deleteService("shop", late)
+		r.awaitProxied(p)
+	}
+	p.stop()
+}
