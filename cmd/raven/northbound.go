@@ -101,7 +101,7 @@ func ovnText(s ovn.Status) string {
 func openOVN(ctx context.Context, values *config.Values, cluster string) (*ovn.Northbound, error) {
 	c, configured := ovn.FromConfig(values)
 	if !configured {
-		return nil, nil //nolint:nilnil // nothing configured, nothing wrong
+		return nil, nil // nothing configured, nothing wrong
 	}
 	c.Cluster = cluster
 	n, err := ovn.Open(ctx, c, slog.New(slog.DiscardHandler))

@@ -335,3 +335,80 @@ func TestClusterIsWrittenToAtItsLeader(t *testing.T) {
 		t.Error("the change of leaders made a load balancer look different")
 	}
 }
+
+// TestChurnOverDeaths: load balancers change all the time while the server is killed again and again. In the end each is as it was wished last,
+// and there is no row too many.
+func TestChurnOverDeaths(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	const balancers, changes = 40, 25
+	vipsOf := func(i, change int) []any {
+		list := []any{vip("TCP", fmt.Sprint("10.0.0.", i+1), 80, 0, backend("10.1.0.1", int64(change+1)))}
+		if change%2 == 0 { // rows come and go, too
+			list = append(list, vip("UDP", fmt.Sprint("10.0.0.", i+1), 53, 0, backend("10.1.0.1", int64(change+1))))
+		}
+		return list
+	}
+	insist := func(do func() error) { // as the loop does
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			err := do()
+			away, gone := (*ovn.AwayError)(nil), (*ovn.GoneError)(nil)
+			if err == nil {
+				return
+			}
+			if !errors.As(err, &away) && !errors.As(err, &gone) || time.Now().After(end) {
+				t.Error(err)
+				return
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range balancers {
+		wg.Go(func() {
+			id := identity("service-proxy", fmt.Sprint("u", i), "lb")
+			for change := range changes {
+				insist(func() error {
+					_, err := r.Create(t.Context(), kindBalancer, id, map[string]any{"name": "web", "group_id": g, "vips": vipsOf(i, change)})
+					return err
+				})
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	deaths := 0
+	for alive := true; alive; {
+		select {
+		case <-done:
+			alive = false
+		case <-time.After(30 * time.Millisecond):
+			if deaths < 8 {
+				r.server.Kill()
+				if err := r.server.Run(t.Context()); err != nil {
+					t.Error(err)
+				}
+				deaths++
+			}
+		}
+	}
+	if deaths == 0 {
+		t.Error("it was over before the server died once")
+	}
+	r.until("it is connected", func() bool { return r.Status().Connected })
+	list, err := r.List(kindBalancer)
+	if err != nil || len(list) != balancers {
+		t.Fatalf("%d load balancers, error %v", len(list), err)
+	}
+	for _, o := range list {
+		var i int
+		if _, err := fmt.Sscanf(o.Identity.Owner.UID, "u%d", &i); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(vipsOf(i, changes-1), o.Attrs["vips"]); diff != "" {
+			t.Errorf("%s: %s", o.ID, diff)
+		}
+	}
+	if rows := r.column("Load_Balancer", "name"); len(rows) != 2*balancers {
+		t.Errorf("%d rows, want %d", len(rows), 2*balancers)
+	}
+}

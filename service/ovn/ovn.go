@@ -138,7 +138,7 @@ func (n *Northbound) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		n.missed(err, wait)
+		n.missed(ctx, err, wait)
 		timer := n.config.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -181,7 +181,7 @@ func (n *Northbound) leave(s *session) {
 }
 
 // missed notes that there is no session, and tells once in a while.
-func (n *Northbound) missed(err error, wait time.Duration) {
+func (n *Northbound) missed(ctx context.Context, err error, wait time.Duration) {
 	n.mu.Lock()
 	n.err = err
 	n.tries++
@@ -191,7 +191,7 @@ func (n *Northbound) missed(err error, wait time.Duration) {
 	if tries == 1 || tries%20 == 0 {
 		level = slog.LevelWarn
 	}
-	n.log.Log(context.Background(), level, "OVN's northbound database is away; what concerns it waits", "tries", tries, "again", wait, "error", err)
+	n.log.Log(ctx, level, "OVN's northbound database is away; what concerns it waits", "tries", tries, "again", wait, "error", err)
 }
 
 // away returns the error of what cannot be asked now. The lock is held.

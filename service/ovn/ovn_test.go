@@ -21,26 +21,32 @@ func TestRows(t *testing.T) {
 	r := newRig(t)
 	r.ctl("ls-add", "neutron-net1")
 	g := r.group("net1")
-	made := r.balancer("u1", g,
+	of := identity("service-proxy", "u1", "lb")
+	of.Source = "services"
+	made, err := r.Create(t.Context(), kindBalancer, of, map[string]any{"name": "web/u1", "group_id": g, "vips": []any{
 		vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.5", 8080), backend("10.1.0.4", 8080)),
 		vip("UDP", "10.0.0.1", 53, 0, backend("10.1.0.4", 53)),
 		vip("TCP", "fd00:0::1", 443, 10800, backend("fd00::2:1", 8443)),
 		vip("TCP", "10.0.0.1", 81, 0),
-	)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	list, err := r.List(kindBalancer)
 	if err != nil {
 		t.Fatal(err)
 	}
+	short := identity(plan.ShortDriver("service-proxy"), "u1", "lb")
+	short.Source = "services"
 	want := plan.Observed{
-		Kind: kindBalancer, ID: ovn.ID(kindBalancer, identity("service-proxy", "u1", "lb")), Managed: true,
-		Identity: identity(plan.ShortDriver("service-proxy"), "u1", "lb"),
+		Kind: kindBalancer, ID: ovn.ID(kindBalancer, of), Managed: true, Identity: short,
 		Attrs: map[string]any{"name": "web/u1", "group_id": g, "vips": []any{
 			vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 8080), backend("10.1.0.5", 8080)),
 			map[string]any{"protocol": "TCP", "address": "10.0.0.1", "port": int64(81), "backends": []any{}},
 			vip("TCP", "fd00::1", 443, 10800, backend("fd00::2:1", 8443)),
 			vip("UDP", "10.0.0.1", 53, 0, backend("10.1.0.4", 53)),
 		}},
-		Tags: identity("service-proxy", "u1", "lb").Tags(), Description: identity("service-proxy", "u1", "lb").Description(),
+		Tags: of.Tags(), Description: of.Description(),
 	}
 	if diff := cmp.Diff([]plan.Observed{want}, list); diff != "" {
 		t.Error(diff)

@@ -21,7 +21,7 @@ import (
 //
 //	name          <name>:<part>                     for people
 //	external_ids  raven:cluster, owner, name,
-//	              policy                            the identity, as everywhere
+//	              policy, source                    the identity, as everywhere
 //	              raven:part                        tcp, or tcp-10800 with an affinity of 10800 s; none for a load balancer without VIPs
 //	              raven:group                       the ID of the group that it belongs to
 //	options       reject=true                       who connects to a VIP without backends is told so
@@ -38,6 +38,7 @@ const (
 	ownerID   = "raven:owner"
 	nameID    = "raven:name"
 	policyID  = "raven:policy"
+	sourceID  = "raven:source"
 	partID    = "raven:part"
 	groupID   = "raven:group"
 
@@ -133,7 +134,11 @@ func within(part, whole map[string]string) bool {
 // identityIDs writes an identity as external ids.
 func identityIDs(i plan.Identity) map[string]string {
 	k := i.Key()
-	return map[string]string{clusterID: k.Cluster, ownerID: ownerText(k), nameID: k.Name, policyID: string(cmp.Or(i.Policy, drivers.Delete))}
+	ids := map[string]string{clusterID: k.Cluster, ownerID: ownerText(k), nameID: k.Name, policyID: string(cmp.Or(i.Policy, drivers.Delete))}
+	if i.Source != "" {
+		ids[sourceID] = i.Source
+	}
+	return ids
 }
 
 func ownerText(k plan.Key) string {
@@ -149,7 +154,7 @@ func identityOf(ids map[string]string) (plan.Identity, bool) {
 		return plan.Identity{}, false
 	}
 	var words []string
-	for _, name := range []string{clusterID, ownerID, nameID, policyID} {
+	for _, name := range []string{clusterID, ownerID, nameID, policyID, sourceID} {
 		words = append(words, name+"="+ids[name])
 	}
 	return plan.Parse(words, "")

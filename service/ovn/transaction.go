@@ -192,8 +192,7 @@ type groupWant struct {
 	places   map[string][]string // ids of Neutron's, by attribute
 }
 
-// group makes the row of a group, and has those join it that should. It returns the name of one that should and is not there, and whether
-// there was anything else to do.
+// group makes the row of a group, and has those join it that should. It returns the name of one that should and is not there.
 func (t *transaction) group(b *book, want groupWant) (missing string) {
 	g, twins := b.groupRow(ID(drivers.KindOVNLoadBalancerGroup, want.identity))
 	for _, uuid := range twins {

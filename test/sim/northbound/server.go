@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -44,7 +43,6 @@ type Config struct {
 	// TCP has it listen on 127.0.0.1 as well, TLS on ssl with the files of that folder: see Certificates.
 	TCP bool
 	TLS string
-	// Port and the like are taken anew at each start unless given.
 	// Cluster is the number of the server in a cluster, from 1; 0: it is alone. Join is the raft address of the first one.
 	Cluster int
 	Raft    string // 127.0.0.1:port of its own
@@ -136,7 +134,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) socket() string { return filepath.Join(s.config.Dir, "nb.sock") }
 
-// Unix, TCP and SSL are the addresses that it listens on, in OVSDB's notation.
+// Unix is its address on a Unix socket, in OVSDB's notation.
 func (s *Server) Unix() string { return "unix:" + s.socket() }
 
 // TCP is its address on TCP.
@@ -199,15 +197,3 @@ func (s *Server) Ctl(ctx context.Context, args ...string) (string, error) {
 	}
 	return strings.TrimSpace(string(out)), nil
 }
-
-// App asks the server itself, as ovn-appctl does: for instance cluster/status OVN_Northbound.
-func (s *Server) App(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "ovs-appctl", append([]string{"-t", filepath.Join(s.config.Dir, "ctl")}, args...)...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("ovs-appctl %s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return string(out), nil
-}
-
-// WriteTo writes what it has printed, for people.
-func (s *Server) WriteTo(w io.Writer) (int64, error) { return s.output.WriteTo(w) }
