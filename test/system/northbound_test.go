@@ -247,8 +247,9 @@ func (r *northRig) floatingIDs() map[string]string {
 	return ids
 }
 
-// onlyOne looks all the time, until it is ended, that never a load balancer of Octavia's and one of OVN's serve one address.
-func (r *northRig) onlyOne() (end func()) {
+// onlyOne looks all the time, until it is ended, that never a load balancer of Octavia's and one of OVN's serve one address, and, where OVN's
+// are on their way out, that they serve as long as they are there.
+func (r *northRig) onlyOne(leaving bool) (end func()) {
 	stop := make(chan struct{})
 	var work sync.WaitGroup
 	octavias := func() map[string]bool {
@@ -268,6 +269,10 @@ func (r *northRig) onlyOne() (end func()) {
 		for {
 			before := octavias()
 			rows := r.balancerRows()
+			if idle := r.idle(rows); leaving && idle != "" {
+				r.t.Error(idle)
+				return
+			}
 			after := octavias()
 			for _, row := range rows {
 				for vip := range row.vips {
@@ -285,10 +290,35 @@ func (r *northRig) onlyOne() (end func()) {
 			}
 		}
 	})
-	return func() {
+	return sync.OnceFunc(func() {
 		close(stop)
 		work.Wait()
+	})
+}
+
+// idle names a load balancer that is there and in no group of a switch, so that it serves nobody.
+func (r *northRig) idle(before []northRow) string {
+	if len(before) == 0 {
+		return ""
 	}
+	in := map[string]bool{}
+	joined := map[string]bool{}
+	for _, row := range r.rows("Logical_Switch", "load_balancer_group") {
+		for _, id := range row.refs {
+			joined[id] = true
+		}
+	}
+	for _, group := range r.rows("Load_Balancer_Group", "load_balancer") {
+		for _, id := range group.refs {
+			in[id] = in[id] || joined[group.id]
+		}
+	}
+	for _, row := range r.balancerRows() {
+		if !in[row.id] && slices.ContainsFunc(before, func(b northRow) bool { return b.id == row.id }) {
+			return row.name + " is in no group of a switch"
+		}
+	}
+	return ""
 }
 
 func (r *northRig) awaitProxied(p *raven) {
@@ -382,10 +412,10 @@ func TestServicesAreHandedOver(t *testing.T) {
 			r.awaitServices(p)
 			floating := r.floatingIDs()
 			shown := r.ingresses()
-			end := r.onlyOne()
-			defer end()
 			for _, driver := range []string{"kubeproxy", "lbaas"} {
 				began := time.Now()
+				end := r.onlyOne(driver == "lbaas")
+				defer end()
 				r.serve(driver)
 				p = tc.change(r, p)
 				if driver == "kubeproxy" {
@@ -395,12 +425,16 @@ func TestServicesAreHandedOver(t *testing.T) {
 					if rows := r.balancerRows(); len(rows) > 0 {
 						t.Errorf("OVN still has %v", rows)
 					}
+					if groups := r.rows("Load_Balancer_Group", "load_balancer"); len(groups) > 0 {
+						t.Errorf("OVN still has %v", groups)
+					}
 				}
 				gaps := p.gaps(driver)
 				t.Logf("to %s: all within %s; without a load balancer were %v", driver, time.Since(began).Round(time.Millisecond), gaps)
 				if len(gaps) != len(shown) {
 					t.Errorf("to %s: %d Services were handed over, not %d", driver, len(gaps), len(shown))
 				}
+				end()
 				if now := r.floatingIDs(); !maps.Equal(floating, now) {
 					t.Errorf("with %s the floating IPs are %v; they were %v", driver, now, floating)
 				}
@@ -479,6 +513,52 @@ func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
 			t.Errorf("after %s the floating IPs are %v; they were %v", ranges, now, floating)
 		}
 	}
+	p.stop()
+}
+
+// TestKubeProxyKeepsNamespacesApart: in the dedicated topology a Service is served in its own namespace, and nowhere else.
+func TestKubeProxyKeepsNamespacesApart(t *testing.T) {
+	r := newNorthRig(t, simcloud.OVN(brief()))
+	r.serve("kubeproxy")
+	r.conf.set("namespace_subnet", "topology", "dedicated")
+	p := r.start()
+	for _, ns := range []string{"shop", "bank"} {
+		r.createNamespace(ns)
+		r.scale(ns, "web", 2)
+		r.createService(ns, "web", nil)
+	}
+	must(t, "a group for each namespace", func() string {
+		in, at := map[string]string{}, map[string]string{} // the group's name by the row's id, and by its own id
+		for _, group := range r.rows("Load_Balancer_Group", "load_balancer") {
+			_, title, _ := strings.Cut(group.name, " name=")
+			at[group.id] = title
+			for _, id := range group.refs {
+				in[id] = title
+			}
+		}
+		for _, row := range r.balancerRows() {
+			if ns, _, _ := strings.Cut(row.name, "/"); in[row.id] != ns+"-services" {
+				return fmt.Sprintf("%s is in group %q", row.name, in[row.id])
+			}
+		}
+		networks := map[string]string{}
+		for _, n := range r.cloud.Networks() {
+			networks["neutron-"+fmt.Sprint(n["id"])] = fmt.Sprint(n["name"])
+		}
+		joined := 0
+		for _, row := range r.rows("Logical_Switch", "load_balancer_group") {
+			for _, id := range row.refs {
+				if at[id] != networks[row.name]+"-services" {
+					return fmt.Sprintf("the switch of %s has the group %q", networks[row.name], at[id])
+				}
+				joined++
+			}
+		}
+		if routers := r.rows("Logical_Router", "load_balancer_group"); joined != 6 || len(routers) != 6 {
+			return fmt.Sprintf("%d switches have a group, and there are %d routers", joined, len(routers))
+		}
+		return p.settled()
+	})
 	p.stop()
 }
 
