@@ -50,7 +50,7 @@ Ctrl-C stops everything in order and leaves nothing behind; a second one does no
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.raven, "raven", "", "the raven `program` (default: the one beside this program)")
-	f.StringVar(&o.drivers, "drivers", usualDrivers, "the `drivers`; with kubeproxy OVN's real northbound database runs as well, from Debian's ovn-common")
+	f.StringVar(&o.drivers, "drivers", usualDrivers, "the `drivers`; with kubeproxy OVN's northbound database runs as well: the real one where Debian's ovn-common is installed")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: on Ctrl-C)")
 	f.DurationVar(&o.latency, "latency", 50*time.Millisecond, "`time` that every request to Neutron or Octavia takes")
 	f.DurationVar(&o.interval, "every", 2*time.Second, "`time` between two changes of the workload")

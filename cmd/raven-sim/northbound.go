@@ -16,7 +16,8 @@ import (
 // usualDrivers are those that serve everything, Services by Octavia.
 const usualDrivers = "namespace,pod,lbaas"
 
-// balancing is how Services are served: what raven has to be told of it, and OVN's real northbound database where a driver needs that.
+// balancing is how Services are served: what raven has to be told of it, and OVN's northbound database where a driver needs that, the real
+// one if it is installed.
 type balancing struct {
 	conf     string
 	database *northbound.Server  // nil: none
@@ -35,7 +36,7 @@ func (s *stage) balance(ctx context.Context, drivers string) (*balancing, error)
 		return nil, fmt.Errorf("making a folder for OVN's northbound database: %w", err)
 	}
 	var err error
-	if b.database, err = northbound.Start(ctx, northbound.Config{Dir: dir}); err != nil {
+	if b.database, err = northbound.StartAny(ctx, northbound.Config{Dir: dir}); err != nil {
 		return nil, fmt.Errorf("starting OVN's northbound database: %w", err)
 	}
 	if b.neutron, err = northbound.Follow(context.WithoutCancel(ctx), s.cloud, b.database.Unix()); err != nil {
@@ -59,7 +60,11 @@ func (b *balancing) close() error {
 
 // printAccess is how to look into the database from another terminal.
 func (b *balancing) printAccess(out io.Writer) {
-	if b.database != nil {
+	switch {
+	case b.database == nil:
+	case !b.database.Real():
+		fmt.Fprintf(out, "OVN's northbound database is one in this process: install ovn-common and openvswitch-common for the real one.\n\n")
+	default:
 		fmt.Fprintf(out, "  ovn-nbctl --db=%s --no-leader-only --columns=name,vips list Load_Balancer\n\n", b.database.Unix())
 	}
 }

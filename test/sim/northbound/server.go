@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/server"
 )
 
 // Schema is where Debian's ovn-common has OVN's schema.
@@ -58,6 +60,7 @@ type Server struct {
 	command  *exec.Cmd
 	finished chan struct{}
 	output   bytes.Buffer
+	memory   *server.OvsdbServer // instead of a process; see StartAny
 }
 
 // Start makes a database and a server for it. Where the folder has a database already, that is served.
@@ -148,6 +151,11 @@ func (s *Server) Log() string { return filepath.Join(s.config.Dir, "log") }
 
 // Kill ends the server at once, as kill -9 does, and returns when it has ended.
 func (s *Server) Kill() {
+	if s.memory != nil {
+		s.memory.Close()
+		<-s.finished
+		return
+	}
 	_ = s.command.Process.Kill()
 	<-s.finished
 }
