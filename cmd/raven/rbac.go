@@ -116,11 +116,17 @@ func (n rights) driver(info drivers.Info, watches []drivers.Watch) {
 		if len(info.Annotations)+len(info.Labels) > 0 {
 			n.add(w.Namespace, on, "get", "patch")
 		}
-		if len(info.Status) > 0 {
+		if len(info.Status) > 0 && (isServices(w) || !slices.ContainsFunc(watches, isServices)) {
 			n.add(w.Namespace, on, "get")
 			n.add(w.Namespace, right{w.GVR.Group, w.GVR.Resource + "/status", ""}, "patch")
 		}
 	}
+}
+
+// isServices says whether a watch is the source of Services: the one part of a status that drivers write is theirs, so that who has
+// them writes no status of its other sources.
+func isServices(w drivers.Watch) bool {
+	return w.Source && w.GVR.Group == "" && w.GVR.Resource == "services"
 }
 
 // rules are the rights in one namespace, those that are alike in one rule, in an order that is always the same.
