@@ -197,14 +197,15 @@ func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// With the driver kubeproxy Services are served in OVN's real northbound database, which ends with the demo.
+// With the driver kubeproxy Services are served in OVN's northbound database, the real one where there is one, which ends with the demo.
 func TestDemoServesByOVN(t *testing.T) {
-	if err := northbound.Available(); err != nil {
-		t.Skip(err)
+	how := `ovn-nbctl --db=unix:`
+	if northbound.Available() != nil {
+		how = `database is one in this process`
 	}
 	r := startDemo(t, "--drivers", "namespace,pod,kubeproxy")
 	r.waitFor(t, `service shop/web: done  VIP 10\.96\.0\.2 in OVN [1-9] members? outside 172\.24\.4\.\d+`)
-	r.waitFor(t, `ovn-nbctl --db=unix:`)
+	r.waitFor(t, how)
 	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
