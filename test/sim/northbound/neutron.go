@@ -21,7 +21,6 @@ type Neutron struct {
 	cloud  *openstack.Cloud
 	client client.Client
 	ended  chan struct{} // closed when the connection is
-	hold   sync.RWMutex  // held for writing while nothing is to be made
 
 	mu  sync.Mutex // one synchronization at a time
 	err error      // the first that went wrong
@@ -53,18 +52,10 @@ func Follow(ctx context.Context, cloud *openstack.Cloud, endpoint string) (*Neut
 	}
 	cloud.OnRequest(func(_ int, r openstack.Request) {
 		if r.After && r.Method != http.MethodGet && (strings.Contains(r.Path, "/networks") || strings.Contains(r.Path, "/routers")) {
-			n.hold.RLock()
-			defer n.hold.RUnlock()
 			_ = n.Sync(context.WithoutCancel(ctx)) // Close tells
 		}
 	})
 	return n, nil
-}
-
-// Pause has Neutron make nothing until the function that it returns is called: requests to the cloud wait.
-func (n *Neutron) Pause() (resume func()) {
-	n.hold.Lock()
-	return n.hold.Unlock
 }
 
 // Close ends it. The error is the first that a synchronization met.
