@@ -15,11 +15,27 @@ type InvalidError struct {
 // Error implements error, on one line.
 func (e *InvalidError) Error() string { return "invalid set: " + strings.Join(e.Problems, "; ") }
 
+func (v *validator) err() error {
+	if len(v.problems) == 0 {
+		return nil
+	}
+	if v.untold > 0 {
+		v.problems = append(v.problems, fmt.Sprintf("and %d more", v.untold))
+	}
+	return &InvalidError{Problems: v.problems}
+}
+
 // Validate checks a Set as far as that is possible without the cloud: names are unique, refs within the Set lead somewhere and
 // in no circle, fields are set that must be and hold what they can hold, and all of it is within what the driver's Info
-// declares. The error is nil or an *InvalidError with every problem.
+// declares. A Set that is out of bounds (see MaxParts) is refused for that alone. The error is nil or an *InvalidError with every problem, up
+// to fifty of them.
 func (s Set) Validate(info Info) error {
-	v := &validator{info: info, resources: make(map[string]Resource, len(s.Resources)), undecided: map[string]bool{}}
+	v := &validator{info: info, undecided: map[string]bool{}}
+	v.bounds(s)
+	if len(v.problems) > 0 {
+		return v.err()
+	}
+	v.resources = make(map[string]Resource, len(s.Resources))
 	for _, r := range s.Resources {
 		if _, twice := v.resources[r.Name]; twice {
 			v.say("resource %q: its name is there twice", r.Name)
@@ -39,10 +55,7 @@ func (s Set) Validate(info Info) error {
 			v.say("diagnostic %q: severity %q is neither note nor warning nor error", d.Reason, d.Severity)
 		}
 	}
-	if len(v.problems) > 0 {
-		return &InvalidError{Problems: v.problems}
-	}
-	return nil
+	return v.err()
 }
 
 type validator struct {
@@ -50,10 +63,19 @@ type validator struct {
 	resources map[string]Resource
 	undecided map[string]bool
 	problems  []string
+	untold    int // problems beyond maxProblems
 }
 
 func (v *validator) say(format string, args ...any) {
-	v.problems = append(v.problems, fmt.Sprintf(format, args...))
+	if len(v.problems) >= maxProblems {
+		v.untold++
+		return
+	}
+	problem := fmt.Sprintf(format, args...)
+	if len(problem) > maxProblem {
+		problem = strings.ToValidUTF8(problem[:maxProblem], "") + "…"
+	}
+	v.problems = append(v.problems, problem)
 }
 
 func (v *validator) exports(s Set) {
@@ -80,6 +102,16 @@ func (v *validator) exports(s Set) {
 
 // openNames checks what the Set leaves undecided.
 func (v *validator) openNames(s Set) {
+	if len(s.Undecided) == 0 {
+		return
+	}
+	decided := make(map[string]string, len(s.Resources))
+	for _, r := range s.Resources {
+		decided[r.Claim] = r.Name
+	}
+	for _, r := range s.Resources {
+		decided[r.Name] = r.Name
+	}
 	for _, name := range s.Undecided {
 		at := fmt.Sprintf("undecided %q", name)
 		v.name(at+": name", name)
@@ -87,10 +119,8 @@ func (v *validator) openNames(s Set) {
 			v.say("%s: its name is there twice", at)
 		}
 		v.undecided[name] = true
-		for _, r := range s.Resources {
-			if r.Name == name || r.Claim == name {
-				v.say("%s: resource %q is in the set, so it is decided", at, r.Name)
-			}
+		if resource, ok := decided[name]; ok && name != "" {
+			v.say("%s: resource %q is in the set, so it is decided", at, resource)
 		}
 	}
 }
@@ -242,36 +272,55 @@ func (v *validator) role(at string, role Role) {
 	}
 }
 
-// cycle finds resources that wait for each other.
+// cycle finds resources that wait for each other. It keeps the way that it came on a list of its own: a chain may be long.
 func (v *validator) cycle(s Set) {
 	const open, done = 1, 2
 	state := make(map[string]int, len(s.Resources))
-	var path []string
-	var visit func(name string)
-	visit = func(name string) {
-		switch state[name] {
-		case done:
-			return
-		case open:
-			from := slices.Index(path, name)
-			v.say("resource %q: refers to itself by way of %s", name, strings.Join(append(slices.Clone(path[from:]), name), " → "))
-			return
-		}
+	var path []step
+	enter := func(name string) {
 		r, ok := v.resources[name]
-		if !ok || r.Spec == nil {
-			return
+		switch {
+		case state[name] == open:
+			v.circle(path, name)
+		case state[name] == done || !ok || r.Spec == nil:
+		default:
+			state[name] = open
+			path = append(path, step{name, refs(r)})
 		}
-		state[name] = open
-		path = append(path, name)
-		for _, ref := range refs(r) {
-			visit(ref)
-		}
-		path = path[:len(path)-1]
-		state[name] = done
 	}
 	for _, r := range s.Resources {
-		visit(r.Name)
+		enter(r.Name)
+		for len(path) > 0 {
+			last := &path[len(path)-1]
+			if len(last.left) == 0 {
+				state[last.name] = done
+				path = path[:len(path)-1]
+				continue
+			}
+			next := last.left[0]
+			last.left = last.left[1:]
+			enter(next)
+		}
 	}
+}
+
+// step is a resource on the way of cycle, and those that it refers to and that were not looked at yet.
+type step struct {
+	name string
+	left []string
+}
+
+func (v *validator) circle(path []step, name string) {
+	if len(v.problems) >= maxProblems { // nobody would read it
+		v.untold++
+		return
+	}
+	from := slices.IndexFunc(path, func(s step) bool { return s.name == name })
+	names := make([]string, 0, len(path)-from+1)
+	for _, s := range path[from:] {
+		names = append(names, s.name)
+	}
+	v.say("resource %q: refers to itself by way of %s", name, strings.Join(append(names, name), " → "))
 }
 
 // refs lists the names of the Set that a resource refers to.
