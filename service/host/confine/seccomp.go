@@ -38,6 +38,7 @@ func rules(pid uint32) []rule {
 		{unix.SYS_SOCKET, []condition{isNot(0, unix.AF_UNIX)}, unix.EACCES},
 		{unix.SYS_SOCKET, []condition{{argument: 1, mask: 0xf, value: unix.SOCK_STREAM}}, unix.EACCES},
 		{unix.SYS_SOCKETPAIR, []condition{isNot(0, unix.AF_UNIX)}, unix.EACCES},
+		{unix.SYS_SOCKETPAIR, []condition{{argument: 1, mask: 0xf, value: unix.SOCK_STREAM}}, unix.EACCES}, // sendmsg names a receiver out of sight
 		{unix.SYS_CONNECT, nil, unix.EACCES},
 		{unix.SYS_SENDTO, []condition{isNot(4, 0)}, unix.EACCES},
 		{unix.SYS_SENDTO, []condition{{argument: 4, high: true}}, unix.EACCES},
@@ -47,12 +48,19 @@ func rules(pid uint32) []rule {
 		// It leaves neither its group nor the signal that ends it with Raven.
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_PDEATHSIG)}, unix.EPERM},
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_CHILD_SUBREAPER)}, unix.EPERM},
-		// No signals to others, nor limits.
+		// No signals to others, nor limits, nor the processors that they may have.
 		{unix.SYS_KILL, []condition{isNot(0, pid)}, unix.EPERM},
 		{unix.SYS_TGKILL, []condition{isNot(0, pid)}, unix.EPERM},
 		{unix.SYS_RT_SIGQUEUEINFO, []condition{isNot(0, pid)}, unix.EPERM},
 		{unix.SYS_RT_TGSIGQUEUEINFO, []condition{isNot(0, pid)}, unix.EPERM},
 		{unix.SYS_PRLIMIT64, []condition{isNot(0, 0), isNot(0, pid)}, unix.EPERM},
+		{unix.SYS_SCHED_SETAFFINITY, []condition{isNot(0, 0)}, unix.EPERM},
+		// Nor such as the kernel would send for it, to the owner of a file.
+		{unix.SYS_FCNTL, []condition{is(1, unix.F_SETOWN)}, unix.EPERM},
+		{unix.SYS_FCNTL, []condition{is(1, unix.F_SETOWN_EX)}, unix.EPERM},
+		{unix.SYS_FCNTL, []condition{is(1, unix.F_SETSIG)}, unix.EPERM},
+		{unix.SYS_IOCTL, []condition{is(1, setOwner)}, unix.EPERM},
+		{unix.SYS_IOCTL, []condition{is(1, setGroup)}, unix.EPERM},
 	}
 	for _, call := range append(refused(), architecture()...) {
 		list = append(list, rule{call: call, error: unix.EPERM})
@@ -60,10 +68,18 @@ func rules(pid uint32) []rule {
 	return list
 }
 
+// The orders of ioctl by which a socket gets an owner: FIOSETOWN and SIOCSPGRP.
+const (
+	setOwner = 0x8901
+	setGroup = 0x8902
+)
+
 // refused are calls that no driver needs and that reach beyond its process.
 func refused() []uint32 {
 	return []uint32{
 		unix.SYS_SETSID, unix.SYS_SETPGID, unix.SYS_TKILL, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PIDFD_GETFD,
+		unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETPARAM,
+		unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_KCMP,
 		unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID, unix.SYS_SETGROUPS,
 		unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_CAPSET,
