@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -265,9 +266,15 @@ func (p *proxied) repair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The tool loads the service plugin qos, whatever is configured, and that one wants its extension of ML2.
+	quality := filepath.Join(t.TempDir(), "qos.conf")
+	if err := os.WriteFile(quality, []byte("[ml2]\nextension_drivers = port_security,tag_ports_during_bulk_creation,qos\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	etc := filepath.Join(world.stack.Dir(), "etc")
 	if _, err := world.stack.Run(t.Context(), "/usr/bin/neutron-ovn-db-sync-util", "--config-file", filepath.Join(etc, "neutron.conf"),
-		"--config-file", filepath.Join(etc, stack.NeutronServer+".override.conf"), "--ovn-neutron_sync_mode", "repair"); err != nil {
+		"--config-file", filepath.Join(etc, stack.NeutronServer+".override.conf"), "--config-file", quality,
+		"--ovn-neutron_sync_mode", "repair"); err != nil {
 		t.Fatal(err)
 	}
 	after, err := p.inNorthbound(t.Context())
