@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -15,20 +18,26 @@ import (
 	"github.com/kuryr/raven/service/host"
 )
 
-func newDriverCheckCommand(flags *globalFlags, io streams) *cobra.Command {
+func newDriverCheckCommand(flags *globalFlags, out streams) *cobra.Command {
 	var (
-		files  []string
-		format string
+		files      []string
+		format     string
+		unconfined bool
 	)
 	cmd := &cobra.Command{
 		Use:   "check PATH [-- ARGUMENT...]",
 		Short: "Put a driver's program through what the contract asks of it, with no cluster and no cloud",
-		Long: `Start a driver's program as Raven does and ask, repeat, disturb and measure: the contract, determinism, purity as far as it
+		Long: `Start a driver's program as Raven does, confined, and ask, repeat, disturb and measure: the contract, determinism, purity as far as it
 can be seen from outside, needs, bad and huge objects, cancellation, deadlines, memory, and the end.
 
 The driver is asked about objects that are made up from what it watches, and about those of the files that are given with -f:
 those of its source watches are translated, and all of them answer needs. Without files little is seen of a driver of custom
 resources. Options have their defaults, or what --set and --config-file say.
+
+The program never runs with more than Raven would give it, whatever [raven] driver_sandbox says; the first result names what
+this machine lacks for that. What confinement refuses, a file that the driver would open or a process that it would start, is
+not seen by the check of purity. For a program that you wrote or trust, --unconfined runs all but the first check with all that you
+may do yourself, and shows it.
 
 Exit statuses: 0 nothing failed, 1 a check failed, 64 the command line is wrong.`,
 		Example: `  raven driver check ./raven-driver-floatingip -f examples/claim.yaml
@@ -38,32 +47,38 @@ Exit statuses: 0 nothing failed, 1 a check failed, 64 the command line is wrong.
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			return runDriverCheck(cmd.Context(), flags, io, driverCheck{path: args[0], args: args[1:], files: files}, format)
+			return runDriverCheck(cmd.Context(), flags, out, driverCheck{args[0], args[1:], files, unconfined}, format)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file` with objects to translate, and others that they need, - for "+
 		"standard input; may be given again")
+	cmd.Flags().BoolVar(&unconfined, "unconfined", false, "run the program with all that you may do: only for one that you trust")
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
 	return cmd
 }
 
 type driverCheck struct {
-	path  string
-	args  []string
-	files []string
+	path       string
+	args       []string
+	files      []string
+	unconfined bool
 }
 
-func runDriverCheck(ctx context.Context, flags *globalFlags, io streams, c driverCheck, format string) error {
+func runDriverCheck(ctx context.Context, flags *globalFlags, out streams, c driverCheck, format string) error {
 	sources, err := flags.sources()
 	if err != nil {
 		return err
 	}
+	as, err := c.hosting(sources)
+	if err != nil {
+		return err
+	}
 	settings := conformance.Config{
-		Start:  conformance.Program(c.path, c.args...),
+		Start:  c.starting(as),
 		Values: func(info drivers.Info) (drivers.Values, error) { return checkedValues(sources, info) },
 	}
 	if len(c.files) > 0 {
-		objects, err := readManifests(io.in, c.files)
+		objects, err := readManifests(out.in, c.files)
 		if err != nil {
 			return err
 		}
@@ -72,10 +87,7 @@ func runDriverCheck(ctx context.Context, flags *globalFlags, io streams, c drive
 		}
 	}
 	report := conformance.Report{Driver: filepath.Base(c.path)}
-	hosted, err := c.underHost(ctx, sources)
-	if err != nil {
-		return err
-	}
+	hosted := c.underHost(ctx, as)
 	if hosted.Verdict != conformance.Fail {
 		if report, err = conformance.Run(ctx, settings); err != nil {
 			return err
@@ -83,9 +95,9 @@ func runDriverCheck(ctx context.Context, flags *globalFlags, io streams, c drive
 	}
 	report.Results = append([]conformance.Result{hosted}, report.Results...)
 	if format != "table" {
-		err = structured(io.out, format, report)
+		err = structured(out.out, format, report)
 	} else {
-		err = printReport(io, report)
+		err = printReport(out, report)
 	}
 	if err != nil {
 		return err
@@ -96,32 +108,67 @@ func runDriverCheck(ctx context.Context, flags *globalFlags, io streams, c drive
 	return nil
 }
 
-// underHost starts the driver as the daemon would, confined as the configuration says, and looks at what it declares as the daemon does.
-func (c driverCheck) underHost(ctx context.Context, sources config.Sources) (conformance.Result, error) {
-	result := conformance.Result{Check: "host", Verdict: conformance.Pass, What: "Raven's host starts it, confined, and its options read nothing of Raven's"}
-	refuse := func(err error) (conformance.Result, error) {
-		result.Verdict, result.Details = conformance.Fail, []string{err.Error()}
-		return result, nil
-	}
+// hosting is how the daemon would run the driver: confined as the configuration says, and always confined.
+func (c driverCheck) hosting(sources config.Sources) (host.Config, error) {
 	path, err := filepath.Abs(c.path)
 	if err != nil {
-		return result, err
+		return host.Config{}, err
 	}
 	name := strings.TrimPrefix(filepath.Base(path), programPrefix)
 	options := append(coreOptions(), authorityOptions([]string{name})...)
 	sources.Strict = false
 	values, _, err := config.Load(known(sources, options), options)
 	if err != nil {
-		return result, err
+		return host.Config{}, err
 	}
-	sandbox, err := sandboxFrom(values)
+	policy := sandboxPolicy(values)
+	if policy.Mode == host.SandboxOff {
+		policy.Mode = host.SandboxAuto // nobody knows the program yet
+	}
+	sandbox, err := host.NewSandbox(policy)
 	if err != nil {
-		return result, err
+		return host.Config{}, fmt.Errorf("[%s] %w", ravenGroup, err)
 	}
-	plugin, err := host.Launch(ctx, host.Config{
+	return host.Config{
 		Path: path, Args: c.args, CoreVersion: version, Sandbox: sandbox, AllowRead: authorityOf(values, name).allowRead,
 		RuntimeDir: runtimeDir(values),
-	})
+	}, nil
+}
+
+// starting says how the checks start the program.
+func (c driverCheck) starting(as host.Config) func(context.Context, ...string) (*conformance.Target, error) {
+	if c.unconfined {
+		return conformance.Program(c.path, c.args...)
+	}
+	as.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})) // it says what it has to say
+	return func(ctx context.Context, env ...string) (*conformance.Target, error) {
+		as.Env = env
+		bare, err := host.Open(ctx, as)
+		if err != nil {
+			return nil, err
+		}
+		lasting := context.WithoutCancel(ctx)
+		return &conformance.Target{
+			Conn: bare.Conn(), PID: bare.PID(), Printed: bare.Printed, Orphan: bare.Orphan,
+			Stop: sync.OnceValue(func() bool { return bare.Stop(lasting) }),
+		}, nil
+	}
+}
+
+// underHost starts the driver as the daemon would, and looks at what it declares as the daemon does.
+func (c driverCheck) underHost(ctx context.Context, as host.Config) conformance.Result {
+	result := conformance.Result{Check: "host", Verdict: conformance.Pass, What: "Raven's host starts it, confined, and its options read nothing of Raven's"}
+	refuse := func(err error) conformance.Result {
+		result.Verdict, result.Details = conformance.Fail, []string{err.Error()}
+		return result
+	}
+	for _, m := range as.Sandbox.Measures() {
+		if !m.Active && (m.Name == "landlock" || m.Name == "seccomp") {
+			result.Verdict = conformance.Warn
+			result.Details = append(result.Details, "it is not confined by "+m.Name+": "+m.Detail)
+		}
+	}
+	plugin, err := host.Launch(ctx, as)
 	if err != nil {
 		return refuse(err)
 	}
@@ -129,12 +176,12 @@ func (c driverCheck) underHost(ctx context.Context, sources config.Sources) (con
 	if err := errors.Join(plugin.Stop(ctx), checkName(info.Name), checkDeclared(info.Name, info)); err != nil {
 		return refuse(err)
 	}
-	if want := programPrefix + info.Name; filepath.Base(path) != want {
+	if want := programPrefix + info.Name; filepath.Base(as.Path) != want {
 		result.Verdict = conformance.Warn
-		result.Details = []string{fmt.Sprintf("the program is called %s; Raven looks for %s unless [driver:%s] command says otherwise",
-			filepath.Base(path), want, info.Name)}
+		result.Details = append(result.Details, fmt.Sprintf("the program is called %s; Raven looks for %s unless [driver:%s] command says otherwise",
+			filepath.Base(as.Path), want, info.Name))
 	}
-	return result, nil
+	return result
 }
 
 // checkedValues are the values of a driver's options as the configuration has them.

@@ -47,14 +47,18 @@ func sandboxOptions() []config.Option {
 
 // sandboxFrom makes the sandbox that the configuration asks for.
 func sandboxFrom(v *config.Values) (*host.Sandbox, error) {
-	sandbox, err := host.NewSandbox(host.Policy{
-		Mode: host.Mode(v.String(ravenGroup, "driver_sandbox")), User: v.String(ravenGroup, "driver_user"),
-		Memory: v.Int(ravenGroup, "driver_memory_limit") << 20,
-	})
+	sandbox, err := host.NewSandbox(sandboxPolicy(v))
 	if err != nil {
 		return nil, fmt.Errorf("[%s] %w", ravenGroup, err)
 	}
 	return sandbox, nil
+}
+
+func sandboxPolicy(v *config.Values) host.Policy {
+	return host.Policy{
+		Mode: host.Mode(v.String(ravenGroup, "driver_sandbox")), User: v.String(ravenGroup, "driver_user"),
+		Memory: v.Int(ravenGroup, "driver_memory_limit") << 20,
+	}
 }
 
 // reportSandbox says once by what drivers are confined, and what this machine lacks.

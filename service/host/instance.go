@@ -42,6 +42,11 @@ func start(ctx context.Context, config Config, folder string) (*instance, error)
 	if config.Attach != "" {
 		return attach(ctx, config)
 	}
+	return execute(ctx, config, folder, (*instance).connect)
+}
+
+// execute starts the driver and connects to it, in one of the ways there are.
+func execute(ctx context.Context, config Config, folder string, connect func(*instance, context.Context) error) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)
 	defer cancel()
 	process, err := newProcess(ctx, config)
@@ -68,7 +73,7 @@ func start(ctx context.Context, config Config, folder string) (*instance, error)
 			return process, process.confine(config, socketFolder(spec.Env))
 		},
 	})
-	if err := i.connect(ctx); err != nil {
+	if err := connect(i, ctx); err != nil {
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
 			err = fmt.Errorf("%s is not ready within %s%s", process.path, config.Timeouts.Start, process.lastWords())
@@ -93,10 +98,13 @@ func socketFolder(env []string) string {
 	return ""
 }
 
-// connect shakes hands and opens the stream. go-plugin knows no context, so the end of ctx kills the process under it.
+// connect shakes hands and opens the stream.
 func (i *instance) connect(ctx context.Context) error {
 	unhook := context.AfterFunc(ctx, func() { _ = i.process.Kill(ctx) })
 	defer unhook()
+	if err := i.dial(ctx); err != nil {
+		return err
+	}
 	protocol, err := i.plugin.Client()
 	if err != nil {
 		return err
@@ -109,12 +117,24 @@ func (i *instance) connect(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("dispensed a %T", raw)
 	}
+	i.client = client
+	return client.Connect(ctx)
+}
+
+// dial shakes hands. go-plugin knows no context, so the end of ctx kills the process under it.
+func (i *instance) dial(ctx context.Context) error {
+	unhook := context.AfterFunc(ctx, func() { _ = i.process.Kill(ctx) })
+	defer unhook()
+	protocol, err := i.plugin.Client()
+	if err != nil {
+		return err
+	}
 	over, ok := protocol.(*plugin.GRPCClient)
 	if !ok {
 		return fmt.Errorf("speaks %T", protocol)
 	}
-	i.client, i.conn = client, over.Conn
-	return client.Connect(ctx)
+	i.conn = over.Conn
+	return nil
 }
 
 func (i *instance) ping(ctx context.Context, timeout time.Duration) error {

@@ -261,7 +261,7 @@ func (p *process) confine(c Config, folder string) error {
 	if spec.User != 0 {
 		p.set(plugin.EnvUnixSocketDir, ".") // it could not go there by way of Raven's folders
 	}
-	if _, ok := os.LookupEnv("GOMAXPROCS"); !ok {
+	if !p.has("GOMAXPROCS") {
 		p.set("GOMAXPROCS", strconv.Itoa(runtime.GOMAXPROCS(0))) // it cannot see the control group that says how many
 	}
 	return nil
@@ -272,7 +272,7 @@ func (p *process) boundMemory(c Config, spec *confine.Spec) error {
 	if memory <= 0 {
 		return nil
 	}
-	if _, ok := os.LookupEnv("GOMEMLIMIT"); !ok {
+	if !p.has("GOMEMLIMIT") {
 		p.set("GOMEMLIMIT", strconv.FormatInt(memory/10*9, 10))
 	}
 	spec.Limits[unix.RLIMIT_AS] = uint64(4*memory + spaceBeside)
@@ -287,6 +287,11 @@ func (p *process) boundMemory(c Config, spec *confine.Spec) error {
 	p.group = group
 	p.cmd.SysProcAttr.UseCgroupFD, p.cmd.SysProcAttr.CgroupFD = true, group.Descriptor()
 	return nil
+}
+
+// has says whether the driver's environment has a variable.
+func (p *process) has(name string) bool {
+	return slices.ContainsFunc(p.cmd.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
 
 // set sets a variable of the driver's environment.

@@ -20,7 +20,7 @@ import (
 )
 
 // Program returns how a program is started as a driver, much as Raven does it: with mutual TLS, a lifeline, a process group of its own
-// and next to no environment, yet without the confinement that Raven puts around it.
+// and next to no environment, yet without the confinement that Raven puts around it: it is for a program that whoever runs this trusts.
 func Program(path string, args ...string) func(ctx context.Context, env ...string) (*Target, error) {
 	return func(ctx context.Context, env ...string) (*Target, error) { return launch(ctx, path, args, env) }
 }
