@@ -143,6 +143,9 @@ func (c *Client) Translate(ctx context.Context, object drivers.Object, needs *dr
 	if err != nil {
 		return drivers.Set{}, err
 	}
+	if err := checkCounts(result); err != nil {
+		return drivers.Set{}, err
+	}
 	for _, need := range result.GetNeeds() {
 		needs.Get(needFromProto(need))
 	}

@@ -62,7 +62,7 @@ func errorToProto(err error) *ravenv1.TranslateError {
 }
 
 func errorFromProto(message *ravenv1.TranslateError) *Error {
-	out := &Error{Code: Terminal, Message: message.GetMessage()}
+	out := &Error{Code: Terminal, Message: shortText(message.GetMessage())}
 	switch message.GetCode() {
 	case ravenv1.ErrorCode_ERROR_CODE_PANIC:
 		out.Code = Panic

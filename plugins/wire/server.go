@@ -167,8 +167,8 @@ func (s *Server) translate(ctx context.Context, item *ravenv1.TranslateItem) *ra
 	switch {
 	case err != nil:
 		return failed(&ravenv1.TranslateResult{Id: item.GetId()}, fmt.Errorf("the Set cannot be encoded: %w", err))
-	case len(encoded) > maxPart:
-		return failed(&ravenv1.TranslateResult{Id: item.GetId()}, fmt.Errorf("the Set is %d bytes long, over %d", len(encoded), maxPart))
+	case len(encoded) > MaxResult:
+		return failed(&ravenv1.TranslateResult{Id: item.GetId()}, fmt.Errorf("the Set is %d bytes long, over %d", len(encoded), MaxResult))
 	}
 	return result
 }

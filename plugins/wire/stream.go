@@ -46,7 +46,7 @@ type pendingCall struct {
 
 func (c *Client) open(ctx context.Context) (*clientSession, error) {
 	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stream, err := c.rpc.Translate(lasting)
+	stream, err := c.rpc.Translate(lasting, grpc.MaxCallRecvMsgSize(MaxAnswer))
 	if err != nil {
 		cancel(err)
 		return nil, callError(ctx, "opening the stream", err)

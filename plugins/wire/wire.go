@@ -27,7 +27,7 @@ const (
 	CookieValue = "raven-driver-v1"
 	// PluginName is the one name that a driver serves in go-plugin's terms.
 	PluginName = "driver"
-	// MaxMessage is the length in bytes that a message may have in either direction.
+	// MaxMessage is the length in bytes that a message to a driver may have; see MaxAnswer and MaxReply for those to the core.
 	MaxMessage = 64 << 20
 	// LifelineEnv names the environment variable that holds the number of the lifeline's file descriptor.
 	LifelineEnv = "RAVEN_LIFELINE_FD"
@@ -39,7 +39,7 @@ const (
 	AttachEnvPrefix = "RAVEN_ATTACH_"
 )
 
-// maxPart bounds one item or result, so that it fits in a message with room for its envelope.
+// maxPart bounds one item, so that it fits in a message with room for its envelope.
 const maxPart = MaxMessage - 1<<10
 
 // window is how many bytes may be under way per stream and per connection.
@@ -66,7 +66,8 @@ func ServerOptions() []grpc.ServerOption {
 // DialOptions returns what the core's connection to a driver needs.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxReply), grpc.MaxCallSendMsgSize(MaxMessage), grpc.ForceCodecV2(newSparing())),
+		grpc.WithChainStreamInterceptor(refuseBroker),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithDisableServiceConfig(),
 	}

@@ -15,6 +15,7 @@ from .language import Needs, Refused, Unanswered
 
 SERVICE = "raven.v1.DriverService"
 MAX_MESSAGE = 64 << 20
+MAX_RESULT = 8 << 20  # Raven refuses a longer one
 MAX_BATCH = 1 << 20  # a message grows no further: large ones would hold up the small
 log = logging.getLogger("raven_driver")
 
@@ -188,7 +189,7 @@ class Session:
             response, size = contract.TranslateResponse(), 0
             while result is not None:
                 length = result.ByteSize()
-                if length > MAX_MESSAGE - 1024:
+                if length > MAX_RESULT:
                     result = contract.TranslateResult(id=result.id)
                     result.error.code = contract.ERROR_CODE_TERMINAL
                     result.error.message = f"the Set is {length} bytes long, which is too much"

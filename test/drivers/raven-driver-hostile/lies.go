@@ -41,7 +41,7 @@ func perform(lie string) {
 		select {}
 	case "silent":
 		select {}
-	case "other-name", "odd-version", "many-capabilities", "garbage-answers", "never", "endless-info":
+	case "other-name", "odd-version", "many-capabilities", "garbage-answers", "never", "endless-info", "long-info", "many-options", "chain", "crowd":
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig: wire.Handshake(), GRPCServer: plugin.DefaultGRPCServer,
 			Plugins: plugin.PluginSet{wire.PluginName: &liar{lie: lie}},
@@ -74,9 +74,13 @@ func (l *liar) GetInfo(ctx context.Context, _ *ravenv1.GetInfoRequest) (*ravenv1
 	case "odd-version": // it would change the title of an operator's terminal
 		info.Version = "6.6.6\x1b]0;hacked\a"
 	case "many-capabilities":
-		info.Capabilities = make([]string, 100_000)
+		info.Capabilities = make([]string, 10_000)
 	case "endless-info":
 		<-ctx.Done()
+	case "long-info":
+		info.Description = strings.Repeat("x", 2<<20)
+	case "many-options": // little to send, much to decode
+		info.Options = make([]*ravenv1.Option, 500_000)
 	}
 	return info, nil
 }
@@ -99,6 +103,12 @@ func (l *liar) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateReques
 		if l.lie == "never" {
 			continue
 		}
+		if l.lie == "chain" || l.lie == "crowd" {
+			if err := stream.Send(&ravenv1.TranslateResponse{Results: l.exaggerate(request.GetItems())}); err != nil {
+				return err
+			}
+			continue
+		}
 		response := &ravenv1.TranslateResponse{Results: []*ravenv1.TranslateResult{{Id: 1 << 60}, {}, nil}}
 		for _, item := range request.GetItems() {
 			response.Results = append(response.Results,
@@ -110,4 +120,27 @@ func (l *liar) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateReques
 			return err
 		}
 	}
+}
+
+// exaggerate answers the object that is called so with more than anybody needs: resources that wait for each other, one after the other, or nothing,
+// many times. Any other gets nothing.
+func (l *liar) exaggerate(items []*ravenv1.TranslateItem) []*ravenv1.TranslateResult {
+	var results []*ravenv1.TranslateResult
+	for _, item := range items {
+		set := &ravenv1.Set{}
+		switch {
+		case !strings.Contains(string(item.GetObject().GetJson()), `"name":"`+l.lie+`"`):
+		case l.lie == "crowd":
+			set.Resources = make([]*ravenv1.Resource, 1_000_000)
+		default:
+			for i := range 5000 {
+				set.Resources = append(set.Resources, &ravenv1.Resource{
+					Name: fmt.Sprint(i), After: []*ravenv1.Ref{{Target: &ravenv1.Ref_Name{Name: fmt.Sprint(i + 1)}}},
+					Spec: &ravenv1.Resource_Network{Network: &ravenv1.Network{}},
+				})
+			}
+		}
+		results = append(results, &ravenv1.TranslateResult{Id: item.GetId(), Outcome: &ravenv1.TranslateResult_Set{Set: set}})
+	}
+	return results
 }

@@ -308,6 +308,31 @@ func TestGiantAnswerIsOfOneObject(t *testing.T) {
 	eventually(t, "it answers", func() bool { text, err := order(t, p, "nothing", ""); return err == nil && text == "got nothing" })
 }
 
+// TestExaggeratedAnswersAreErrorsOfTheirObjects: resources in a chain, and little bytes that take much memory.
+func TestExaggeratedAnswersAreErrorsOfTheirObjects(t *testing.T) {
+	for lie, says := range map[string]string{"chain": "there are 5000 resources, more than 4096", "crowd": "more than 524288 elements"} {
+		t.Run(lie, func(t *testing.T) {
+			c := config(t, "", io.Discard, lie)
+			c.Timeouts.Call = time.Minute
+			p := launch(t, c)
+			ask := func(name string) (drivers.Set, error) {
+				raw := []byte(`{"metadata":{"name":"` + name + `"}}`)
+				return p.Translate(t.Context(), drivers.Object{Watch: "pods", Raw: raw}, drivers.NewNeeds(nil))
+			}
+			var own *host.Error
+			if _, err := ask(lie); !errors.As(err, &own) || !strings.Contains(own.Message, says) {
+				t.Errorf("got %v", err)
+			}
+			if set, err := ask("other"); err != nil || len(set.Resources) != 0 {
+				t.Errorf("another object: %v, %v", set, err)
+			}
+			if s := p.Status(); s.Restarts != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
 func TestMemoryIsBounded(t *testing.T) {
 	c := config(t, "", io.Discard)
 	c.Timeouts.Call = time.Minute
@@ -438,7 +463,9 @@ func TestLies(t *testing.T) {
 		"nothing for a handshake":    {[]string{"silent"}, "is not ready within"},
 		"another driver's name":      {[]string{"other-name"}, `calls itself driver "pod"`},
 		"a version for terminals":    {[]string{"odd-version"}, "must be printable"},
-		"no end of capabilities":     {[]string{"many-capabilities"}, "100000 capabilities"},
+		"no end of capabilities":     {[]string{"many-capabilities"}, "10000 capabilities"},
+		"no end of a description":    {[]string{"long-info"}, "larger than max"},
+		"no end of options":          {[]string{"many-options"}, "more than 65536 elements"},
 		"no answer to the first ask": {[]string{"endless-info"}, "is not ready within"},
 	} {
 		t.Run(name, func(t *testing.T) {
