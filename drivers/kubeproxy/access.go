@@ -69,8 +69,11 @@ func (b *builder) labelled() {
 
 // unlimitable says, with an Event, that the Service limits its clients and nothing would enforce that.
 func (b *builder) unlimitable() bool {
-	if !b.Limited() || b.config.MemberRules {
+	switch {
+	case !b.Limited():
 		return false
+	case b.config.MemberRules:
+		return b.SayGroupOpen()
 	}
 	b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by OVN's load balancers, so the Service gets no "+
 		"address outside: see [%s] %s", services.OctaviaGroup, services.OptMemberRules)
@@ -79,27 +82,24 @@ func (b *builder) unlimitable() bool {
 
 // sayUnguarded says which backends are left out from outside, because no rule would keep other clients from them.
 func (b *builder) sayUnguarded() {
-	if !b.Limited() {
-		return
+	if _, open := b.GroupOpen(); open || !b.Limited() {
+		return // everything is closed, or nothing
 	}
-	var left []string
-	for i := range b.Ports {
-		for _, backend := range b.Ports[i].Of(true) {
-			if text := backend.Addr.String(); !b.guarded(backend) && (len(left) == 0 || left[len(left)-1] != text) {
-				left = append(left, text)
-			}
-		}
-	}
-	if len(left) > 0 {
+	endpoints, ports := b.Unguarded(true, func(services.Backend) bool { return false })
+	if len(endpoints) > 0 {
 		b.Say(drivers.Warning, "EndpointsNotGuarded", "endpoint %s is not reached from outside: spec.loadBalancerSourceRanges are enforced by rules of "+
-			"the namespace's security group, which it does not have", strings.Join(left, ", "))
+			"the namespace's security group, which it does not have", strings.Join(endpoints, ", "))
+	}
+	if len(ports) > 0 {
+		b.Say(drivers.Warning, "PortsNotGuarded", "from outside no endpoint is reached whose port a rule of the namespace's security group opens to "+
+			"clients beyond spec.loadBalancerSourceRanges: %s; give the Services different target ports, or the same ranges", strings.Join(ports, ", "))
 	}
 }
 
 // reached returns what picks the backends that clients outside reach.
-func (b *builder) reached() func(services.Backend) bool {
+func (b *builder) reached() pick {
 	if b.Limited() {
-		return b.guarded
+		return b.Guarded
 	}
 	return everyone
 }
@@ -154,7 +154,7 @@ func (b *builder) remarkOnNetworks() {
 }
 
 // floating adds a floating IP that leads to no port, and what serves its address on the router.
-func (b *builder) floating(address string, use func(services.Backend) bool) string {
+func (b *builder) floating(address string, use pick) string {
 	made := len(b.Floatings)
 	name := b.Floating(address, services.Way{
 		IPv4:    b.addrs[0].Is4() || b.addrs[len(b.addrs)-1].Is4(),

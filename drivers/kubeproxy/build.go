@@ -15,8 +15,6 @@ const serviceGroup = "service-group"
 type builder struct {
 	*config
 	services.Builder
-	// hosts are the pods of a Service that limits its clients, and whether they are on their host's network.
-	hosts map[services.PodName]bool
 	addrs []netip.Addr // the clusterIPs that are served
 	// shut says that no address outside may be opened.
 	shut   bool
@@ -51,8 +49,11 @@ func (b *builder) build() (drivers.Set, error) {
 	return b.Set, nil
 }
 
+// pick says whether a backend of a port is used at an address.
+type pick func(*services.Port, services.Backend) bool
+
 // at serves every port at an address, with the backends of its IP version that may be used.
-func (b *builder) at(address drivers.Value, ip4 bool, use func(services.Backend) bool) {
+func (b *builder) at(address drivers.Value, ip4 bool, use pick) {
 	_, seconds := b.Service.Affinity()
 	for i := range b.Ports {
 		p := &b.Ports[i]
@@ -61,7 +62,7 @@ func (b *builder) at(address drivers.Value, ip4 bool, use func(services.Backend)
 			AffinityTimeout: min(seconds, drivers.MaxAffinityTimeout),
 		}
 		for _, backend := range p.Of(ip4) {
-			if use(backend) {
+			if use(p, backend) {
 				vip.Backends = append(vip.Backends, drivers.OVNBackend{Address: backend.Addr.String(), Port: backend.Port})
 			}
 		}
@@ -69,16 +70,10 @@ func (b *builder) at(address drivers.Value, ip4 bool, use func(services.Backend)
 	}
 }
 
-func everyone(services.Backend) bool { return true }
-
-// guarded says whether the rules in the namespace's security group decide who reaches a backend: those of a pod on the namespace's network.
-func (b *builder) guarded(backend services.Backend) bool {
-	host, known := b.hosts[backend.Pod]
-	return known && !host && backend.Pod.Namespace == b.Service.Metadata.Namespace
-}
+func everyone(*services.Port, services.Backend) bool { return true }
 
 // external serves the address of a floating IP that exists or is in the Set. Until it is known the rest is served without it.
-func (b *builder) external(floatingIP string, use func(services.Backend) bool) {
+func (b *builder) external(floatingIP string, use pick) {
 	b.at(drivers.From(floatingIP, "floating_ip_address"), true, use)
 }
 

@@ -125,8 +125,8 @@ func (c *config) service(object drivers.Object, needs *drivers.Needs) (drivers.S
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, outside, ports)}
 	answered := true
-	if b.Limited() && c.MemberRules {
-		b.hosts, answered, err = services.HostNetwork(needs, s)
+	if clients, limited := c.Limits(s, outside); limited && c.MemberRules {
+		b.Guard, answered, err = c.Guard(needs, s, clients, c.LetsIn)
 	}
 	if err != nil || !known || !answered {
 		return drivers.Set{}, err

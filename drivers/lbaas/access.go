@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/services"
@@ -48,6 +49,8 @@ func (b *builder) access() {
 	case b.Limited() && b.wants.provider.lacksCIDRs && !b.config.MemberRules:
 		b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no "+
 			"address outside: name another provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup, services.OptMemberRules)
+	case b.Guard != nil && b.unguarded():
+		b.idle()
 	case b.Outside.VIPNet != "" || b.Outside.VIPSub != "":
 		b.ownVIP()
 	case b.Outside.Internal:
@@ -63,6 +66,34 @@ func (b *builder) access() {
 		b.floating(addr.String(), b.vipOf4())
 	})
 	b.SayInternalGap()
+}
+
+// unguarded says, with an Event, that the security groups would not keep others than the Service's clients from all of its members. They
+// serve the clusterIP by the same listeners.
+func (b *builder) unguarded() bool {
+	if b.SayGroupOpen() {
+		return true
+	}
+	endpoints, ports := b.Unguarded(b.IP4, b.unheard)
+	if len(endpoints) > 0 {
+		b.Say(drivers.Error, "EndpointsNotGuarded", "the Service gets no address outside: spec.loadBalancerSourceRanges are enforced by rules of the "+
+			"namespace's security group, which endpoint %s does not have", strings.Join(endpoints, ", "))
+	}
+	if len(ports) > 0 {
+		b.Say(drivers.Error, "PortsNotGuarded", "the Service gets no address outside: rules of the namespace's security group open ports of its "+
+			"endpoints to clients beyond spec.loadBalancerSourceRanges: %s; give the Services different target ports, or the same ranges",
+			strings.Join(ports, ", "))
+	}
+	return len(endpoints)+len(ports) > 0
+}
+
+// idle keeps the floating IP of a Service that must not be reached by it. It leads nowhere.
+func (b *builder) idle() {
+	if !b.Outside.Internal && b.vipOf4() != nil {
+		b.Floating(b.Service.Spec.LoadBalancerIP, services.Way{
+			IPv4: true, Lead: func(_ string, fip *drivers.FloatingIP) { fip.PortID = drivers.Empty() },
+		})
+	}
 }
 
 // stay leaves the address that a Service of type LoadBalancer has outside as it is. The load balancers are followed as far as it is known

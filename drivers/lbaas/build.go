@@ -24,8 +24,8 @@ type builder struct {
 	*config
 	services.Builder
 	wants settings
-	// routed are the pods that are known, and whether they are on their host's network; nil where all members are routed anyway.
-	routed map[services.PodName]bool
+	// routed are the pods that are known; nil where all members are routed anyway.
+	routed map[services.PodName]services.Pod
 	vips   []vip
 	led    map[string]bool // the load balancers that a floating IP leads to
 }
@@ -225,7 +225,7 @@ func (b *builder) member(backend services.Backend, vipSubnet drivers.Value) driv
 		return m
 	}
 	switch {
-	case backend.Pod.Name != "" && b.routed != nil && !b.routed[backend.Pod]:
+	case backend.Pod.Name != "" && b.routed != nil && !b.routed[backend.Pod].HostNetwork:
 		subnet := drivers.PodSubnet
 		if backend.Addr.Is6() {
 			subnet = drivers.PodSubnet6

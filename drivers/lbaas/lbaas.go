@@ -6,6 +6,7 @@ package lbaas
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/kuryr/raven/drivers"
@@ -96,11 +97,12 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if err != nil {
 		return drivers.Set{}, err
 	}
-	routed, answered, err := c.routedPods(needs, s, wanted.provider)
+	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, wanted.outside, ports), wants: wanted}
+	pods, answered, err := b.ask(needs)
 	if err != nil || !known || !answered {
 		return drivers.Set{}, err
 	}
-	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, wanted.outside, ports), wants: wanted, routed: routed}
+	b.routed = pods
 	set, err := b.build()
 	if err != nil || services.Offered(needs, s) {
 		return set, err
@@ -108,11 +110,25 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	return services.Undecided(set), nil
 }
 
-// routedPods returns the Service's pods, those whose addresses are not on their namespace's subnet because they are on their host's
-// network as true, and whether they are known yet. It is nil where all members are routed anyway.
-func (c *config) routedPods(needs *drivers.Needs, s *services.Service, p provider) (map[services.PodName]bool, bool, error) {
-	if !c.onSubnet(p) || len(s.Spec.Selector) == 0 {
-		return nil, true, nil
+// ask returns the Service's pods, nil where all members are routed anyway, and asks for its guard where only security groups limit its
+// clients. It says whether all that is known yet.
+func (b *builder) ask(needs *drivers.Needs) (map[services.PodName]services.Pod, bool, error) {
+	var pods map[services.PodName]services.Pod
+	known, guarded := true, true
+	var err error
+	if b.onSubnet(b.wants.provider) && len(b.Service.Spec.Selector) > 0 {
+		pods, known, err = services.Pods(needs, b.Service)
 	}
-	return services.HostNetwork(needs, s)
+	if clients, limited := b.Limits(b.Service, b.Outside); err == nil && limited && b.wants.provider.lacksCIDRs && b.config.MemberRules {
+		b.Guard, guarded, err = b.config.Guard(needs, b.Service, clients, b.letsIn)
+	}
+	return pods, known && guarded, err
+}
+
+// letsIn returns the ranges that the rules for a Service's members let in; false: everybody, as where members do not see who the client is.
+func (c *config) letsIn(s *services.Service) ([]netip.Prefix, bool) {
+	if wanted, err := c.read(s); err != nil || !wanted.provider.keepsClient {
+		return nil, false
+	}
+	return c.LetsIn(s)
 }

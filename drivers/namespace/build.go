@@ -1,6 +1,8 @@
 package namespace
 
 import (
+	"net/netip"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/kuryr/raven/drivers"
@@ -24,7 +26,7 @@ type builder struct {
 //	service-network               claim                      <ns>-service
 //	service-subnet[-v6]           claim, or lookup           <ns>-service-subnet[-v6]
 //	service-router-interface[-v6] claim                      per namespace
-//	security-group, ingress-v4/6  <ns>-sg                    the same
+//	security-group, ingress-…     <ns>-sg                    the same
 //
 // A claim's name is its logical name. Where it is not known what the services' part should be, its names are undecided.
 func (c *config) build(namespace string, services []service) drivers.Set {
@@ -174,16 +176,31 @@ func (b *builder) serviceSubnet(s *service, logical, role string) drivers.Resour
 	}}
 }
 
-// securityGroup lets everything in; Neutron gives a new group the rules that let everything out.
+// securityGroup lets in what the operator says, or everything; Neutron gives a new group the rules that let everything out.
 func (b *builder) securityGroup() {
 	b.add(drivers.Resource{
 		Name: "security-group", Spec: drivers.SecurityGroup{Name: name(b.namespace, "-sg")},
 		Exports: []string{drivers.NamespaceSecurityGroup},
 	})
-	for _, version := range []struct{ logical, etherType string }{{"ingress-v4", "IPv4"}, {"ingress-v6", "IPv6"}} {
-		b.add(drivers.Resource{Name: version.logical, Spec: drivers.SecurityGroupRule{
-			SecurityGroupID: drivers.From("security-group"), Direction: new("ingress"), EtherType: new(version.etherType),
+	rule := func(logical string, ip4 bool, source *string) {
+		etherType := "IPv6"
+		if ip4 {
+			etherType = "IPv4"
+		}
+		b.add(drivers.Resource{Name: logical, Spec: drivers.SecurityGroupRule{
+			SecurityGroupID: drivers.From("security-group"), Direction: new("ingress"), EtherType: new(etherType), RemoteIPPrefix: source,
 		}})
+	}
+	if len(b.ingress) == 0 {
+		rule("ingress-v4", true, nil)
+		rule("ingress-v6", false, nil)
+	}
+	seen := map[netip.Prefix]bool{}
+	for _, r := range b.ingress {
+		if !seen[r] {
+			seen[r] = true
+			rule("ingress-"+strings.NewReplacer("/", "-", ":", "-").Replace(r.String()), r.Addr().Is4(), new(r.String()))
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ type config struct {
 	maxSubnets      int
 	dhcp            bool
 	external        []netip.Prefix
+	ingress         []netip.Prefix // that the security groups let in; empty: everything
 	families        []family
 }
 
@@ -69,6 +70,7 @@ func parse(values drivers.Values) (config, error) {
 		maxSubnets:      int(values.Int(subnetGroup, optMaxSubnets)),
 		dhcp:            values.Bool(subnetGroup, optDHCP),
 		external:        p.ranges(optExternalSubnet),
+		ingress:         p.ranges(optIngress),
 	}
 	c.families = p.families()
 	p.dns(c.families)

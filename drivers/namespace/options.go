@@ -19,6 +19,7 @@ const (
 	optMaxSubnets       = "max_subnets"
 	optDHCP             = "enable_dhcp"
 	optDNS              = "dns_nameservers"
+	optIngress          = "ingress_cidrs"
 	optServiceCIDR      = "service_cidr"
 	optExternalSubnet   = "cluster_external_subnet"
 	optServiceSubnet    = "service_subnet"
@@ -113,6 +114,12 @@ func addressOptions() []drivers.Option {
 		{
 			Group: subnetGroup, Name: optDNS, Type: drivers.ListOption, Item: drivers.IPOption, Default: "", HasDefault: true,
 			Help: "DNS servers of the namespaces' subnets, IPv4 and IPv6 ones together.",
+		},
+		{
+			// Declared alike in drivers/internal/services.
+			Group: subnetGroup, Name: optIngress, Type: drivers.ListOption, Item: drivers.CIDROption,
+			Help: "Ranges that the namespaces' security groups let in, at every port: pods, nodes. Not set: everything. With ranges set, " +
+				"member_sg_rules lets others in to the ports of Services. With a namespace driver of another kind: what its groups let in.",
 		},
 	}
 }

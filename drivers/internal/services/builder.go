@@ -22,6 +22,8 @@ type Builder struct {
 	Ports   []Port
 	Set     drivers.Set
 	Made    map[string]bool // the logical names of floating IPs and lookups
+	// Guard is that of a Service whose source ranges the namespace's security group enforces; nil for any other.
+	Guard *Guard
 	// Floatings are the logical names of floating IPs, also of those that stay as they are.
 	Floatings []string
 

@@ -13,11 +13,13 @@ import (
 
 // Config is the part of the configuration that Services have in common, whoever serves them.
 type Config struct {
-	MemberRules    bool
-	OwnClass       string
-	Classes        map[string]map[string]string // by name: annotations
-	Internal       []netip.Prefix
-	InternalGap    string // the option whose ranges are missing from Internal
+	MemberRules bool
+	OwnClass    string
+	Classes     map[string]map[string]string // by name: annotations
+	Internal    []netip.Prefix
+	InternalGap string // the option whose ranges are missing from Internal
+	// Ingress are the ranges that the namespaces' security groups let in by themselves.
+	Ingress        []netip.Prefix
 	IP4, IP6       bool
 	ExternalNet    string
 	ExternalSubnet string
@@ -58,6 +60,9 @@ func (p *Parser) Common(check func(annotations map[string]string) (problems []st
 	c.MemberRules = p.Values.Bool(OctaviaGroup, optEnforceRules) && p.Values.Bool(OctaviaGroup, OptMemberRules) &&
 		len(p.Values.List(DefaultsGroup, optSecurityGroups)) == 0
 	p.internal(&c)
+	if c.Ingress = p.ranges(SubnetGroup, OptIngress, p.Values.List(SubnetGroup, OptIngress)); len(c.Ingress) == 0 {
+		c.Ingress = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	}
 	p.classes(&c, check)
 	return c
 }

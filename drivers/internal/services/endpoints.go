@@ -29,7 +29,7 @@ func EndpointWatches() []drivers.Watch {
 			Name: slicesWatch, Kind: "EndpointSlice", Optional: true,
 			GVR: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 			Fields: []string{
-				"addressType", "ports.name", "ports.port", "ports.protocol", "endpoints.addresses", "endpoints.conditions",
+				"metadata.labels['" + serviceNameLabel + "']", "addressType", "ports.name", "ports.port", "ports.protocol", "endpoints.addresses", "endpoints.conditions",
 				"endpoints.nodeName", "endpoints.targetRef.kind", "endpoints.targetRef.name", "endpoints.targetRef.namespace",
 			},
 		},

@@ -141,15 +141,10 @@ func (b *Builder) MemberRules(keepsClient bool, beside ...netip.Addr) {
 	if !b.config.MemberRules {
 		return
 	}
-	type door struct {
-		protocol string
-		port     int64
-		ip4      bool
-	}
 	seen := map[door]bool{}
 	for i := range b.Ports {
 		for _, backend := range b.Ports[i].Backends {
-			d := door{strings.ToLower(b.Ports[i].Protocol), backend.Port, backend.Addr.Is4()}
+			d := doorOf(&b.Ports[i], &backend)
 			if backend.Pod.Namespace != b.Service.Metadata.Namespace || seen[d] {
 				continue
 			}

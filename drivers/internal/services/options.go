@@ -14,6 +14,7 @@ const (
 	OptClasses        = "classes"
 	OptFamilies       = "ip_families"
 	OptExternalNet    = "external_svc_net"
+	OptIngress        = "ingress_cidrs"
 	optEnforceRules   = "enforce_sg_rules"
 	optOwnClass       = "load_balancer_class"
 	optPool           = "cluster_subnet_pool"
@@ -42,9 +43,9 @@ func accessOptions() []drivers.Option {
 		},
 		{
 			Group: OctaviaGroup, Name: OptMemberRules, Type: drivers.BooleanOption, Default: "false", HasDefault: true,
-			Help: "Whether the namespaces' security groups do not let everything in, so that they need a rule for every port of a member. " +
-				"Those of the namespace driver let everything in. Where the provider has no allowed_cidrs, these rules are what " +
-				"enforces spec.loadBalancerSourceRanges. Without effect where enforce_sg_rules is off or pod_security_groups is set.",
+			Help: "Whether the namespaces' security groups do not let everything in, so that they need a rule for every port of a member: see " +
+				"ingress_cidrs. Where OVN balances, which has no allowed_cidrs, these rules are what enforces spec.loadBalancerSourceRanges, " +
+				"as far as ingress_cidrs lets nobody else in. Without effect where enforce_sg_rules is off or pod_security_groups is set.",
 		},
 		{
 			Group: OctaviaGroup, Name: OptInternal, Type: drivers.ListOption, Item: drivers.CIDROption,
@@ -93,6 +94,11 @@ func SharedOptions() []drivers.Option {
 		{
 			Group: SubnetGroup, Name: optPool6, Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 6, Default: "fd72:6176:656e::/48", HasDefault: true,
 			Help: "IPv6 ranges that the namespaces' subnets are taken from.",
+		},
+		{
+			Group: SubnetGroup, Name: OptIngress, Type: drivers.ListOption, Item: drivers.CIDROption,
+			Help: "Ranges that the namespaces' security groups let in, at every port: pods, nodes. Not set: everything. With ranges set, " +
+				"member_sg_rules lets others in to the ports of Services. With a namespace driver of another kind: what its groups let in.",
 		},
 		{
 			Group: DefaultsGroup, Name: optSecurityGroups, Type: drivers.ListOption,

@@ -12,6 +12,8 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
+const servicesWatch = "services"
+
 // proxyLabel on a Service hands it to another proxy than the cluster's own, whatever its value is.
 const proxyLabel = "service.kubernetes.io/service-proxy-name"
 
@@ -82,7 +84,7 @@ func Watch(annotations ...string) drivers.Watch {
 		fields = append(fields, "metadata.annotations['"+key+"']")
 	}
 	return drivers.Watch{
-		Name: "services", GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service",
+		Name: servicesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service",
 		Fields: fields, Source: true,
 	}
 }
