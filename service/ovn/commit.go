@@ -14,6 +14,9 @@ import (
 // mostTogether bounds how many changes go in one transaction: what one of them breaks, all of them have to repeat.
 const mostTogether = 500
 
+// mostBytes bounds the text of a transaction that many changes share, so that the server is not busy with one for long. A single change may have more.
+const mostBytes = 1 << 20
+
 // doubtPause is the least time between two connections that are given up because the database has refused something.
 const doubtPause = time.Minute
 
@@ -85,19 +88,44 @@ func (n *Northbound) commitLoop(stop <-chan struct{}) {
 	}
 }
 
-// commit writes changes in one transaction. If the database refuses it, each is tried alone, so that the refusal meets who deserves it.
+// commit writes changes, as many in one transaction as fit. If the database refuses it, each is tried alone, so that the refusal meets who
+// deserves it.
 func (n *Northbound) commit(changes []*change) {
-	n.mu.Lock()
-	s := n.session
-	if s == nil {
-		err := n.away()
-		n.mu.Unlock()
-		finish(changes, err)
-		return
+	for len(changes) > 0 {
+		s, t, in, rest := n.gather(changes)
+		changes = rest
+		if len(in) == 0 {
+			continue
+		}
+		var refused *refusedError
+		err := n.transact(in[0].ctx, s, t)
+		switch {
+		case !errors.As(err, &refused):
+		case len(in) > 1:
+			for _, c := range in {
+				n.commit([]*change{c})
+			}
+			continue
+		case !wrongByItself(err) && n.mayDoubt():
+			s.giveUp(err) // it is not as the book has it
+		}
+		finish(in, err)
 	}
-	t := &transaction{taking: map[string]string{}}
-	var in []*change
-	for _, c := range changes {
+}
+
+// gather makes one transaction of changes, and returns those in it and those that are left for the next. Who has nothing to write is done.
+func (n *Northbound) gather(changes []*change) (s *session, t *transaction, in, rest []*change) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t = &transaction{taking: map[string]string{}}
+	if n.session == nil {
+		finish(changes, n.away())
+		return nil, t, nil, nil
+	}
+	for i, c := range changes {
+		if t.size > mostBytes {
+			return n.session, t, in, changes[i:]
+		}
 		alone := &transaction{taking: t.taking} // what is refused before it is sent leaves nothing behind
 		if err := c.build(n.book, alone); err != nil {
 			c.done <- err
@@ -110,23 +138,7 @@ func (n *Northbound) commit(changes []*change) {
 		t.add(alone)
 		in = append(in, c)
 	}
-	n.mu.Unlock()
-	if len(in) == 0 {
-		return
-	}
-	var refused *refusedError
-	err := n.transact(in[0].ctx, s, t)
-	switch {
-	case !errors.As(err, &refused):
-	case len(in) > 1:
-		for _, c := range in {
-			n.commit([]*change{c})
-		}
-		return
-	case !wrongByItself(err) && n.mayDoubt():
-		s.giveUp(err) // it is not as the book has it
-	}
-	finish(in, err)
+	return n.session, t, in, nil
 }
 
 // wrongByItself says whether a transaction was refused for what is in it, whatever is in the database.
@@ -156,6 +168,7 @@ func finish(changes []*change, err error) {
 // add joins another transaction.
 func (t *transaction) add(other *transaction) {
 	t.ops = append(t.ops, other.ops...)
+	t.size += other.size
 	for key, references := range other.sets {
 		for to, there := range references {
 			t.refer(key.table, key.uuid, key.column, to, there)
@@ -170,10 +183,19 @@ func (r *refusedError) Error() string { return "the database refused it: " + r.e
 func (r *refusedError) Unwrap() error { return r.err }
 
 // transact sends a transaction, and takes over what it has changed before it returns. If it is not answered nothing is known: the connection
-// is given up, so that all is read anew.
+// is given up, so that all is read anew. It ends with the session, at a failover or a stop, however long it might have taken.
 func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.config.Timeout)
 	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	n.work.Go(func() {
+		select {
+		case <-s.lost:
+			cancel()
+		case <-ended:
+		}
+	})
 	if n.config.Pass != nil {
 		passing, done, err := n.config.Pass(ctx)
 		if err != nil {
@@ -184,9 +206,14 @@ func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) e
 	}
 	ops := t.operations()
 	began := n.config.Clock.Now()
-	results, err := s.client.Transact(ctx, ops...)
+	results, err := s.transact(ctx, ops)
 	took := n.config.Clock.Since(began)
 	if err != nil {
+		select {
+		case <-s.lost:
+			err = s.err
+		default:
+		}
 		n.stats.transaction("unanswered", len(ops), took)
 		s.giveUp(fmt.Errorf("a transaction was not answered: %w", err))
 		return &AwayError{fmt.Errorf("a transaction of %d operations was not answered: %w", len(ops), err)}

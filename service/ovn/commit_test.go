@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -110,5 +111,35 @@ func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 	list, err := n.List(drivers.KindOVNLoadBalancer)
 	if err != nil || len(list) != 19 {
 		t.Errorf("%d are there, error %v, want 19", len(list), err)
+	}
+}
+
+// TestManyLargeChangesAreSeveralTransactions: what together has more text than a transaction should have goes in several.
+func TestManyLargeChangesAreSeveralTransactions(t *testing.T) {
+	n := open(t)
+	var wg sync.WaitGroup
+	const changes, each = 8, mostBytes / 3
+	n.mu.Lock() // what is asked for waits, and goes together
+	for i := range changes {
+		identity := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb"}
+		b := &balancer{identity: identity, title: strings.Repeat("x", each)}
+		c := &change{ctx: t.Context(), done: make(chan error, 1), build: func(_ *book, tx *transaction) error {
+			r := b.rows()[noPart]
+			r.ids["note"] = b.title
+			tx.insert(nbdb.LoadBalancerTable, rowUUID(drivers.KindOVNLoadBalancer, identity, noPart), r.columns(nil))
+			return nil
+		}}
+		n.changes <- c
+		wg.Go(func() {
+			if err := <-c.done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(10 * time.Millisecond)
+	n.mu.Unlock()
+	wg.Wait()
+	if got := n.Status().Transactions["committed"]; got < 2 || got >= changes {
+		t.Errorf("%d transactions for %d changes of a third of the bound each, want some", got, changes)
 	}
 }

@@ -134,27 +134,76 @@ func TestDatabaseIsWiped(t *testing.T) {
 	}
 }
 
-// TestServerHangs: a transaction that is not answered may be committed or not; what is written afterwards must not make a second one.
+// TestServerHangs: a transaction that is not answered may be committed or not; what is written afterwards must not make a second one. One that
+// is larger than all buffers between us and the server is not even sent: that must not keep anybody either.
 func TestServerHangs(t *testing.T) {
-	server := start(t)
-	r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 300 * time.Millisecond, Probe: 100 * time.Millisecond})
-	g := r.group()
-	if err := server.Freeze(); err != nil {
-		t.Fatal(err)
+	for name, vips := range map[string][]any{"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs()} {
+		t.Run(name, func(t *testing.T) {
+			server := start(t)
+			r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 20 * time.Second, Probe: time.Second})
+			g := r.group()
+			if err := server.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"), map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
+			if away := (*ovn.AwayError)(nil); !errors.As(err, &away) {
+				t.Errorf("error %v, want an AwayError", err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("the write took %s, although the silence is noticed after two", took)
+			}
+			r.until("the silence is noticed", func() bool { return !r.Status().Connected })
+			if err := server.Thaw(); err != nil {
+				t.Fatal(err)
+			}
+			r.until("it is back", func() bool { return r.Status().Connected })
+			r.balancer("u1", g, vips...)
+			if rows := r.column("Load_Balancer", "name"); len(rows) != 1 {
+				t.Errorf("rows %v, want one", rows)
+			}
+		})
 	}
-	_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
-		map[string]any{"name": "web/u1", "group_id": g, "vips": []any{vip("TCP", "10.0.0.1", 80, 0)}})
-	if away := (*ovn.AwayError)(nil); !errors.As(err, &away) {
-		t.Errorf("error %v, want an AwayError", err)
+}
+
+func manyVIPs() []any {
+	var vips []any
+	for i := range 199 {
+		var backends []any
+		for j := range 249 {
+			backends = append(backends, backend(fmt.Sprintf("10.1.%d.%d", i, j), 8080))
+		}
+		vips = append(vips, vip("TCP", fmt.Sprint("10.0.0.", i+1), 80, 0, backends...))
 	}
-	r.until("the silence is noticed", func() bool { return !r.Status().Connected })
-	if err := server.Thaw(); err != nil {
-		t.Fatal(err)
-	}
-	r.until("it is back", func() bool { return r.Status().Connected })
-	r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
-	if rows := r.column("Load_Balancer", "name"); len(rows) != 1 {
-		t.Errorf("rows %v, want one", rows)
+	return vips
+}
+
+// TestCloseWhileTheServerHangs: a stop waits neither for the answer to a transaction nor for one that cannot be sent.
+func TestCloseWhileTheServerHangs(t *testing.T) {
+	for name, vips := range map[string][]any{"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs()} {
+		t.Run(name, func(t *testing.T) {
+			server := start(t)
+			r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: time.Hour, Probe: time.Hour})
+			g := r.group()
+			if err := server.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			written := make(chan error, 1)
+			go func() {
+				_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"), map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
+				written <- err
+			}()
+			time.Sleep(100 * time.Millisecond) // that it is under way; where it is not, this shows less
+			began := time.Now()
+			r.Close()
+			err := <-written
+			if took := time.Since(began); err == nil || took > 2*time.Second {
+				t.Errorf("the stop took %s, the write's error is %v", took, err)
+			}
+			if err := server.Thaw(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

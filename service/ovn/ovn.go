@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/ovn/nbdb"
@@ -203,28 +203,19 @@ func (n *Northbound) away() error {
 	return &AwayError{err}
 }
 
-// event takes over a row that has changed.
-func (n *Northbound) event(s *session, table string, m model.Model) {
-	uuid := ""
-	switch row := m.(type) {
-	case *nbdb.LoadBalancer:
-		uuid = row.UUID
-	case *nbdb.LoadBalancerGroup:
-		uuid = row.UUID
-	case *nbdb.LogicalSwitch:
-		uuid = row.UUID
-	case *nbdb.LogicalRouter:
-		uuid = row.UUID
-	default:
-		return
-	}
+// updated takes over the rows that the server has changed.
+func (n *Northbound) updated(s *session, rows ovsdb.TableUpdates2) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.session != s {
-		return // it is read as a whole later, or not used any more
+		return // all is read later, or not used any more
 	}
 	t := newTouched()
-	s.take(n.book, table, uuid, t)
+	for table, changed := range rows {
+		for uuid := range changed {
+			s.take(n.book, table, uuid, t)
+		}
+	}
 	n.mark(t)
 }
 

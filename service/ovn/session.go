@@ -3,14 +3,14 @@ package ovn
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
-	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb/serverdb"
@@ -23,26 +23,28 @@ import (
 
 // session is one connection to one server.
 type session struct {
-	client   client.Client
-	server   client.Client // the same server's database on itself; nil where it has none
-	rows     *cache.TableCache
-	endpoint string
+	wire       *wire
+	northbound *replica
+	rows       *cache.TableCache // of northbound
+	endpoint   string
 
-	once  sync.Once
-	lost  chan struct{} // closed when it is of no use any more
-	err   error         // why; set before lost is closed
-	ended chan struct{}
-	wait  sync.WaitGroup
+	once sync.Once
+	lost chan struct{} // closed when it is of no use any more
+	err  error         // why; set before lost is closed
+	wait sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	replicas map[string]*replica
 }
 
-// closeWithin bounds how long a connection may take to close.
-const closeWithin = 2 * time.Second
-
-// giveUp ends the use of a session; close follows by whoever runs it.
+// giveUp ends the use of a session, and all that is under way on its connection; close follows by whoever runs it.
 func (s *session) giveUp(why error) {
 	s.once.Do(func() {
 		s.err = why
 		close(s.lost)
+		if s.wire != nil {
+			s.wire.close()
+		}
 	})
 }
 
@@ -70,70 +72,83 @@ func without(list []string, i int) []string {
 }
 
 func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, error) {
-	s := &session{endpoint: endpoint, lost: make(chan struct{}), ended: make(chan struct{})}
-	options := []client.Option{client.WithEndpoint(endpoint)}
+	s := &session{endpoint: endpoint, lost: make(chan struct{}), replicas: map[string]*replica{}}
+	var settings *tls.Config
 	if strings.HasPrefix(endpoint, "ssl:") {
-		settings, err := n.config.tls()
-		if err != nil {
+		var err error
+		if settings, err = n.config.tls(); err != nil {
 			return nil, err
 		}
-		options = append(options, client.WithTLSConfig(settings))
 	}
-	err := n.checkLeader(ctx, s, options)
-	if err == nil {
-		err = n.copy(ctx, s, options)
-	}
+	w, err := dial(ctx, endpoint, settings, s.notice)
 	if err != nil {
+		return nil, fmt.Errorf("connecting: %w", err)
+	}
+	s.wire = w
+	s.wait.Go(func() {
+		<-w.ended
+		s.giveUp(w.why())
+	})
+	if err := n.begin(ctx, s); err != nil {
 		s.close()
-		if strings.HasPrefix(endpoint, "ssl:") && strings.Contains(err.Error(), "listdbs") {
-			err = fmt.Errorf("%w (the server has ended the connection: does it accept [ovn] nb_certificate?)", err)
-		}
 		return nil, err
 	}
 	return s, nil
 }
 
+// begin looks whether a server is the right one and has what is needed of its database copied.
+func (n *Northbound) begin(ctx context.Context, s *session) error {
+	var names []string
+	if err := s.wire.call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error { return json.Unmarshal(result, &names) }); err != nil {
+		if strings.HasPrefix(s.endpoint, "ssl:") {
+			return fmt.Errorf("asking for its databases: %w (the server has ended the connection: does it accept [ovn] nb_certificate?)", err)
+		}
+		return fmt.Errorf("asking for its databases: %w", err)
+	}
+	if !slices.Contains(names, database) {
+		return fmt.Errorf("it has no database %s", database)
+	}
+	if slices.Contains(names, "_Server") { // what has no such database is no cluster
+		if err := s.checkLeader(ctx); err != nil {
+			return err
+		}
+	}
+	return n.copy(ctx, s)
+}
+
 // checkLeader looks whether the server may be written to, and keeps looking.
-func (n *Northbound) checkLeader(ctx context.Context, s *session, options []client.Option) error {
+func (s *session) checkLeader(ctx context.Context) error {
 	models, err := serverdb.FullDatabaseModel()
 	if err != nil {
 		return fmt.Errorf("the model of a server's own database: %w", err)
 	}
-	c, err := client.NewOVSDBClient(models, options...)
-	if err != nil {
-		return fmt.Errorf("preparing a connection: %w", err)
-	}
-	if err := c.Connect(ctx); err != nil {
-		if strings.Contains(err.Error(), "_Server not found") {
-			return nil // what has no such database is no cluster
+	var own *replica
+	look := func() error {
+		for _, m := range own.rows.Table(serverdb.DatabaseTable).RowsShallow() {
+			if d, ok := m.(*serverdb.Database); ok {
+				if err := unfit(d); err != nil {
+					return err
+				}
+			}
 		}
+		return nil
+	}
+	ready := make(chan struct{})
+	own, err = s.follow(ctx, models, map[string][]string{serverdb.DatabaseTable: {"name", "model", "leader", "connected"}}, func(ovsdb.TableUpdates2) {
+		select {
+		case <-ready:
+		case <-s.lost:
+			return
+		}
+		if err := look(); err != nil {
+			s.giveUp(err)
+		}
+	})
+	if err != nil {
 		return err
 	}
-	s.server = c
-	s.listen(c)
-	look := func(m model.Model) {
-		if d, ok := m.(*serverdb.Database); ok {
-			if err := unfit(d); err != nil {
-				s.giveUp(err)
-			}
-		}
-	}
-	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
-		AddFunc: func(_ string, m model.Model) { look(m) }, UpdateFunc: func(_ string, _, m model.Model) { look(m) },
-	})
-	monitor := c.NewMonitor(client.WithTable(&serverdb.Database{}))
-	monitor.Method = ovsdb.ConditionalMonitorRPC // this database has no other
-	if _, err := c.Monitor(ctx, monitor); err != nil {
-		return fmt.Errorf("watching who leads: %w", err)
-	}
-	for _, m := range c.Cache().Table(serverdb.DatabaseTable).RowsShallow() {
-		if d, ok := m.(*serverdb.Database); ok {
-			if err := unfit(d); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	close(ready)
+	return look()
 }
 
 // unfit says why a server cannot be used: as one of a cluster only its leader takes changes at once and shows the newest.
@@ -148,69 +163,31 @@ func unfit(d *serverdb.Database) error {
 	return nil
 }
 
-// copy connects to the northbound database and has its rows copied.
-func (n *Northbound) copy(ctx context.Context, s *session, options []client.Option) error {
+// copy has the rows of the northbound database copied.
+func (n *Northbound) copy(ctx context.Context, s *session) error {
 	models, err := nbdb.FullDatabaseModel()
 	if err != nil {
 		return fmt.Errorf("the model of the northbound database: %w", err)
 	}
-	c, err := client.NewOVSDBClient(models, options...)
+	s.northbound, err = s.follow(ctx, models, map[string][]string{
+		nbdb.LoadBalancerTable:      {"name", "vips", "protocol", "options", "external_ids"},
+		nbdb.LoadBalancerGroupTable: {"name", "load_balancer"},
+		nbdb.LogicalSwitchTable:     {"name", "load_balancer_group"},
+		nbdb.LogicalRouterTable:     {"name", "load_balancer_group"},
+		nbdb.NBGlobalTable:          {"options"},
+	}, func(rows ovsdb.TableUpdates2) { n.updated(s, rows) })
 	if err != nil {
-		return fmt.Errorf("preparing a connection: %w", err)
-	}
-	if err := c.Connect(ctx); err != nil {
 		return err
 	}
-	s.client = c
-	s.listen(c)
-	s.rows = c.Cache()
-	s.rows.AddEventHandler(&cache.EventHandlerFuncs{
-		AddFunc:    func(table string, m model.Model) { n.event(s, table, m) },
-		UpdateFunc: func(table string, _, m model.Model) { n.event(s, table, m) },
-		DeleteFunc: func(table string, m model.Model) { n.event(s, table, m) },
-	})
-	lb, group, ls, lr, global := &nbdb.LoadBalancer{}, &nbdb.LoadBalancerGroup{}, &nbdb.LogicalSwitch{}, &nbdb.LogicalRouter{}, &nbdb.NBGlobal{}
-	_, err = c.Monitor(ctx, c.NewMonitor(
-		client.WithTable(lb, &lb.Name, &lb.Vips, &lb.Protocol, &lb.Options, &lb.ExternalIDs),
-		client.WithTable(group, &group.Name, &group.LoadBalancer),
-		client.WithTable(ls, &ls.Name, &ls.LoadBalancerGroup),
-		client.WithTable(lr, &lr.Name, &lr.LoadBalancerGroup),
-		client.WithTable(global, &global.Options),
-	))
-	if err != nil {
-		return fmt.Errorf("copying the database: %w", err)
-	}
+	s.rows = s.northbound.rows
 	return nil
 }
 
-// listen gives the session up when a connection of it is lost.
-func (s *session) listen(c client.Client) {
-	notify := c.DisconnectNotify()
-	s.wait.Go(func() {
-		select {
-		case <-notify:
-			s.giveUp(errors.New("the connection was lost"))
-		case <-s.ended:
-		}
-	})
-}
-
-// close ends both connections.
+// close ends the connection and waits for what runs on it.
 func (s *session) close() {
 	s.giveUp(errors.New("the connection was closed"))
-	for _, c := range []client.Client{s.client, s.server} {
-		if c != nil {
-			c.Close()
-		}
-	}
-	closed := make(chan struct{})
-	go func() {
-		s.wait.Wait()
-		close(closed)
-	}()
-	bound := time.AfterFunc(closeWithin, func() { close(s.ended) })
-	<-closed
-	bound.Stop()
+	s.wire.wait()
+	s.wait.Wait()
 }
 
 // probe asks the server now and then whether it is there, until the session is lost or ctx ends.
@@ -222,10 +199,7 @@ func (n *Northbound) probe(ctx context.Context, s *session) {
 		case <-s.lost:
 		case <-timer.C():
 			asking, cancel := context.WithTimeout(ctx, n.config.Probe)
-			err := s.client.Echo(asking)
-			if err == nil && s.server != nil {
-				err = s.server.Echo(asking)
-			}
+			err := s.wire.call(asking, "echo", ovsdb.NewEchoArgs(), nil)
 			if asking.Err() != nil {
 				err = fmt.Errorf("not within %s", n.config.Probe)
 			}

@@ -15,6 +15,7 @@ import (
 // nothing else is touched. What many changes do to one set is one operation.
 type transaction struct {
 	ops  []ovsdb.Operation
+	size int                        // about how many bytes of text it is
 	sets map[setKey]map[string]bool // what is put in (true) or taken out of a set of references
 	// taking are the IDs of the load balancers that take a VIP by what is written together.
 	taking map[string]string
@@ -48,15 +49,32 @@ func (t *transaction) leaveOut(b *book, want *balancer) *ConflictError {
 type setKey struct{ table, uuid, column string }
 
 func (t *transaction) insert(in, uuid string, columns ovsdb.Row) {
-	t.ops = append(t.ops, ovsdb.Operation{Op: ovsdb.OperationInsert, Table: in, UUID: uuid, Row: columns})
+	t.operate(ovsdb.Operation{Op: ovsdb.OperationInsert, Table: in, UUID: uuid, Row: columns})
 }
 
 func (t *transaction) update(in, uuid string, columns ovsdb.Row) {
-	t.ops = append(t.ops, ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: in, Where: is(uuid), Row: columns})
+	t.operate(ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: in, Where: is(uuid), Row: columns})
 }
 
 func (t *transaction) remove(in, uuid string) {
-	t.ops = append(t.ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: in, Where: is(uuid)})
+	t.operate(ovsdb.Operation{Op: ovsdb.OperationDelete, Table: in, Where: is(uuid)})
+}
+
+// frame is about how many bytes an operation, or a reference, has beside its values.
+const frame = 200
+
+func (t *transaction) operate(op ovsdb.Operation) {
+	t.ops = append(t.ops, op)
+	t.size += frame
+	for _, value := range op.Row {
+		if texts, ok := value.(ovsdb.OvsMap); ok {
+			for key, value := range texts.GoMap {
+				key, _ := key.(string)
+				value, _ := value.(string)
+				t.size += len(key) + len(value)
+			}
+		}
+	}
 }
 
 // refer puts a reference into a set of a row, or takes it out.
@@ -69,6 +87,7 @@ func (t *transaction) refer(in, uuid, column, to string, there bool) {
 		t.sets[key] = map[string]bool{}
 	}
 	t.sets[key][to] = there
+	t.size += frame
 }
 
 func is(uuid string) []ovsdb.Condition {
