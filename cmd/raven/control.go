@@ -127,6 +127,9 @@ func (d *daemon) restartDriver(ctx context.Context, name string) (restartReport,
 		if u.program.name != name {
 			continue
 		}
+		if u.down != nil {
+			return restartReport{}, d.startDown(ctx, r, u)
+		}
 		report := restartReport{Driver: name, Before: u.plugin.Info().Version}
 		if err := u.plugin.Restart(ctx); err != nil {
 			return report, fmt.Errorf("%w; the process that it has, if any, goes on", err)

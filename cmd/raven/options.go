@@ -154,6 +154,8 @@ type driverProgram struct {
 	runtimeDir string
 	sandbox    *host.Sandbox
 	info       drivers.Info
+	// down says why it could not be asked: info is empty then.
+	down error
 }
 
 // loaded is a configuration with the drivers that it enables.
@@ -184,8 +186,13 @@ func (g *globalFlags) sources() (config.Sources, error) {
 }
 
 // load reads the configuration in rounds: the first says which drivers there are, the second which programs they are, and they
-// say which further options there are.
+// say which further options there are. All drivers must start for that.
 func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
+	return g.loadDespite(ctx, func(string) bool { return false })
+}
+
+// loadDespite is load that goes on without drivers that do not start now, where without says so: what is set of their options is passed over.
+func (g *globalFlags) loadDespite(ctx context.Context, without func(driver string) bool) (*loaded, error) {
 	sources, err := g.sources()
 	if err != nil {
 		return nil, err
@@ -200,9 +207,16 @@ func (g *globalFlags) load(ctx context.Context) (*loaded, error) {
 	}
 	options := append(coreOptions(), authorityOptions(names)...)
 	for _, p := range programs {
+		if p.down != nil && !without(p.name) {
+			return nil, p.down
+		}
 		for _, o := range p.info.Options {
 			options = append(options, driverOption(p.name, o))
 		}
+	}
+	if slices.ContainsFunc(programs, driverProgram.isDown) {
+		sources.Strict = false
+		sources = known(sources, options)
 	}
 	values, warnings, err := config.Load(sources, options)
 	if err != nil {
@@ -244,7 +258,7 @@ func enabledBy(ctx context.Context, sources config.Sources, options []config.Opt
 	if err != nil {
 		return nil, err
 	}
-	return inspect(ctx, names, second)
+	return inspectAll(ctx, names, second)
 }
 
 // loadCore reads what needs no driver.
@@ -266,8 +280,22 @@ func known(s config.Sources, options []config.Option) config.Sources {
 	return s
 }
 
-// inspect finds the enabled drivers and asks each for what it declares.
+// inspect finds drivers and asks each for what it declares.
 func inspect(ctx context.Context, names []string, v *config.Values) ([]driverProgram, error) {
+	programs, err := inspectAll(ctx, names, v)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range programs {
+		if p.down != nil {
+			return nil, p.down
+		}
+	}
+	return programs, nil
+}
+
+// inspectAll is inspect that notes which drivers do not start.
+func inspectAll(ctx context.Context, names []string, v *config.Values) ([]driverProgram, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("[%s] drivers is empty: name at least one, for example namespace,pod", ravenGroup)
 	}
@@ -311,12 +339,18 @@ func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *hos
 		return p, err
 	}
 	plugin, err := host.Launch(ctx, p.launch(nil))
+	if errors.Is(err, host.ErrNotStarted) {
+		p.down = err
+		return p, nil
+	}
 	if err != nil {
 		return p, err
 	}
 	p.info = plugin.Info()
 	return p, errors.Join(p.authority.checkKinds(name, p.info), checkDeclared(name, p.info), plugin.Stop(ctx))
 }
+
+func (p driverProgram) isDown() bool { return p.down != nil }
 
 // launch is how the driver is launched, without what the caller adds.
 func (p driverProgram) launch(values drivers.Values) host.Config {

@@ -100,6 +100,10 @@ func (r *runtime) readiness(components map[string]*health.Component) {
 	for _, u := range r.units {
 		name := u.program.name
 		c := components[name]
+		if u.down != nil {
+			c.Degraded(u.downText())
+			continue
+		}
 		status := u.plugin.Status()
 		switch {
 		case status.State != host.Ready:

@@ -20,7 +20,7 @@ import (
 func (d *daemon) Reset(ctx context.Context) error { return d.told(d.reload(ctx)) }
 
 func (d *daemon) reload(ctx context.Context) error {
-	l, err := d.flags.load(ctx)
+	l, err := d.flags.loadDespite(ctx, d.without)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
@@ -72,7 +72,7 @@ func (d *daemon) told(err error) error {
 }
 
 func (d *daemon) mutate(ctx context.Context) error {
-	l, err := d.flags.load(ctx)
+	l, err := d.flags.loadDespite(ctx, d.without)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}

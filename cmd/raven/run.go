@@ -62,7 +62,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	l, err := flags.load(ctx)
+	l, err := flags.loadDespite(ctx, func(string) bool { return true })
 	if ctx.Err() != nil {
 		return nil // stopped as asked, before there was anything to stop
 	}
@@ -81,6 +81,7 @@ func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 		flags: flags, logs: logs, log: logger, loaded: l, started: time.Now(), registry: health.NewRegistry(clock.RealClock{}),
 		notify: service.NewNotifier(os.Getenv), progress: service.NewProgress(clock.RealClock{}),
 	}
+	core.hangUp = signals
 	core.state = core.registry.Component("raven")
 	core.state.NotReady("starting")
 	metrics := prometheus.NewRegistry()
@@ -165,6 +166,8 @@ type daemon struct {
 	started  time.Time
 	notify   *service.Notifier
 	progress *service.Progress
+	// hangUp takes the signals that the launcher heeds.
+	hangUp chan<- os.Signal
 
 	mu      sync.Mutex
 	loaded  *loaded
@@ -221,6 +224,7 @@ func (d *daemon) take(ctx context.Context, r *runtime) error {
 			d.fail(err)
 		}
 	}()
+	r.work.Go(func() { d.awaitStart(running, r) })
 	r.work.Go(func() { r.reportReadiness(running, d.registry, d.notify, d.progress) })
 	d.state.Ready()
 	d.log.Info(r.started(), "cluster", r.cluster, "project", r.cloud.ProjectID()) //nolint:sloglint // one of two constants
@@ -297,7 +301,9 @@ func (r *runtime) driverReports() []driverReport {
 	var list []driverReport
 	for _, st := range r.engine().Drivers() {
 		rep := driverReport{DriverStatus: st}
-		if u := byName[st.Name]; u != nil {
+		if u := byName[st.Name]; u != nil && u.down != nil {
+			rep.Path, rep.State, rep.Problem = u.program.path, string(host.Quarantined), u.downText()
+		} else if u != nil {
 			status := u.plugin.Status()
 			rep.Path, rep.PID, rep.State, rep.Restarts = u.program.path, status.PID, string(status.State), status.Restarts
 			rep.Isolated = status.Isolated

@@ -55,7 +55,7 @@ type runtime struct {
 // unit is a watcher: a driver's process and its subscription, started, stopped and reported as one.
 type unit struct {
 	program driverProgram
-	plugin  *host.Plugin
+	plugin  *host.Plugin // nil where down is set
 	source  *watch.Subscription
 	// launched is closed once plugin and watches are set.
 	launched chan struct{}
@@ -65,6 +65,8 @@ type unit struct {
 	replaced atomic.Bool
 	// stamp is that of the program's file when it was started last.
 	stamp atomic.Pointer[string]
+	// down says why there is no process: nothing is watched for it then, and what it made stays.
+	down error
 	// partial says why some of its needs cannot be answered.
 	partial error
 }
@@ -187,6 +189,9 @@ func (r *runtime) newEngine() error {
 // join makes the drivers, whose caches are synced, known to the engine.
 func (r *runtime) join() error {
 	for _, u := range r.units {
+		if u.down != nil {
+			continue // the engine knows that it is enabled, and waits for it
+		}
 		if err := r.engine().Add(u.program.name, u.plugin, u.source); err != nil {
 			return err
 		}
@@ -215,6 +220,9 @@ func (r *runtime) watchers(ctx context.Context) error {
 		}
 	})
 	for _, u := range r.units {
+		if u.down != nil {
+			continue
+		}
 		if err := u.source.WaitSynced(ctx); err != nil {
 			var s *watch.SyncError
 			if !errors.As(err, &s) || !s.NeedsOnly() {
@@ -244,8 +252,11 @@ func (r *runtime) launch(ctx context.Context) error {
 	r.learns = !r.knownVIPs(ctx, err)
 	var wg sync.WaitGroup
 	for i, p := range r.loaded.programs {
-		u := &unit{program: p, launched: make(chan struct{})}
+		u := &unit{program: p, launched: make(chan struct{}), down: p.down}
 		r.units[i] = u
+		if u.down != nil {
+			continue
+		}
 		wg.Go(func() {
 			values := r.loaded.valuesFor(p)
 			if separate {
@@ -260,15 +271,19 @@ func (r *runtime) launch(ctx context.Context) error {
 			c.OnReady = func() { r.driverIsBack(u) }
 			u.stamp.Store(new(stampOf(p.path)))
 			c.OnQuarantine = func(err error) { r.quarantined(u, err) }
-			if u.plugin, errs[i] = host.Launch(ctx, c); errs[i] == nil {
+			u.plugin, errs[i] = host.Launch(ctx, c)
+			switch {
+			case errs[i] == nil:
 				u.watches = u.plugin.Watches()
 				errs[i] = p.authority.checkWatches(p.name, u.watches)
 				close(u.launched)
+			case errors.Is(errs[i], host.ErrNotStarted):
+				u.plugin, u.down, errs[i] = nil, errs[i], nil
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.leaveOut())...)
 }
 
 // driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
@@ -291,16 +306,23 @@ func (r *runtime) driverIsBack(u *unit) {
 
 // quarantined tells the cluster's people, by an Event on what identifies the cluster: no object of theirs is to blame.
 func (r *runtime) quarantined(u *unit, err error) {
+	r.tell("DriverQuarantined", fmt.Sprintf("driver %s is lost again and again and is left alone for a while; "+
+		"what it makes stays as it is: %s", u.program.name, err))
+}
+
+func (r *runtime) tell(reason, text string) {
 	r.writer.Event(writeback.Target{
 		GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace", Name: metav1.NamespaceSystem,
-	}, drivers.Error, "DriverQuarantined", fmt.Sprintf("driver %s is lost again and again and is left alone for a while; "+
-		"what it makes stays as it is: %s", u.program.name, err))
+	}, drivers.Error, reason, text)
 }
 
 const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send SIGHUP to take them over"
 
 func (r *runtime) subscribe() error {
 	for _, u := range r.units {
+		if u.down != nil {
+			continue
+		}
 		name := u.program.name
 		keep := slices.Concat(u.program.info.Annotations, u.program.info.Labels)
 		if len(u.program.info.Status) > 0 {

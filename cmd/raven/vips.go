@@ -98,6 +98,9 @@ func (r *runtime) learnVIPs(ctx context.Context) {
 	untilKnown(ctx, clock.RealClock{}, vipsEvery, r.singleVIPs, func(ctx context.Context) error {
 		var errs []error
 		for _, u := range r.units {
+			if u.down != nil {
+				continue // a reload that brings it asks anew
+			}
 			errs = append(errs, separateLater(ctx, r.log, u.program.name, u.plugin, r.loaded.valuesFor(u.program), r.engine().Replay))
 		}
 		return errors.Join(errs...)

@@ -28,6 +28,15 @@ import (
 // ErrUnavailable says that the driver is dead, stopping or restarting: no opinion.
 var ErrUnavailable = wire.ErrUnavailable
 
+// ErrNotStarted says that a driver's program was found and is what was configured, yet did not become a driver that can be asked: it ended,
+// hung or spoke nonsense first. Another try may succeed.
+var ErrNotStarted = errors.New("the driver did not start")
+
+// notStarted is ErrNotStarted in the words of its reason.
+type notStarted struct{ error }
+
+func (n notStarted) Unwrap() []error { return []error{n.error, ErrNotStarted} }
+
 // Error is a driver's error about one object.
 type Error = wire.Error
 

@@ -76,11 +76,11 @@ func execute(ctx context.Context, config Config, folder string, connect func(*in
 	if err := connect(i, ctx); err != nil {
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			err = fmt.Errorf("%s is not ready within %s%s", process.path, config.Timeouts.Start, process.lastWords())
+			err = notStarted{fmt.Errorf("%s is not ready within %s%s", process.path, config.Timeouts.Start, process.lastWords())}
 		case ctx.Err() != nil:
 			err = ctx.Err()
 		default:
-			err = process.explain(err)
+			err = notStarted{process.explain(err)}
 		}
 		_ = i.stop(ctx, config.Timeouts, false)
 		return nil, err

@@ -18,7 +18,7 @@ func (p *Plugin) adopt(ctx context.Context, next *instance) error {
 		return fmt.Errorf("%s calls itself driver %q", p.config.Path, info.Name)
 	}
 	if err := checkTexts(info); err != nil {
-		return fmt.Errorf("%s: %w", p.config.Path, err)
+		return notStarted{fmt.Errorf("%s: %w", p.config.Path, err)}
 	}
 	for {
 		p.mu.Lock()
@@ -64,10 +64,15 @@ func (p *Plugin) configure(ctx context.Context, next *instance) error {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeouts.Configure)
 	defer cancel()
-	if err := next.client.Configure(ctx, values); err != nil {
+	err := next.client.Configure(ctx, values)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded): // it has no opinion about the values
+		return notStarted{refusal{err}}
+	default:
 		return refusal{err}
 	}
-	return nil
 }
 
 // request asks the supervisor for another life; it answers once.
