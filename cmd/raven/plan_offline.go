@@ -188,6 +188,9 @@ func (emptyCloud) BalancerFlavor(context.Context, string) (bool, string, error) 
 // BalancerZone implements reconcile.Vetter.
 func (emptyCloud) BalancerZone(context.Context, string) (bool, string, error) { return true, "", nil }
 
+// BalancerRoom implements reconcile.Vetter.
+func (emptyCloud) BalancerRoom(context.Context) (int, bool, error) { return 0, false, nil }
+
 // PortsAt implements reconcile.Vetter.
 func (emptyCloud) PortsAt(context.Context, string, string, string) ([]plan.Observed, error) {
 	return nil, nil

@@ -56,6 +56,39 @@ func (c *Cloud) lookAt(ctx context.Context, one, path, profile, profiles, name s
 	return true, textOf(doc, "provider_name"), err
 }
 
+// BalancerRoom says for how many more load balancers there is room in the project's quota. It is not bounded where there is no limit, or
+// where these credentials cannot see it.
+func (c *Cloud) BalancerRoom(ctx context.Context) (room int, bounded bool, err error) {
+	b := c.octavia()
+	if b == nil {
+		return 0, false, c.without("looking up", "the quota of load balancers")
+	}
+	if b.projectID == "" {
+		return 0, false, nil
+	}
+	doc, err := b.do(ctx, call{
+		op: "looking up", method: http.MethodGet, kind: b.kinds[drivers.KindLoadBalancer], path: "lbaas/quotas/" + url.PathEscape(b.projectID),
+		what: "the quota of load balancers",
+	})
+	switch Classify(err) { //nolint:exhaustive // the others are as they are
+	case ClassForbidden, ClassNotFound, ClassUnsupported:
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	quota, _ := doc["quota"].(map[string]any)
+	limit, limited := quota["load_balancer"].(int64)
+	if !limited {
+		limit, limited = quota["loadbalancer"].(int64) // as older releases have it
+	}
+	if !limited || limit < 0 {
+		return 0, false, nil
+	}
+	there, err := b.pages(ctx, b.looked(drivers.KindLoadBalancer), url.Values{"fields": {"id"}, "project_id": {b.projectID}}, everything)
+	return int(limit) - len(there), true, err
+}
+
 // PortsAt lists the ports, as far as these credentials see them, that have an address on a subnet, or on a network where no subnet is
 // named.
 func (c *Cloud) PortsAt(ctx context.Context, networkID, subnetID, address string) ([]plan.Observed, error) {

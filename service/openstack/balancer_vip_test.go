@@ -136,3 +136,36 @@ func portOf(t *testing.T, s *sim.Cloud, c *Cloud, subnet string, other map[strin
 		t.Fatalf("%d %v", status, doc)
 	}
 }
+
+// TestBalancerRoom: what is there counts, whoever made it, and what these credentials cannot see bounds nothing.
+func TestBalancerRoom(t *testing.T) {
+	room := func(c *Cloud, want int, bounded bool) {
+		t.Helper()
+		if got, limited, err := c.BalancerRoom(t.Context()); err != nil || got != want || limited != bounded {
+			t.Errorf("room for %d, bounded %t, error %v; want %d, %t", got, limited, err, want, bounded)
+		}
+	}
+	_, open := startSim(t, sim.Options{})
+	room(open, 0, false)
+	s, c := startSim(t, sim.Options{Quotas: map[string]int{"load_balancer": 2}})
+	room(c, 2, true)
+	_, subnet := place(t, c, "10.0.0.0/24")
+	if _, err := c.Create(t.Context(), drivers.KindLoadBalancer, named("lb"), wholeBalancer(subnet.ID, "amphora")); err != nil {
+		t.Fatal(err)
+	}
+	room(c, 1, true)
+	for status, fails := range map[int]bool{http.StatusForbidden: false, http.StatusNotFound: false, http.StatusBadRequest: true} {
+		remove, err := s.AddFault(sim.Rule{Kind: "lb_quota", Action: sim.ActionStatus, Status: status})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, bounded, err := c.BalancerRoom(t.Context()); bounded || (err != nil) != fails {
+			t.Errorf("status %d: bounded %t, error %v", status, bounded, err)
+		}
+		s.RemoveFault(remove)
+	}
+	_, none := startSim(t, sim.Options{NoOctavia: true})
+	if _, _, err := none.BalancerRoom(t.Context()); err == nil {
+		t.Error("no error without Octavia")
+	}
+}

@@ -157,6 +157,7 @@ func (c *computer) match(observed map[id][]*Observed) {
 				m.diffs = slices.DeleteFunc(m.diffs, func(d difference) bool { return d.immutable })
 			}
 			c.follow(m)
+			c.leadUntil(m)
 		}
 	}
 }

@@ -63,6 +63,49 @@ func TestHandover(t *testing.T) {
 	}
 }
 
+// TestNothingGoesForWhatCannotCome: as long as the load balancer that is wanted waits for something else, the one of the other kind serves, and
+// the floating IP leads to it.
+func TestNothingGoesForWhatCannotCome(t *testing.T) {
+	missing := drivers.Ref{Name: "missing"}
+	octavia := plan.Desired{Kind: drivers.KindLoadBalancer, Identity: ovnIdentity("lb"), Attrs: map[string]any{"name": "web/shop", "vip_subnet_id": missing}}
+	own := plan.Desired{
+		Kind: drivers.KindOVNLoadBalancer, Identity: ovnIdentity("ovn"),
+		Attrs: map[string]any{"name": "web/shop", "group_id": missing, "vips": []any{ovnVIP("10.0.0.1")}},
+	}
+	floating := plan.Desired{Kind: drivers.KindFloatingIP, Identity: ovnIdentity("fip"), Attrs: map[string]any{"floating_network_id": "n", "port_id": ""}}
+	there := map[drivers.Kind]plan.Observed{
+		drivers.KindOVNLoadBalancer: observedAs(drivers.KindLoadBalancer, "octavia", octavia.Identity, map[string]any{"name": "web/shop", "vip_port_id": "p"}),
+		drivers.KindLoadBalancer:    observedAs(drivers.KindOVNLoadBalancer, "own", own.Identity, map[string]any{"name": "web/shop", "group_id": "g"}),
+	}
+	leads := observedAs(drivers.KindFloatingIP, "f", floating.Identity, map[string]any{"floating_network_id": "n", "port_id": "p"})
+	for _, d := range []plan.Desired{octavia, own} {
+		in := plan.Input{Desired: []plan.Desired{d}, Observed: []plan.Observed{there[d.Kind]}, Prune: true}
+		if d.Kind == own.Kind {
+			in.Desired, in.Observed = append(in.Desired, floating), append(in.Observed, leads)
+		}
+		for _, step := range plan.Compute(in).Steps {
+			if step.Ready() {
+				t.Errorf("%s cannot come yet: %s of %s is ready", d.Kind, step.Op, step.Kind)
+			}
+			if step.Op == plan.Delete && !slices.ContainsFunc(step.Waits, func(w plan.Wait) bool { return w.Ref != nil && *w.Ref == missing }) {
+				t.Errorf("%s: the old one waits for %v, want what the new one waits for", d.Kind, step.Waits)
+			}
+		}
+		in.Resolve = func(drivers.Ref) (any, bool) { return "found", true }
+		for _, step := range plan.Compute(in).Steps {
+			if step.Ready() != (step.Op == plan.Delete) {
+				t.Errorf("%s can come: %s of %s waits for %v", d.Kind, step.Op, step.Kind, step.Waits)
+			}
+		}
+		in.Observed = in.Observed[1:] // it has gone
+		for _, step := range plan.Compute(in).Steps {
+			if !step.Ready() {
+				t.Errorf("with the old one gone: %s of %s waits for %v", step.Op, step.Kind, step.Waits)
+			}
+		}
+	}
+}
+
 // TestVIPOfAnUnknownAddress: a VIP whose address is not known yet holds up no other, neither when the load balancer is made nor later.
 func TestVIPOfAnUnknownAddress(t *testing.T) {
 	floating := drivers.Ref{Name: "fip", Attribute: "floating_ip_address"}

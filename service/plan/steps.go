@@ -246,7 +246,7 @@ func (c *computer) departures() {
 		}
 		s := Step{
 			Op: Delete, Kind: kind, Identity: o.Identity, ID: o.ID, Revision: o.Revision, Reason: gone.reason,
-			Waits: distinct(slices.Concat(c.users(o), c.stayers(gone), c.successors(o))),
+			Waits: distinct(slices.Concat(c.users(o), c.stayers(gone), c.successors(o), c.unready(o))),
 		}
 		if kind == drivers.KindLoadBalancer {
 			s.Waits, s.Mends = append(s.Waits, untouchable(o)...), gone.reason == inError

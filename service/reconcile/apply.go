@@ -19,6 +19,11 @@ func (e *Engine) apply(ctx context.Context, o *owner, step plan.Step) error {
 			return err
 		}
 	}
+	if step.Op == plan.Delete && step.Part == nil {
+		if err := e.vetHandover(ctx, o, step.Kind); err != nil {
+			return err
+		}
+	}
 	before := e.tick(step)
 	made, err := e.write(ctx, &step)
 	e.metrics.step(step, err)

@@ -304,7 +304,13 @@ func (s *store) withhold(o *owner, p *plan.Plan) string {
 		return ""
 	}
 	concerned := o.balanced
+	awaited := slices.ContainsFunc(p.Steps, func(step plan.Step) bool {
+		return step.Op == plan.Create && step.Kind == drivers.KindLoadBalancer && step.Part == nil
+	})
 	p.Steps = slices.DeleteFunc(p.Steps, func(step plan.Step) bool {
+		if awaited && step.Op == plan.Delete && step.Kind == drivers.KindOVNLoadBalancer {
+			return true // it serves until the other one can come
+		}
 		concerned = concerned || step.Kind == drivers.KindLoadBalancer
 		return step.Kind == drivers.KindLoadBalancer
 	})

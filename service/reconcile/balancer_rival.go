@@ -55,6 +55,9 @@ func (e *Engine) occupied(ctx context.Context, lb plan.Observed, wanted map[stri
 			return problem{}, fmt.Errorf("looking for who has the address %s: %w", l.address, err)
 		}
 		for _, port := range ports {
+			if port.ID == textOf(wanted["vip_port_id"]) {
+				continue // it is made of that one
+			}
 			if found, err := e.holder(ctx, port, l, seen); err != nil || found.text != "" {
 				return found, err
 			}

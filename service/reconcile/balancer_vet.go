@@ -28,6 +28,8 @@ type Vetter interface {
 	// BalancerFlavor and BalancerZone say whether a load balancer can have them, and of which provider they are, "" if nobody knows.
 	BalancerFlavor(ctx context.Context, id string) (there bool, provider string, err error)
 	BalancerZone(ctx context.Context, name string) (there bool, provider string, err error)
+	// BalancerRoom says for how many more there is room in the quota, where that is bounded.
+	BalancerRoom(ctx context.Context) (room int, bounded bool, err error)
 	// PortsAt lists the ports with an address on a subnet, or on a network where no subnet is named.
 	PortsAt(ctx context.Context, networkID, subnetID, address string) ([]plan.Observed, error)
 }

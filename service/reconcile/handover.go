@@ -1,14 +1,144 @@
 package reconcile
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
 )
 
 // A Service that changes from one kind of load balancers to the other is served by none for a moment: from the request that takes the old one
 // away to the new one being there, which for OVN's is the committed transaction, and for Octavia's its being ready. That gap is measured.
+
+// heir is a load balancer that is to serve instead of one of the other kind, and is not there yet.
+type heir struct {
+	step   plan.Step
+	wanted map[string]any // of Octavia's, what it would be made of
+	group  string         // of OVN's, the group that it would be in
+}
+
+// heirs returns the load balancers that an owner is to have instead of those of a kind. The store is locked.
+func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
+	if o.gone || !wantsInstead(o.set, gone) {
+		return nil
+	}
+	w := s.desire(o.id, o.set)
+	var list []heir
+	for i := range w.desired {
+		d := &w.desired[i]
+		if _, there := s.cloud.find(d.Identity, d.Kind); there || d.Kind == gone {
+			continue
+		}
+		h := heir{step: plan.Step{Op: plan.Create, Kind: d.Kind, Identity: d.Identity, Attrs: map[string]any{"name": d.Attrs["name"]}}}
+		switch d.Kind { //nolint:exhaustive // the others serve nobody
+		case drivers.KindLoadBalancer:
+			h.wanted, _ = s.given(w, d)
+		case drivers.KindOVNLoadBalancer:
+			h.group = textOf(s.known(w, d.Attrs["group_id"]))
+		default:
+			continue
+		}
+		list = append(list, h)
+	}
+	return list
+}
+
+// vetHandover looks, before a load balancer goes for one of the other kind, whether that one can come, as far as looking tells: the database
+// answers and has its group; Octavia answers, has what it would be made of, and a place for it in the quota. Otherwise the old one serves on.
+func (e *Engine) vetHandover(ctx context.Context, o *owner, gone drivers.Kind) error {
+	if gone != drivers.KindLoadBalancer && gone != drivers.KindOVNLoadBalancer {
+		return nil
+	}
+	var list []heir
+	e.store.do(func() { list = e.store.heirs(o, gone) })
+	for _, h := range list {
+		look := e.vetHeirInOVN
+		if h.step.Kind == drivers.KindLoadBalancer {
+			look = e.vetHeirInOctavia
+		}
+		if err := look(ctx, o, h); err != nil {
+			return err
+		}
+	}
+	if gone == drivers.KindOVNLoadBalancer && len(list) > 0 {
+		return e.promise(ctx, o, list)
+	}
+	return nil
+}
+
+func (e *Engine) vetHeirInOVN(_ context.Context, _ *owner, h heir) error {
+	if e.config.Northbound == nil {
+		return stepError{step: h.step, err: noNorthbound()}
+	}
+	_, there, err := e.config.Northbound.Get(drivers.KindOVNLoadBalancerGroup, h.group)
+	switch {
+	case err != nil:
+		return stepError{step: h.step, err: err}
+	case !there:
+		return stepError{step: h.step, err: fmt.Errorf("its group %s is not in OVN's northbound database", h.group)}
+	}
+	return nil
+}
+
+func (e *Engine) vetHeirInOctavia(ctx context.Context, o *owner, h heir) error {
+	if _, err := e.cloud.LoadBalancerProviders(ctx); err != nil && openstack.Classify(err) != openstack.ClassForbidden {
+		return stepError{step: h.step, err: fmt.Errorf("looking whether there is a load balancing service: %w", err)}
+	}
+	problem, err := e.lacking(ctx, plan.Observed{}, h.wanted, map[string]bool{})
+	switch {
+	case err != nil:
+		return stepError{step: h.step, err: err}
+	case problem.text != "":
+		return vetoError{fmt.Errorf("OVN's load balancer of %s stays: %s%s", o.target, e.origin(o, problem.value), problem.text), terminalTry}
+	}
+	return nil
+}
+
+// roomError says that the quota has no room for a load balancer.
+type roomError struct{ left, promised int }
+
+func (r roomError) Error() string {
+	return fmt.Sprintf("the quota has room for %d more load balancers, and %d others are just being made; OVN's serves until there is room", max(r.left, 0), r.promised)
+}
+
+// promise sees to it that there is room in the quota for an owner's load balancers beside those that others were promised a moment ago.
+func (e *Engine) promise(ctx context.Context, o *owner, list []heir) error {
+	others := map[plan.Owner]bool{}
+	count := func() {
+		now := e.clock.Now()
+		for id, at := range e.store.promised {
+			made := false
+			for key := range e.store.cloud.byOwner[id] {
+				made = made || key.kind == drivers.KindLoadBalancer
+			}
+			switch {
+			case made || now.Sub(at) > placeFor:
+				delete(e.store.promised, id)
+			case id != o.id:
+				others[id] = true
+			}
+		}
+	}
+	e.store.do(count) // those that are made while the quota is read count twice rather than not at all
+	room, bounded, err := e.cloud.BalancerRoom(ctx)
+	if err != nil {
+		return stepError{step: list[0].step, err: fmt.Errorf("looking for room in the quota: %w", err)}
+	}
+	full := false
+	e.store.do(func() {
+		count()
+		if full = bounded && room < len(others)+len(list); !full {
+			e.store.promised[o.id] = e.clock.Now()
+		}
+	})
+	if full {
+		return stepError{step: list[0].step, err: roomError{room, len(others)}}
+	}
+	return nil
+}
 
 // leaves notes that a load balancer was taken away. One that nobody takes the place of is forgotten with its owner.
 func (e *Engine) leaves(step plan.Step) {

@@ -34,10 +34,15 @@ type ovnWorld struct {
 
 func newOVNWorld(t *testing.T) *ovnWorld {
 	t.Helper()
+	return newOVNWorldIn(t, simcloud.Options{})
+}
+
+func newOVNWorldIn(t *testing.T, cloud simcloud.Options) *ovnWorld {
+	t.Helper()
 	if err := northbound.Available(); err != nil {
 		t.Skip(err)
 	}
-	w := &ovnWorld{world: newWorld(t, simkube.Options{}, simcloud.Options{})}
+	w := &ovnWorld{world: newWorld(t, simkube.Options{}, cloud)}
 	var err error
 	if w.server, err = northbound.Start(t.Context(), northbound.Config{Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
@@ -65,7 +70,7 @@ type proxied struct {
 }
 
 // run starts an engine with the driver of namespaces and one of Services.
-func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any) *proxied {
+func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any, configure ...func(*reconcile.Config)) *proxied {
 	w.t.Helper()
 	nb, err := ravenovn.Open(w.t.Context(), ravenovn.Config{
 		Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}, BackoffMin: 10 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
@@ -80,7 +85,12 @@ func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any
 	}
 	p := &proxied{nb: nb}
 	p.raven = w.start(setup{
-		config:  func(c *reconcile.Config) { c.Northbound, c.SlowRetry = nb, time.Hour },
+		config: func(c *reconcile.Config) {
+			c.Northbound, c.SlowRetry = nb, time.Hour
+			for _, f := range configure {
+				f(c)
+			}
+		},
 		drivers: map[string]drivers.Driver{"namespace": namespace.New(), services.Info().Name: services}, values: values,
 	})
 	nb.Follow(p.engine.FollowNorthbound())

@@ -194,6 +194,8 @@ type store struct {
 	northbound northboundState
 	// handovers are when those lost their load balancer that are to get one of the other kind.
 	handovers map[plan.Owner]time.Time
+	// promised are those for whose load balancer of Octavia's a place in the quota was seen, and when.
+	promised map[plan.Owner]time.Time
 	// synced is when the cloud was last observed as a whole.
 	synced time.Time
 	// standby says that nothing may be done yet; see Lead.
@@ -228,6 +230,7 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		keepers:     map[*owner]bool{},
 
 		handovers:     map[plan.Owner]time.Time{},
+		promised:      map[plan.Owner]time.Time{},
 		balancerState: newBalancerState(),
 	}
 	for _, name := range names {
@@ -322,6 +325,7 @@ func (s *store) forget(o *owner) {
 	delete(s.orphans, o.id)
 	delete(s.keepers, o)
 	delete(s.handovers, o.id)
+	delete(s.promised, o.id)
 }
 
 // released returns who held something back until all opinions were in, if they are.

@@ -92,6 +92,9 @@ func (e *Engine) stepVerdict(f stepError) verdict {
 		v.quiet = true
 		return v
 	}
+	if room := (roomError{}); errors.As(f.err, &room) {
+		return e.crowd(f, waitQuota(f.step.Kind))
+	}
 	if left := (leftError{}); errors.As(f.err, &left) {
 		return verdict{phase: Waiting, next: result{again: left.wait}}
 	}

@@ -1,0 +1,167 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/kubeproxy"
+	"github.com/kuryr/raven/drivers/lbaas"
+	"github.com/kuryr/raven/drivers/namespace"
+	"github.com/kuryr/raven/service/reconcile"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+// outside are the options with which a Service gets a floating IP.
+func outside() map[string]map[string]any {
+	return map[string]map[string]any{"neutron_defaults": {"external_svc_net": "public"}}
+}
+
+// createShop makes a Service of type LoadBalancer with one endpoint.
+func (w *ovnWorld) createShop(name, address string) {
+	w.t.Helper()
+	w.create(services(), map[string]any{
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": "web"},
+		"spec": map[string]any{
+			"type": "LoadBalancer", "clusterIP": address, "clusterIPs": []any{address}, "ipFamilies": []any{"IPv4"},
+			"ports": []any{map[string]any{"port": int64(80), "protocol": "TCP", "targetPort": int64(8080)}},
+		},
+	})
+	w.create(endpointSlices(), slice("web", name, "10.0.0.4"))
+}
+
+// served says whether Octavia serves a Service, with its floating IP, and whether OVN does.
+func (w *ovnWorld) served(name string) (octavia, leads, own bool) {
+	w.t.Helper()
+	for _, lb := range w.cloud.LoadBalancers() {
+		if text(lb, "name") == "web/"+name {
+			octavia = true
+			leads = leads || slices.ContainsFunc(w.cloud.FloatingIPs(), func(fip map[string]any) bool { return fip["port_id"] == lb["vip_port_id"] })
+		}
+	}
+	return octavia, leads, slices.ContainsFunc(w.vips(), func(row string) bool { return strings.HasPrefix(row, "web/"+name+":") })
+}
+
+// eventuallyServed waits until one of the two serves a Service.
+func (w *ovnWorld) eventuallyServed(name, by string) {
+	w.t.Helper()
+	w.eventually(name+" is served by "+by, func() (bool, string) {
+		octavia, leads, own := w.served(name)
+		return octavia == (by == "lbaas") && leads == octavia && own == (by == "kubeproxy"), fmt.Sprint(octavia, leads, own)
+	})
+}
+
+// waitsFor waits until a Service is not settled, for the reason, with every object answered.
+func (w *ovnWorld) waitsFor(r *raven, name, reason string) {
+	w.t.Helper()
+	w.eventually(name+" is told "+reason, func() (bool, string) {
+		list := r.engine.Objects(reconcile.Filter{Kind: "Service", Name: name})
+		text := fmt.Sprint(list)
+		return r.engine.Replayed() && len(list) == 1 && list[0].State != reconcile.Done && list[0].State != reconcile.Pending &&
+			!strings.Contains(text, "deletions are held") && strings.Contains(text, reason), text
+	})
+}
+
+// TestNothingIsHandedOverToNobody: as long as the service that is to serve instead cannot, the load balancers that there are stay, and what
+// leads to them leads there; when it can, they are handed over.
+func TestNothingIsHandedOverToNobody(t *testing.T) {
+	noProvider := outside()
+	noProvider["octavia_defaults"] = map[string]any{"provider": "nosuch"}
+	for name, c := range map[string]struct {
+		to     drivers.Driver
+		cloud  simcloud.Options
+		values map[string]map[string]any
+		// away has the target be away, and returns what brings it back; nil: nothing does.
+		away   func(w *ovnWorld) (back func())
+		reason string
+	}{
+		"OVN is not configured": {to: kubeproxy.New(), reason: "[ovn] nb_connection"},
+		"Octavia answers nothing": {to: lbaas.New(), reason: "503", away: func(w *ovnWorld) func() {
+			remove, err := w.cloud.AddFault(simcloud.Rule{Path: "lbaas", Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return func() { w.cloud.RemoveFault(remove) }
+		}},
+		"Octavia is not in the catalog": {to: lbaas.New(), reason: "load balancing service", away: func(w *ovnWorld) func() {
+			w.cloud.SetOctavia(false)
+			return func() { w.cloud.SetOctavia(true) }
+		}},
+		"there is no room": {to: lbaas.New(), cloud: simcloud.Options{Quotas: map[string]int{"load_balancer": 0}}, reason: "the quota has room for 0"},
+		"no such provider": {to: lbaas.New(), values: noProvider, reason: `the cloud has no provider "nosuch"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newOVNWorldIn(t, c.cloud)
+			w.createNamespace("web")
+			from, by := drivers.Driver(kubeproxy.New()), "kubeproxy"
+			if c.to.Info().Name == by {
+				from, by = lbaas.New(), "lbaas"
+			}
+			p := w.run(from, outside())
+			w.createShop("shop", "10.96.0.10")
+			w.quiet(p)
+			w.eventuallyServed("shop", by)
+			p.stop()
+			back := func() {}
+			if c.away != nil {
+				back = c.away(w)
+			}
+			values := c.values
+			if values == nil {
+				values = outside()
+			}
+			var r *raven
+			if c.to.Info().Name == "kubeproxy" {
+				r = w.start(setup{drivers: map[string]drivers.Driver{"namespace": namespace.New(), "kubeproxy": c.to}, values: values})
+			} else {
+				p = w.run(c.to, values)
+				r = p.raven
+			}
+			w.waitsFor(r, "shop", c.reason)
+			w.eventuallyServed("shop", by)
+			if c.away == nil {
+				return
+			}
+			back()
+			if err := r.engine.Observe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.eventuallyServed("shop", c.to.Info().Name)
+			w.quiet(p)
+		})
+	}
+}
+
+// TestHandoverWhileOVNIsAway: the group is known, and the database is away when the old load balancer could go.
+func TestHandoverWhileOVNIsAway(t *testing.T) {
+	w := newOVNWorld(t)
+	w.createNamespace("web")
+	p := w.run(lbaas.New(), outside())
+	w.createShop("shop", "10.96.0.10")
+	w.quiet(p)
+	p.stop()
+	remove, err := w.cloud.AddFault(simcloud.Rule{
+		Method: http.MethodDelete, Kind: "loadbalancer", Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = w.run(kubeproxy.New(), outside())
+	w.waitsFor(p.raven, "shop", "503")
+	w.eventuallyServed("shop", "lbaas")
+	w.server.Kill()
+	w.eventually("it is known that the database is away", func() (bool, string) { return !p.nb.Status().Connected, "" })
+	w.cloud.RemoveFault(remove)
+	w.waitsFor(p.raven, "shop", "northbound database is away")
+	if octavia, leads, _ := w.served("shop"); !octavia || !leads {
+		t.Fatalf("served by Octavia: %t, with its floating IP: %t", octavia, leads)
+	}
+	if err := w.server.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventuallyServed("shop", "kubeproxy")
+	w.quiet(p)
+}
