@@ -137,6 +137,8 @@ type Plan struct {
 	Steps []Step
 	// Held counts the deletions that are not planned because Prune is false.
 	Held int
+	// Replaced are those of Held that are load balancers which go for one of the other kind: they end nothing.
+	Replaced int
 	// Kept counts the deletions that are not planned because of Unsure.
 	Kept int
 	// Pending are waits for what is not ready yet though no step is left for it.

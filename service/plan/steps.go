@@ -242,6 +242,9 @@ func (c *computer) departures() {
 		}
 		if !c.Prune {
 			c.plan.Held++
+			if c.replaces(o) {
+				c.plan.Replaced++
+			}
 			continue
 		}
 		s := Step{

@@ -72,7 +72,7 @@ func (s *store) compareLate(o *owner, p plan.Plan, c Config) (may, trips bool) {
 		return false, false
 	}
 	o.compared = d.epoch
-	held := p.Held
+	held := ends(p)
 	if held > 0 {
 		shared, _ := s.sharedWouldDelete()
 		held += shared
@@ -89,6 +89,10 @@ func (s *store) compareLate(o *owner, p plan.Plan, c Config) (may, trips bool) {
 	}
 	return !o.guarded, trips
 }
+
+// ends counts what a plan would end. That a Service changes from one kind of load balancers to the other ends nothing: it is handed over, and what
+// it has goes only when the other one can come.
+func ends(p plan.Plan) int { return p.Held - p.Replaced }
 
 // undecided says whether a plan may come to replace or end a resource, once what it refers to is there.
 func undecided(p plan.Plan) bool {
@@ -151,8 +155,8 @@ func (s *store) wouldDelete(d *driverState) (held, existing int, owners []*owner
 			continue
 		}
 		o.compared = d.epoch
-		if p.Held > 0 {
-			held += p.Held
+		if n := ends(p); n > 0 {
+			held += n
 			owners = append(owners, o)
 		}
 	}

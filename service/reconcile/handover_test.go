@@ -165,3 +165,27 @@ func TestHandoverWhileOVNIsAway(t *testing.T) {
 	w.eventuallyServed("shop", "kubeproxy")
 	w.quiet(p)
 }
+
+// TestManyAreHandedOver: that many Services change hands is no ending that the replay guard holds.
+func TestManyAreHandedOver(t *testing.T) {
+	const many = 12
+	w := newOVNWorld(t)
+	w.createNamespace("web")
+	for i := range many {
+		w.createShop(fmt.Sprintf("shop-%d", i), fmt.Sprintf("10.96.0.%d", 10+i))
+	}
+	strict := func(c *reconcile.Config) { c.MaxReplayDeletes, c.MaxReplayDeleteShare = 3, 0.01 }
+	p := w.run(lbaas.New(), outside())
+	w.quiet(p)
+	for _, to := range []drivers.Driver{kubeproxy.New(), lbaas.New()} {
+		p.stop()
+		p = w.run(to, outside(), strict)
+		w.quiet(p)
+		for i := range many {
+			w.eventuallyServed(fmt.Sprintf("shop-%d", i), to.Info().Name)
+		}
+		if guards := p.engine.Guards(); len(guards) > 0 {
+			t.Errorf("to %s: %v", to.Info().Name, guards)
+		}
+	}
+}
