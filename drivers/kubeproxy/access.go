@@ -23,12 +23,16 @@ func (b *builder) access() {
 	case out.Internal:
 		b.onClusterIP()
 	default:
-		b.IngressOf(b.floating(b.Service.Spec.LoadBalancerIP, b.reached()))
+		b.assign()
 	}
 	b.ExternalIPs(func(addr netip.Addr) {
+		if b.literally(addr) && !b.shut {
+			b.literal("spec.externalIPs:", addr, everyone)
+			return
+		}
 		if name := drivers.FloatingIPName(addr.String()); b.shut || b.Outside.Unread || b.Ours() && b.Outside.Keep {
 			switch {
-			case b.shut || addr.Is6():
+			case b.shut:
 				b.reserve(name)
 			case b.StayFloating(name):
 				b.external(name, everyone)
@@ -37,6 +41,7 @@ func (b *builder) access() {
 		}
 		b.floating(addr.String(), everyone) // source ranges are about the address of the type LoadBalancer, as for kube-proxy
 	})
+	b.others()
 	b.remarkOnNetworks()
 	if b.config.MemberRules {
 		b.SayInternalGap()
@@ -85,7 +90,8 @@ func (b *builder) sayUnguarded() {
 	if _, open := b.GroupOpen(); open || !b.Limited() {
 		return // everything is closed, or nothing
 	}
-	endpoints, ports := b.Unguarded(true, func(services.Backend) bool { return false })
+	_, six := b.asked6()
+	endpoints, ports := b.Unguarded(!six, func(services.Backend) bool { return false })
 	if len(endpoints) > 0 {
 		b.Say(drivers.Warning, "EndpointsNotGuarded", "endpoint %s is not reached from outside: spec.loadBalancerSourceRanges are enforced by rules of "+
 			"the namespace's security group, which it does not have", strings.Join(endpoints, ", "))
@@ -110,6 +116,10 @@ func (b *builder) stay() {
 	name := b.FloatingName()
 	if b.shut || b.unlimitable() {
 		b.reserve(name)
+		return
+	}
+	if _, six := b.asked6(); six {
+		b.assign()
 		return
 	}
 	b.StayFloating(name)
@@ -158,7 +168,7 @@ func (b *builder) floating(address string, use pick) string {
 	made := len(b.Floatings)
 	name := b.Floating(address, services.Way{
 		IPv4:    b.addrs[0].Is4() || b.addrs[len(b.addrs)-1].Is4(),
-		Instead: "an IPv6 Service is not reached from outside",
+		Instead: "an IPv6 Service is reached at the address that spec.loadBalancerIP or spec.externalIPs names",
 		Lead:    func(_ string, fip *drivers.FloatingIP) { fip.PortID = drivers.Empty() },
 	})
 	if len(b.Floatings) > made {

@@ -56,7 +56,7 @@ func (d *driver) Configure(_ context.Context, values drivers.Values) error {
 // Watches implements drivers.Driver.
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
-	source.Fields = append(source.Fields, "metadata.labels['"+services.SecurityGroupLabel+"']")
+	source.Fields = append(source.Fields, "metadata.labels['"+services.SecurityGroupLabel+"']", "status.loadBalancer.ingress")
 	return append([]drivers.Watch{source, {
 		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
 		Fields: []string{"metadata.name"}, Source: true,

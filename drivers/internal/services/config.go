@@ -23,6 +23,8 @@ type Config struct {
 	IP4, IP6       bool
 	ExternalNet    string
 	ExternalSubnet string
+	// LiteralExternals says that externalIPs are served without floating IPs, where that is possible.
+	LiteralExternals bool
 }
 
 // Parser gathers every problem of the options, so that an operator reads them all at once.
@@ -51,9 +53,10 @@ func (p *Parser) Choice(group, name string, choices ...string) string {
 // Common reads what Services have in common. The annotations of each class are put through check as those of a Service would be.
 func (p *Parser) Common(check func(annotations map[string]string) (problems []string)) Config {
 	c := Config{
-		OwnClass:       p.Values.String(OctaviaGroup, optOwnClass),
-		ExternalNet:    p.Values.String(DefaultsGroup, OptExternalNet),
-		ExternalSubnet: p.Values.String(DefaultsGroup, optExternalSubnet),
+		OwnClass:         p.Values.String(OctaviaGroup, optOwnClass),
+		ExternalNet:      p.Values.String(DefaultsGroup, OptExternalNet),
+		ExternalSubnet:   p.Values.String(DefaultsGroup, optExternalSubnet),
+		LiteralExternals: p.Values.Bool(OctaviaGroup, optLiteral),
 	}
 	families := p.Choice(SubnetGroup, OptFamilies, ipv4Only, ipv6Only, dualStack)
 	c.IP4, c.IP6 = families != ipv6Only, families != ipv4Only

@@ -17,6 +17,7 @@ const (
 	OptIngress        = "ingress_cidrs"
 	optEnforceRules   = "enforce_sg_rules"
 	optOwnClass       = "load_balancer_class"
+	optLiteral        = "literal_external_ips"
 	optPool           = "cluster_subnet_pool"
 	optPool6          = "cluster_subnet_pool_v6"
 	optExistingPool   = "pod_subnet_pool"
@@ -61,6 +62,12 @@ func accessOptions() []drivers.Option {
 			Group: OctaviaGroup, Name: OptClasses, Type: drivers.DictOption,
 			Help: "What annotation " + AnnotationPrefix + "class may name: for each class further annotations without their prefix, " +
 				"which apply where a Service does not have them itself, such as gold:flavor-id=UUID;lb-method=LEAST_CONNECTIONS.",
+		},
+		{
+			Group: OctaviaGroup, Name: optLiteral, Type: drivers.BooleanOption, Default: "false", HasDefault: true,
+			Help: "Whether driver kubeproxy serves spec.externalIPs as they are, as kube-proxy does, and asks for no floating IPs: for addresses that " +
+				"no network of the cloud has and that are routed to the router. Who may write Services then says which addresses pods take for " +
+				"them. IPv6 ones, and all without external_svc_net, are served so in any case. Without effect with lbaas.",
 		},
 		{
 			Group: DefaultsGroup, Name: optExternalSubnet, Type: drivers.StringOption,

@@ -52,6 +52,15 @@ type Service struct {
 		InternalTrafficPolicy    string            `json:"internalTrafficPolicy"`
 		HealthCheckNodePort      int64             `json:"healthCheckNodePort"`
 	} `json:"spec"`
+	// Status is read by drivers whose watch says so.
+	Status struct {
+		LoadBalancer struct {
+			Ingress []struct {
+				IP     string `json:"ip"`
+				IPMode string `json:"ipMode"`
+			} `json:"ingress"`
+		} `json:"loadBalancer"`
+	} `json:"status"`
 }
 
 // ServicePort is a port as a Service declares it.
