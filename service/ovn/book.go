@@ -59,6 +59,9 @@ type book struct {
 	named     map[string]map[string]bool // UUIDs of places by name
 	joined    map[string]map[string]bool // UUIDs of places by the UUID of the group
 	taken     map[string]map[string]bool // UUIDs of rows by group and VIP: see vipKey
+	// The rows with UUIDs like ours that say nothing of us: where one is in the place of a row of ours, somebody has changed what it says.
+	strays      map[string]*nbdb.LoadBalancer
+	strayGroups map[string]*nbdb.LoadBalancerGroup
 }
 
 func newBook(cluster string) *book {
@@ -67,7 +70,8 @@ func newBook(cluster string) *book {
 		balancers: map[string]*nbdb.LoadBalancer{}, rowsOf: map[string]map[string]bool{},
 		groups: map[string]*group{}, groupsOf: map[string]map[string]bool{},
 		places: map[string]*place{}, named: map[string]map[string]bool{}, joined: map[string]map[string]bool{},
-		taken: map[string]map[string]bool{},
+		taken:  map[string]map[string]bool{},
+		strays: map[string]*nbdb.LoadBalancer{}, strayGroups: map[string]*nbdb.LoadBalancerGroup{},
 	}
 }
 
@@ -95,7 +99,14 @@ func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
 		}
 		t.balancer(id)
 	}
-	if have == nil || !b.ours(have) {
+	delete(b.strays, uuid)
+	if have == nil {
+		return
+	}
+	if !b.ours(have) {
+		if devised(uuid) {
+			b.strays[uuid] = have
+		}
 		return
 	}
 	id := b.idOf(have)
@@ -107,14 +118,38 @@ func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
 	t.balancer(id)
 }
 
+// at returns the row in the place of one of ours, whatever it says of whose it is; nil: there is none.
+func (b *book) at(uuid string) *nbdb.LoadBalancer {
+	if have := b.balancers[uuid]; have != nil {
+		return have
+	}
+	return b.strays[uuid]
+}
+
+// groupAt is at for groups. What it says of whose it is counts for nothing.
+func (b *book) groupAt(uuid string) (members map[string]bool, there bool) {
+	if g := b.groups[uuid]; g != nil {
+		return g.members, true
+	}
+	have := b.strayGroups[uuid]
+	if have == nil {
+		return nil, false
+	}
+	members = map[string]bool{}
+	for _, member := range have.LoadBalancer {
+		members[member] = true
+	}
+	return members, true
+}
+
 // vipKey is what only one load balancer of a group can serve.
 func vipKey(group, protocol, vip string) string { return group + " " + protocol + " " + vip }
 
-// holder returns the name and the ID of another load balancer that has a VIP.
-func (b *book) holder(key, but string) (id, name string) {
+// holder returns the name and the ID of another load balancer that has a VIP. Rows in places of one's own are not another's, whatever they say.
+func (b *book) holder(key, but string, places map[string]bool) (id, name string) {
 	for _, uuid := range slices.Sorted(maps.Keys(b.taken[key])) {
 		have := b.balancers[uuid]
-		if id = b.idOf(have); id != but {
+		if id = b.idOf(have); id != but && !places[uuid] {
 			name, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
 			return id, name
 		}
@@ -143,8 +178,13 @@ func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
 		t.group(old.id)
 	}
 	now := map[string]bool{}
+	delete(b.strayGroups, uuid)
 	if have != nil {
-		if identity, title, ok := parseGroup(have.Name); ok && identity.Cluster == b.cluster {
+		identity, title, ok := parseGroup(have.Name)
+		if ok = ok && identity.Cluster == b.cluster; !ok && devised(uuid) {
+			b.strayGroups[uuid] = have
+		}
+		if ok {
 			for _, member := range have.LoadBalancer {
 				now[member] = true
 			}
@@ -159,9 +199,11 @@ func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
 			}
 		}
 	}
+	g := b.groups[uuid]
+	other := old != nil && g != nil && old.id != g.id
 	for _, one := range []map[string]bool{members, now} {
 		for member := range one {
-			if have := b.balancers[member]; have != nil && members[member] != now[member] {
+			if have := b.balancers[member]; have != nil && (other || members[member] != now[member]) {
 				t.balancer(b.idOf(have))
 			}
 		}

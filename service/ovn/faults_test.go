@@ -40,6 +40,35 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			return []string{"create", "Load_Balancer", "name=twin", "protocol=tcp",
 				`external_ids={raven\:cluster=c1,raven\:owner=serv~6a3033\:u1,raven\:name=lb,raven\:policy=delete,raven\:part=tcp}`}
 		}},
+		"external ids are lost": {"no ids", func(r *rig) []string {
+			return []string{"clear", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "external_ids"}
+		}},
+		"all external ids are lost": {"no ids at all", func(r *rig) []string {
+			return []string{
+				"clear", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "external_ids", "--", "clear", "Load_Balancer", r.uuidOf("web/u1:udp", "raven"), "external_ids",
+			}
+		}},
+		"a part is changed": {"another part", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), `external_ids:"raven:part"=sctp`}
+		}},
+		"two parts are exchanged": {"crossed", func(r *rig) []string {
+			return []string{
+				"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), `external_ids:"raven:part"=udp`, "--",
+				"set", "Load_Balancer", r.uuidOf("web/u1:udp", "raven"), `external_ids:"raven:part"=tcp`,
+			}
+		}},
+		"it is given to another owner": {"another owner", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), `external_ids:"raven:owner"="x:u2"`}
+		}},
+		"it is given to another cluster": {"another cluster", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), `external_ids:"raven:cluster"=c2`}
+		}},
+		"its group is renamed": {"mine", func(r *rig) []string {
+			return []string{"set", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], "name=mine"}
+		}},
+		"its group is given to another": {"another's", func(r *rig) []string {
+			return []string{"set", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], `name="raven:cluster=c1 raven:owner=x:u2 raven:name=g raven:policy=delete"`}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -54,9 +83,12 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			if err != nil || there && cmp.Equal(now, was) {
 				t.Fatalf("it is shown as it was (error %v), so that nobody would mend it", err)
 			}
+			if r.group("net1") != g {
+				t.Error("the group is another one")
+			}
 			var mended plan.Observed
 			if there {
-				mended, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"vips": vips})
+				mended, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"name": "web/u1", "vips": vips}) // all that differs
 			} else {
 				mended = r.balancer("u1", g, vips...)
 			}
@@ -65,6 +97,12 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			}
 			if rows := r.column("Load_Balancer", "name"); !cmp.Equal(rows, []string{"web/u1:tcp", "web/u1:udp"}) {
 				t.Errorf("rows %v", rows)
+			}
+			if rows := r.column("Load_Balancer_Group", "name"); len(rows) != 1 || !strings.Contains(rows[0], "service-balancers") {
+				t.Errorf("groups %v", rows)
+			}
+			if s := r.Status(); s.Transactions["refused"] > 0 || s.Connections != 1 {
+				t.Errorf("refused %d, connections %d: it was not written as what is there", s.Transactions["refused"], s.Connections)
 			}
 		})
 	}

@@ -29,7 +29,8 @@ import (
 //	              affinity_timeout                  of the part
 //
 // A group of ours is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its name. The UUIDs of all
-// rows of ours follow from the identity: a second row for the same part is refused by the database itself.
+// rows of ours follow from the identity: a second row for the same part is refused by the database itself, and a row that is in such a place is
+// ours, whatever somebody has made of its external_ids or its name.
 //
 // What others add to options and external_ids stays. A part whose row is not as it would be written is as good as not there: the load
 // balancer then shows no VIPs, and is mended as a whole.
@@ -195,6 +196,9 @@ func rowUUID(kind drivers.Kind, identity plan.Identity, part string) string {
 	sum[8] = sum[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
+
+// devised says whether a UUID may be one of rowUUID's.
+func devised(uuid string) bool { return len(uuid) == 36 && uuid[14] == '8' }
 
 // take puts attributes, as drivers.Attributes gives them with all refs resolved, into the load balancer.
 func (b *balancer) take(attrs map[string]any) error {

@@ -25,10 +25,14 @@ type transaction struct {
 func (t *transaction) leaveOut(b *book, want *balancer) *ConflictError {
 	id := ID(drivers.KindOVNLoadBalancer, want.identity)
 	var conflict *ConflictError
+	places := map[string]bool{}
+	for part := range want.rows() {
+		places[rowUUID(drivers.KindOVNLoadBalancer, want.identity, part)] = true
+	}
 	for _, text := range slices.Sorted(maps.Keys(want.vips)) {
 		v := want.vips[text]
 		key := vipKey(want.group, v.protocol, v.at.String())
-		other, name := b.holder(key, id)
+		other, name := b.holder(key, id, places)
 		if at := t.taking[key]; other == "" && at != "" && at != id {
 			other, name = at, at
 		}
@@ -135,6 +139,9 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 		if options == nil {
 			options = map[string]string{}
 		}
+		if ids == nil {
+			ids = map[string]string{}
+		}
 		delete(options, affinityOption)
 	}
 	maps.Copy(options, r.options)
@@ -158,18 +165,8 @@ func (t *transaction) balancer(b *book, wanted *balancer) error {
 	want := *wanted // it may be built again
 	want.vips = maps.Clone(wanted.vips)
 	conflict := t.leaveOut(b, &want)
-	id := ID(drivers.KindOVNLoadBalancer, want.identity)
-	there := map[string]*nbdb.LoadBalancer{}
 	rows := want.rows()
-	for _, have := range b.rows(id) {
-		part := have.ExternalIDs[partID]
-		_, wanted := rows[part]
-		if !wanted || there[part] != nil {
-			t.remove(nbdb.LoadBalancerTable, have.UUID)
-			continue
-		}
-		there[part] = have
-	}
+	there := t.parts(b, &want, rows)
 	for _, part := range slices.Sorted(maps.Keys(rows)) {
 		r, have := rows[part], there[part]
 		uuid := rowUUID(drivers.KindOVNLoadBalancer, want.identity, part)
@@ -197,6 +194,29 @@ func (t *transaction) balancer(b *book, wanted *balancer) error {
 	return nil
 }
 
+// parts returns what is there of the wanted rows, by part, and takes away what is too many.
+func (t *transaction) parts(b *book, want *balancer, rows map[string]row) map[string]*nbdb.LoadBalancer {
+	there, placed := map[string]*nbdb.LoadBalancer{}, map[string]bool{}
+	for part := range rows {
+		uuid := rowUUID(drivers.KindOVNLoadBalancer, want.identity, part)
+		if have := b.at(uuid); have != nil {
+			there[part], placed[uuid] = have, true
+		}
+	}
+	for _, have := range b.rows(ID(drivers.KindOVNLoadBalancer, want.identity)) {
+		part := have.ExternalIDs[partID]
+		_, wanted := rows[part]
+		switch {
+		case placed[have.UUID]:
+		case !wanted || there[part] != nil:
+			t.remove(nbdb.LoadBalancerTable, have.UUID)
+		default:
+			there[part] = have
+		}
+	}
+	return there
+}
+
 // removeBalancer takes the rows of a load balancer away.
 func (t *transaction) removeBalancer(b *book, id string) {
 	for _, have := range b.rows(id) {
@@ -219,7 +239,11 @@ func (t *transaction) group(b *book, want groupWant) (missing string) {
 	}
 	name := groupName(want.identity, want.title)
 	uuid := rowUUID(drivers.KindOVNLoadBalancerGroup, want.identity, "")
+	members, renamed := b.groupAt(uuid)
 	switch {
+	case g == nil && renamed:
+		g = &group{uuid: uuid, id: ID(drivers.KindOVNLoadBalancerGroup, want.identity), members: members}
+		t.update(nbdb.LoadBalancerGroupTable, uuid, ovsdb.Row{"name": name})
 	case g == nil:
 		g = &group{uuid: uuid, id: ID(drivers.KindOVNLoadBalancerGroup, want.identity)}
 		t.insert(nbdb.LoadBalancerGroupTable, uuid, ovsdb.Row{"name": name})
