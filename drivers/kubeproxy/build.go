@@ -2,6 +2,7 @@ package kubeproxy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
@@ -42,11 +43,20 @@ func (b *builder) build() (drivers.Set, error) {
 	b.Add(drivers.Resource{Name: services.OVNBalancer, Exports: []string{drivers.ServiceLoadBalancer}, Spec: drivers.OVNLoadBalancer{
 		Name: new(b.Service.Name()), GroupID: drivers.FromRole(b.Role(drivers.ServiceLoadBalancerGroup)), VIPs: b.served,
 	}})
-	b.MemberRules(true, b.addrs...) // a pod that reaches itself is seen with the clusterIP as its address
+	b.MemberRules(true, b.virtual()...)
 	b.FloatingOutputs()
 	b.Remarks()
 	b.affinity()
 	return b.Set, nil
+}
+
+// virtual returns the addresses that a pod that reaches itself is seen with: those of the Service, as far as they are known beforehand.
+func (b *builder) virtual() []netip.Addr {
+	asked, err := netip.ParseAddr(b.Service.Spec.LoadBalancerIP)
+	if asked = asked.Unmap(); err != nil || b.Outside.Internal || slices.Contains(b.addrs, asked) {
+		return b.addrs
+	}
+	return append(slices.Clone(b.addrs), asked)
 }
 
 // pick says whether a backend of a port is used at an address.
