@@ -66,7 +66,7 @@ func (e *Engine) sweepFrozen(ctx context.Context) (soon bool) {
 			e.log.Warn("nobody knows which objects of drivers that are not enabled are gone: what they have stays", "error", err)
 			continue
 		}
-		gone, fresh := e.missing(owners[resource], there)
+		gone, fresh := e.missing(owners[resource], asOwned(there))
 		if len(gone) > e.config.SweepLimit {
 			gone, fresh = gone[:e.config.SweepLimit], true
 		}
@@ -122,6 +122,16 @@ func (s *store) resourceOf(keys map[resourceKey]bool) string {
 		}
 	}
 	return resource
+}
+
+// asOwned turns objects' UIDs into what the identities of their resources have in place of them: one that is long, or has odd characters, is
+// shortened there. An object must never be taken for gone because its name was written otherwise.
+func asOwned(uids map[string]bool) map[string]bool {
+	owned := make(map[string]bool, len(uids))
+	for uid := range uids {
+		owned[plan.Identity{Owner: plan.Owner{UID: uid}}.Key().UID] = true
+	}
+	return owned
 }
 
 // missing counts how often in a row owners were missing. It returns those that were twice, and whether there are new ones.
@@ -193,6 +203,7 @@ func (e *Engine) dryFrozen(ctx context.Context) {
 			e.log.Warn("nobody knows which objects of drivers that are not enabled are gone: what they have stays", "error", err)
 			continue
 		}
+		there = asOwned(there)
 		e.store.do(func() {
 			for _, id := range ids {
 				if !there[id.UID] {

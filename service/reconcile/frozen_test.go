@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,5 +144,80 @@ func TestWhatDoesNotSayWhatItIsFor(t *testing.T) {
 	}
 	if now := w.writes()[writes:]; len(now) > 0 {
 		t.Errorf("there were the writes %v", now)
+	}
+}
+
+// TestAFrozenDriversOddUIDs: Kubernetes' UIDs are UUIDs, those of an aggregated API may be anything. What identities have in place of a long or odd
+// one is not the UID, and the object is there nevertheless.
+func TestAFrozenDriversOddUIDs(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil })
+	b := script("b", always(setOf(group("b"))))
+	r := w.start(with(a, b))
+	for name, uid := range map[string]string{"long": strings.Repeat("0123456789", 5), "odd": "a/b, c@d.e", "dotted": "a.b"} {
+		w.create(configMaps(), map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": name, "namespace": "default", "uid": uid, "labels": map[string]any{"for": "a"}},
+		})
+	}
+	w.createMap("b", "other")
+	r.settled(4)
+	r.stop()
+	p := w.presence()
+	writes := len(w.writes())
+	r = w.start(with(b).configured(watching(p)))
+	w.eventually("it is looked at three times", func() (bool, string) { return p.asked.Load() > 3, "" })
+	if now := w.writes()[writes:]; len(now) > 0 {
+		t.Errorf("the objects are there, and there were the writes %v", now)
+	}
+	for _, name := range []string{"long", "odd", "dotted"} {
+		w.one("network", name)
+		w.deleteMap(name)
+		w.none("network", name)
+	}
+	r.stop()
+}
+
+// TestAStartOnOlderDescriptions: what was made before descriptions had their fifth token is known by the other four, and nothing is written to
+// add it: not by a start, nor by a drift check.
+func TestAStartOnOlderDescriptions(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
+		return setOf(network(name), claiming(router("all"), "router")), nil
+	}
+	r := w.start(with(script("a", own)))
+	w.createMap("a", "x")
+	w.createMap("a", "y")
+	r.settled(2)
+	r.stop()
+	shortened := 0
+	for kind, path := range map[string]string{"network": "/networks/", "router": "/routers/"} {
+		for _, name := range []string{"x", "y", "all"} {
+			if kind == "network" == (name == "all") {
+				continue
+			}
+			resource := w.one(kind, name)
+			words := strings.Fields(text(resource, "description"))
+			four := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return strings.HasPrefix(word, "raven:source=") })
+			if len(four) != 4 {
+				t.Fatalf("%s %s: description %q", kind, name, words)
+			}
+			shortened += len(words) - len(four)
+			w.by("PUT", path+text(resource, "id"), map[string]any{kind: map[string]any{"description": strings.Join(four, " ")}}, 200)
+		}
+	}
+	if shortened != 2 { // what is shared is for no one object
+		t.Fatalf("%d descriptions had a fifth token", shortened)
+	}
+	want, writes := w.dump(), len(w.writes())
+	r = w.start(with(script("a", own)).configured(func(c *reconcile.Config) { c.DriftInterval, c.SweepInterval = 50*time.Millisecond, 50*time.Millisecond }))
+	r.settled(2)
+	lists := len(w.cloud.Log(0))
+	w.eventually("two drift checks", func() (bool, string) { return len(w.cloud.Log(0)) > lists+8, "" })
+	if now := w.writes()[writes:]; len(now) > 0 {
+		t.Errorf("there were the writes %v", now)
+	}
+	if now := w.dump(); now != want {
+		t.Errorf("the cloud is\n%s\nwant\n%s", now, want)
 	}
 }
