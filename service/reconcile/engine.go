@@ -139,6 +139,8 @@ type Config struct {
 	StillAfter time.Duration
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
+	// HeldPerDriver bounds what the Sets of one driver take of memory, in bytes. 0: it grows with the driver's objects.
+	HeldPerDriver int
 	// BackoffBase and BackoffMax bound the time between two tries of a failing key.
 	BackoffBase, BackoffMax time.Duration
 }
@@ -209,9 +211,12 @@ type Engine struct {
 type watcher struct {
 	name   string
 	driver drivers.Driver
-	// info is read anew with every replay: the executable may have been replaced.
-	info   atomic.Pointer[drivers.Info]
-	source Source
+	// accepted is what the driver declared when it was added: what it may make and write, whatever it declares later. info is what it declares
+	// of that now: it is read anew with every replay, for the executable may have been replaced.
+	accepted drivers.Info
+	info     atomic.Pointer[drivers.Info]
+	held     held
+	source   Source
 	// sources are the watches whose objects are translated, by name.
 	sources map[string]drivers.Watch
 	queue   *keyQueue
@@ -251,10 +256,11 @@ func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelaye
 
 // Add joins a watcher whose source is synced, and begins its replay: every source object is translated once.
 func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
+	info := driver.Info()
 	w := &watcher{
-		name: name, driver: driver, source: source,
+		name: name, driver: driver, source: source, accepted: info,
 		sources: map[string]drivers.Watch{},
-		manager: writeback.Manager(driver.Info()),
+		manager: writeback.Manager(info),
 		queue:   newKeyQueue(name, e.config.Concurrency, e.config, e.clock),
 	}
 	for _, wt := range driver.Watches() {
@@ -278,9 +284,9 @@ func (e *Engine) join(w *watcher) error {
 	if e.watchers[w.name] != nil {
 		return fmt.Errorf("driver(%s): it is there already", w.name)
 	}
-	role := w.driver.Info().Role
+	role := w.accepted.Role
 	for _, other := range e.watchers {
-		if role != "" && other.driver.Info().Role == role {
+		if role != "" && other.accepted.Role == role {
 			return fmt.Errorf("driver(%s): driver %s holds the role %s as well, which only one can: enable one of them", w.name, other.name, role)
 		}
 	}
@@ -305,6 +311,10 @@ func (e *Engine) Replay(name string) {
 
 func (e *Engine) replay(w *watcher) {
 	info := w.driver.Info()
+	if more := info.Exceeds(w.accepted); more != "" {
+		e.log.Error("driver declares more than was accepted of it, which does not count", "driver", w.name, "declares", more)
+		info = w.accepted
+	}
 	w.info.Store(&info)
 	var keys []watch.Key
 	for name := range w.sources {

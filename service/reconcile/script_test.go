@@ -45,7 +45,15 @@ func (s *scripted) asked() int {
 	return s.calls
 }
 
+func (s *scripted) declare(kinds ...drivers.Kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kinds = kinds
+}
+
 func (s *scripted) Info() drivers.Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return drivers.Info{Name: s.name, Version: "1", Kinds: s.kinds, Annotations: []string{s.name + "/a"}}
 }
 func (*scripted) Configure(context.Context, drivers.Values) error { return nil }
