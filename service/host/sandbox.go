@@ -168,8 +168,11 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 	if s.landlock >= 4 {
 		files += "; no TCP"
 	}
+	if s.landlock >= 6 {
+		files += "; no signals"
+	}
 	add("landlock", s.landlock > 0, files, "this kernel has none, or it is not turned on (lsm=): what its user may read, a driver may read")
-	add("seccomp", s.seccomp, "no network, no other processes, no tracing", "there is no filter for this kernel or machine")
+	add("seccomp", s.seccomp, "no network, no other processes, no tracing, no signals", "there is no filter for this kernel or machine")
 	who := "one of its own for each driver"
 	if s.user != 0 {
 		who = strconv.Itoa(s.user)
@@ -182,9 +185,25 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 	case s.groups != nil:
 		add("memory", true, fmt.Sprintf("%d MiB, by a control group", s.policy.Memory>>20), "")
 	default:
-		add("memory", true, fmt.Sprintf("%d MiB, by rlimit: %s", s.policy.Memory>>20, ungrouped), "")
+		by := fmt.Sprintf("%d MiB, by rlimit", s.policy.Memory>>20)
+		if !s.seccomp {
+			by = fmt.Sprintf("%d MiB, by rlimit, of memory that is not shared, and %d MiB in all, for there is no seccomp", s.policy.Memory>>20, s.space()>>20)
+		}
+		add("memory", true, fmt.Sprintf("%s: %s", by, ungrouped), "")
 	}
+	add("processors", true, s.processors(), "")
 }
+
+// processors says what keeps a driver from taking all of them.
+func (s *Sandbox) processors() string {
+	if s.groups != nil {
+		return "a quarter of Raven's share, by a control group; nice"
+	}
+	return "nice, which bounds a thread and not how many there are"
+}
+
+// space bounds the addresses of a driver, used or not.
+func (s *Sandbox) space() int64 { return 4*s.policy.Memory + spaceBeside }
 
 // Measures lists what confines drivers on this machine, and what is lacking, for people.
 func (s *Sandbox) Measures() []Measure {
@@ -275,7 +294,7 @@ func (p *process) boundMemory(c Config, spec *confine.Spec) error {
 	if !p.has("GOMEMLIMIT") {
 		p.set("GOMEMLIMIT", strconv.FormatInt(memory/10*9, 10))
 	}
-	spec.Limits[unix.RLIMIT_AS] = uint64(4*memory + spaceBeside)
+	spec.Limits[unix.RLIMIT_AS] = uint64(c.Sandbox.space())
 	if c.Sandbox.groups == nil {
 		spec.Limits[unix.RLIMIT_DATA] = uint64(memory)
 		return nil

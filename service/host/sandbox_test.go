@@ -40,6 +40,12 @@ func TestConfinedDriverDoesItsWork(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, status)
 		}
 	}
+	if score, err := os.ReadFile(filepath.Join("/proc", pidText(p), "oom_score_adj")); err != nil || len(score) < len("500\n") {
+		t.Errorf("it is ended no sooner than its core where memory is short: %s, %v", score, err)
+	}
+	if prio, err := syscall.Getpriority(syscall.PRIO_PROCESS, p.Status().PID); err != nil || 20-prio < 5 {
+		t.Errorf("nice %d, %v", 20-prio, err)
+	}
 	if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

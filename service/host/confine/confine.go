@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -80,6 +81,7 @@ func Run(args []string) error {
 		doing string
 		do    func() error
 	}{
+		{"standing back behind Raven", standBack},
 		{"building the Landlock rules", func() error { return r.build(s) }},
 		{"dropping capabilities", dropCapabilities},
 		{"becoming another user", s.become},
@@ -96,6 +98,35 @@ func Run(args []string) error {
 	}
 	return fmt.Errorf("cannot execute %s: %w", s.Program, s.execute())
 }
+
+const (
+	// niceness is what a driver gives way by: of a processor that it contends for with Raven a thread of it gets a third of what one of Raven's
+	// gets. Much more, and a driver on a busy machine would seem to hang.
+	niceness = 5
+	// expendable is what makes the kernel, out of memory, end a driver rather than Raven. -1000 is nobody, 1000 the first.
+	expendable = 500
+	badness    = "/proc/self/oom_score_adj"
+)
+
+// standBack comes before the change of user, who may not write there. Of a machine that lets nobody, it asks nothing.
+func standBack() error {
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && niceOf-now < niceness {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
+			return err
+		}
+	}
+	now, err := os.ReadFile(badness)
+	if err != nil {
+		return nil
+	}
+	if score, err := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && score < expendable {
+		_ = os.WriteFile(badness, []byte(strconv.Itoa(expendable)), 0)
+	}
+	return nil
+}
+
+// niceOf less what getpriority returns is how nice somebody is.
+const niceOf = 20
 
 // capabilityCount is more than there are.
 const capabilityCount = 64

@@ -124,6 +124,7 @@ func (g *Groups) divide() error {
 		return fmt.Errorf("turning the memory controller on: %w", err)
 	}
 	_ = write(control, "+pids") // good to have
+	_ = write(control, "+cpu")
 	return nil
 }
 
@@ -132,6 +133,9 @@ type Group struct{ folder *os.File }
 
 // maxThreads is how many threads a driver may have, where they are counted for it alone.
 const maxThreads = 256
+
+// processorShare is what a driver gets of processors that it contends for: Raven's group has 100.
+const processorShare = 25
 
 // New makes a group whose memory is bounded, in bytes. The caller must Close it when its process has ended.
 func (g *Groups) New(name string, memory int64) (*Group, error) {
@@ -142,7 +146,9 @@ func (g *Groups) New(name string, memory int64) (*Group, error) {
 	if err := write(filepath.Join(path, "memory.max"), strconv.FormatInt(memory, 10)); err != nil {
 		return nil, errors.Join(fmt.Errorf("bounding memory: %w", err), os.Remove(path))
 	}
-	for file, value := range map[string]string{"memory.swap.max": "0", "memory.oom.group": "1", "pids.max": strconv.Itoa(maxThreads)} {
+	for file, value := range map[string]string{
+		"memory.swap.max": "0", "memory.oom.group": "1", "pids.max": strconv.Itoa(maxThreads), "cpu.weight": strconv.Itoa(processorShare),
+	} {
 		_ = write(filepath.Join(path, file), value) // not every kernel has them
 	}
 	folder, err := os.Open(path)

@@ -77,6 +77,7 @@ func TestGroups(t *testing.T) {
 		filepath.Join(path, "memory.swap.max"):           "0",
 		filepath.Join(path, "memory.oom.group"):          "1",
 		filepath.Join(path, "pids.max"):                  strconv.Itoa(maxThreads),
+		filepath.Join(path, "cpu.weight"):                strconv.Itoa(processorShare),
 		filepath.Join(path, "cgroup.kill"):               "1",
 	} {
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {

@@ -28,6 +28,11 @@ func is(argument int, value uint32) condition {
 	return condition{argument: argument, equal: true, value: value}
 }
 
+// bits holds where all of these are set.
+func bits(argument int, all uint32) condition {
+	return condition{argument: argument, mask: all, equal: true, value: all}
+}
+
 func isNot(argument int, value uint32) condition { return condition{argument: argument, value: value} }
 
 // rules say what a driver is refused, beside what architecture lists: it translates, and for that it needs memory, threads and one socket
@@ -48,6 +53,9 @@ func rules(pid uint32) []rule {
 		// It leaves neither its group nor the signal that ends it with Raven.
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_PDEATHSIG)}, unix.EPERM},
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_CHILD_SUBREAPER)}, unix.EPERM},
+		// No memory that RLIMIT_DATA does not count: what is shared, with nobody, and what grows downwards.
+		{unix.SYS_MMAP, []condition{bits(3, unix.MAP_SHARED|unix.MAP_ANONYMOUS)}, unix.EPERM},
+		{unix.SYS_MMAP, []condition{bits(3, unix.MAP_GROWSDOWN)}, unix.EPERM},
 		// No signals to others, nor limits, nor the processors that they may have.
 		{unix.SYS_KILL, []condition{isNot(0, pid)}, unix.EPERM},
 		{unix.SYS_TGKILL, []condition{isNot(0, pid)}, unix.EPERM},

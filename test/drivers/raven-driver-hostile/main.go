@@ -102,6 +102,8 @@ func attempts() map[string]func(on string) (string, error) {
 		"flood":          flood,
 		"giant":          func(string) (string, error) { return strings.Repeat("x", 80<<20), nil },
 		"memory":         memory,
+		"shared-memory":  func(on string) (string, error) { return sharedMemory(on) },
+		"spin":           spin,
 		"descriptors":    descriptors,
 		"hang":           func(string) (string, error) { select {} },
 		"exit":           func(string) (string, error) { os.Exit(9); return "", nil },

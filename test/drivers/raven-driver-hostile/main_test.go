@@ -230,6 +230,9 @@ func attack(t *testing.T, p *host.Plugin, s *host.Sandbox, w world) {
 		{"unshare", "", []string{seccomp}},
 		{"mount", "", []string{always}},
 		{"descriptors", "", []string{limits}},
+		{"shared-memory", "anonymous", []string{seccomp}},
+		{"shared-memory", "downwards", []string{seccomp}},
+		{"shared-memory", "zero", []string{landlock}},
 	} {
 		if !slices.ContainsFunc(a.by, func(by string) bool { return by == always || active(s, by) }) {
 			t.Logf("not tried, for this machine lacks %v: %s %s", a.by, a.name, a.on)
@@ -289,6 +292,9 @@ func TestAttacksSucceedOtherwise(t *testing.T) {
 		{"outlive", ""},
 		{"become-root", ""},
 		{"unshare", ""},
+		{"shared-memory", "anonymous"},
+		{"shared-memory", "downwards"},
+		{"shared-memory", "zero"},
 		{"remove", w.socket},
 	} {
 		if text, err := order(t, p, a.name, a.on); err != nil || !strings.HasPrefix(text, "got ") {
@@ -341,6 +347,27 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("4 GiB under a bound of %d MiB: %s, %v", memoryLimit>>20, text, err)
 	}
 	eventually(t, "another life", func() bool { text, err := order(t, p, "nothing", ""); return err == nil && text == "got nothing" })
+}
+
+// TestSpinningDriverLeavesOthersTheirShare: beside one that keeps every processor busy, another is answered, started and stopped as ever.
+func TestSpinningDriverLeavesOthersTheirShare(t *testing.T) {
+	spinning := launch(t, config(t, "", io.Discard))
+	text, err := order(t, spinning, "spin", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(text, " of nice 5") {
+		t.Errorf("it %s, and is to give way", text)
+	}
+	other := launch(t, config(t, "", io.Discard))
+	for range 100 {
+		if text, err := order(t, other, "nothing", ""); err != nil || text != "got nothing" {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+	if s := other.Status(); s.Restarts != 0 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // lockedBuffer is a log that several goroutines write.
