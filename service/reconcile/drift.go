@@ -57,6 +57,7 @@ func (e *Engine) observeAll(ctx context.Context) error {
 		woken   []item
 		drifted int
 		first   bool
+		told    bool
 	)
 	e.store.do(func() {
 		s := e.store
@@ -81,12 +82,16 @@ func (e *Engine) observeAll(ctx context.Context) error {
 		}
 		clear(s.foreign)
 		drifted = len(different) + len(gone)
+		told, s.northbound.told = s.northbound.told, false
 	})
 	if !first && drifted > 0 {
 		e.log.InfoContext(ctx, "the cloud has drifted", "resources", drifted)
 	}
 	e.metrics.drift(drifted)
 	e.wakeAll(woken)
+	if told { // while the list was made
+		e.takeNorthbound()
+	}
 	e.afterObservedBalancers(ctx, lberr)
 	e.checkLookups(ctx)
 	return nil

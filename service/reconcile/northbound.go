@@ -42,6 +42,7 @@ type northboundState struct {
 	seen       bool  // it was listed once
 	away       error // why it could not be listed last time
 	balancers  bool  // Octavia was listed once
+	told       bool  // something was told of it before the cloud was observed
 }
 
 // waitNorthbound is the database, for those who found it away; waitRow a row that others make.
@@ -229,7 +230,27 @@ type northboundFollower struct {
 func (f *northboundFollower) Changed(list []ovn.Resource) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.look(list)
+	e := f.e
+	drifted := 0
+	for _, r := range list {
+		begun, ready := e.listensToNorthbound()
+		if !ready {
+			return
+		}
+		now, there, err := e.config.Northbound.Get(r.Kind, r.ID)
+		if err != nil {
+			break // it is told when the database is back
+		}
+		var woken []item
+		e.store.do(func() {
+			items, differs := e.store.northboundSeen(resourceKey{r.Kind, r.ID}, now, there, begun)
+			if woken = items; differs {
+				drifted++
+			}
+		})
+		e.wakeAll(woken)
+	}
+	e.northboundDrifted(drifted)
 }
 
 // Arrived implements ovn.Follower.
@@ -247,39 +268,57 @@ func (f *northboundFollower) Arrived(rows []string) {
 func (f *northboundFollower) Back() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.e
+	f.e.takeNorthbound()
+}
+
+// listensToNorthbound says since when what is read of the database counts. Before the cloud was observed for the first time nothing is taken over:
+// then all is listed, and once more if something was told meanwhile.
+func (e *Engine) listensToNorthbound() (begun uint64, ready bool) {
+	e.store.do(func() {
+		begun, ready = e.store.cloud.tick, !e.store.synced.IsZero()
+		e.store.northbound.told = e.store.northbound.told || !ready
+	})
+	return begun, ready
+}
+
+// takeNorthbound takes over all that is ours in the database, as one list, and wakes who waited for it.
+func (e *Engine) takeNorthbound() {
+	begun, ready := e.listensToNorthbound()
+	if !ready {
+		return
+	}
 	listed, err := listNorthbound(e.config.Northbound)
 	if err != nil {
-		return // it is told again
+		return // it is told when the database is back again
 	}
-	seen := map[ovn.Resource]bool{}
-	var list []ovn.Resource
-	note := func(o plan.Observed) {
-		if r := (ovn.Resource{Kind: o.Kind, ID: o.ID}); !seen[r] {
-			seen[r] = true
-			list = append(list, r)
-		}
-	}
-	for _, o := range listed {
-		note(o)
-	}
-	e.store.do(func() {
-		for _, kind := range northboundKinds() {
-			for _, o := range e.store.cloud.ofKind(kind) {
-				note(o)
-			}
-		}
-	})
-	f.look(list)
+	drifted := 0
 	var woken []item
 	e.store.do(func() {
-		first := !e.store.northbound.seen
-		if !e.store.synced.IsZero() {
-			e.store.northboundListed(nil, nil)
+		s := e.store
+		see := func(key resourceKey, now plan.Observed, there bool) {
+			items, differs := s.northboundSeen(key, now, there, begun)
+			if woken = append(woken, items...); differs {
+				drifted++
+			}
 		}
-		woken = e.store.wake(waitNorthbound())
+		seen := map[resourceKey]bool{}
+		for _, o := range listed {
+			key := resourceKey{o.Kind, o.ID}
+			seen[key] = true
+			see(key, o, true)
+		}
+		for _, kind := range northboundKinds() {
+			for _, o := range s.cloud.ofKind(kind) {
+				if key := (resourceKey{o.Kind, o.ID}); !seen[key] {
+					see(key, plan.Observed{}, false)
+				}
+			}
+		}
+		first := !s.northbound.seen
+		s.northboundListed(nil, nil)
+		woken = append(woken, s.wake(waitNorthbound())...)
 		if first { // load balancers of Octavia's may have waited to see whether some of OVN's are there
-			for _, o := range e.store.owners {
+			for _, o := range s.owners {
 				if o.balanced {
 					woken = append(woken, o.item)
 				}
@@ -287,43 +326,28 @@ func (f *northboundFollower) Back() {
 		}
 	})
 	e.wakeAll(woken)
+	e.northboundDrifted(drifted)
 }
 
-// look takes over resources as they are now. Before the cloud was observed for the first time nothing is taken over: all is listed then.
-func (f *northboundFollower) look(list []ovn.Resource) {
-	e := f.e
-	drifted := 0
-	for _, r := range list {
-		var begun uint64
-		var ready bool
-		e.store.do(func() { begun, ready = e.store.cloud.tick, !e.store.synced.IsZero() })
-		if !ready {
-			return
+// northboundSeen takes over a resource as it was read since a tick, unless it was written to after that. It returns who must look, and whether
+// it is not as it was known. The store is locked.
+func (s *store) northboundSeen(key resourceKey, now plan.Observed, there bool, begun uint64) (woken []item, differs bool) {
+	old := s.cloud.entries[key]
+	switch {
+	case old != nil && old.written > begun || s.cloud.removed[key] > begun:
+	case !there && old != nil:
+		return s.departed(key.kind, key.id), true
+	case there:
+		if _, differs := s.cloud.put(now); differs {
+			return append(s.announce(now, true), s.ownerItem(now.Identity.Owner)...), true
 		}
-		now, there, err := e.config.Northbound.Get(r.Kind, r.ID)
-		if err != nil {
-			return // it is told again
-		}
-		var woken []item
-		e.store.do(func() {
-			s := e.store
-			old := s.cloud.entries[resourceKey{r.Kind, r.ID}]
-			switch {
-			case old != nil && old.written > begun: // we wrote it meanwhile
-			case !there && old != nil:
-				woken = s.departed(r.Kind, r.ID)
-				drifted++
-			case there:
-				if _, differs := s.cloud.put(now); differs {
-					woken = append(s.announce(now, true), s.ownerItem(now.Identity.Owner)...)
-					drifted++
-				}
-			}
-		})
-		e.wakeAll(woken)
 	}
-	if drifted > 0 {
-		e.metrics.drift(drifted)
-		e.log.Info("rows of ours in OVN's northbound database were changed by others", "resources", drifted)
+	return nil, false
+}
+
+func (e *Engine) northboundDrifted(n int) {
+	if n > 0 {
+		e.metrics.drift(n)
+		e.log.Info("rows of ours in OVN's northbound database were changed by others", "resources", n)
 	}
 }
