@@ -332,6 +332,23 @@ func (p *process) socket(address string) (string, error) {
 	return path, nil
 }
 
+// maxOwnFiles is how many files a confined driver may have in its folder. It needs one socket, and Go makes a file first to find a name for it.
+const maxOwnFiles = 16
+
+// litters says whether the driver fills the folder, which may be in memory, with more than it needs: no limit counts empty files.
+func (p *process) litters() bool {
+	if p.folder == "" {
+		return false
+	}
+	folder, err := os.Open(p.folder)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = folder.Close() }() // only read
+	names, _ := folder.Readdirnames(maxOwnFiles + 1)
+	return len(names) > maxOwnFiles
+}
+
 // Shield makes this process one that others of the same user, drivers above all, can neither trace nor look into through /proc, and
 // that leaves no core dump. A process that is being debugged stays as it is.
 func Shield() error {
