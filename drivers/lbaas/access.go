@@ -44,13 +44,13 @@ func texts(ranges []netip.Prefix) []string {
 func (b *builder) access() {
 	switch {
 	case !b.Ours():
+	case b.Guard != nil && !b.Outside.Unread && b.unguarded():
+		b.idle()
 	case b.Outside.Keep:
 		b.stay()
 	case b.Limited() && b.wants.provider.lacksCIDRs && !b.config.MemberRules:
 		b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no "+
 			"address outside: name another provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup, services.OptMemberRules)
-	case b.Guard != nil && b.unguarded():
-		b.idle()
 	case b.Outside.VIPNet != "" || b.Outside.VIPSub != "":
 		b.ownVIP()
 	case b.Outside.Internal:
