@@ -22,11 +22,14 @@ import (
 //	name          <name>:<part>                     for people
 //	external_ids  raven:cluster, owner, name,
 //	              policy, source                    the identity, as everywhere
-//	              raven:part                        tcp, or tcp-10800 with an affinity of 10800 s; none for a load balancer without VIPs
+//	              raven:part                        tcp, or tcp-10800 with an affinity of 10800 s, or tcp-external for VIPs that are reached
+//	                                                from outside; none for a load balancer without VIPs
 //	              raven:group                       the ID of the group that it belongs to
 //	options       reject=true                       who connects to a VIP without backends is told so
 //	              ct_flush=true                     flows to a backend that goes do not linger, with UDP (OVN 22.12 and newer)
 //	              affinity_timeout                  of the part
+//	              neighbor_responder=all            of external parts only: routers answer for a VIP outside their ports' subnets, too, such
+//	                                                as a floating IP of another subnet of the external network than the gateway's
 //
 // A group of ours is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its name. The UUIDs of all
 // rows of ours follow from the identity: a second row for the same part is refused by the database itself, and a row that is in such a place is
@@ -43,9 +46,11 @@ const (
 	partID    = "raven:part"
 	groupID   = "raven:group"
 
-	affinityOption = "affinity_timeout"
-	noPart         = "none"
-	titleWord      = "name="
+	affinityOption  = "affinity_timeout"
+	responderOption = "neighbor_responder"
+	noPart          = "none"
+	externalPart    = "-external"
+	titleWord       = "name="
 )
 
 // vip is one VIP, in the form that makes two of the same comparable.
@@ -53,14 +58,19 @@ type vip struct {
 	protocol string // lower case
 	at       netip.AddrPort
 	affinity int64
+	external bool   // reached from outside, through a router
 	backends string // as OVN has them, sorted
 }
 
 func (v vip) part() string {
+	part := v.protocol
 	if v.affinity > 0 {
-		return v.protocol + "-" + strconv.FormatInt(v.affinity, 10)
+		part += "-" + strconv.FormatInt(v.affinity, 10)
 	}
-	return v.protocol
+	if v.external {
+		part += externalPart
+	}
+	return part
 }
 
 // balancer is a load balancer of ours, as it should be or as its rows have it.
@@ -86,26 +96,29 @@ func (b *balancer) rows() map[string]row {
 	ids := identityIDs(b.identity)
 	ids[groupID] = b.group
 	rows := map[string]row{}
-	add := func(part, proto string, affinity int64) row {
+	add := func(part string, v vip) row {
 		r, ok := rows[part]
 		if !ok {
 			r = row{
-				part: part, name: b.title + ":" + part, proto: proto, vips: map[string]string{},
+				part: part, name: b.title + ":" + part, proto: v.protocol, vips: map[string]string{},
 				options: map[string]string{"reject": "true", "ct_flush": "true"}, ids: maps.Clone(ids),
 			}
 			r.ids[partID] = part
-			if affinity > 0 {
-				r.options[affinityOption] = strconv.FormatInt(affinity, 10)
+			if v.affinity > 0 {
+				r.options[affinityOption] = strconv.FormatInt(v.affinity, 10)
+			}
+			if v.external {
+				r.options[responderOption] = "all"
 			}
 			rows[part] = r
 		}
 		return r
 	}
 	for _, v := range b.vips {
-		add(v.part(), v.protocol, v.affinity).vips[v.at.String()] = v.backends
+		add(v.part(), v).vips[v.at.String()] = v.backends
 	}
 	if len(rows) == 0 {
-		add(noPart, "", 0)
+		add(noPart, vip{})
 	}
 	return rows
 }
@@ -244,6 +257,7 @@ func vipOf(element any) (vip, error) {
 		return vip{}, &InvalidError{fmt.Sprintf("VIP %s has the protocol %q, which OVN does not balance", at, protocol)}
 	}
 	v.affinity, _ = doc["affinity_timeout"].(int64)
+	v.external, _ = doc["external"].(bool)
 	list, _ := doc["backends"].([]any)
 	backends := make([]netip.AddrPort, 0, len(list))
 	for _, element := range list {
@@ -291,6 +305,9 @@ func (b *balancer) attributes() map[string]any {
 		}
 		if v.affinity > 0 {
 			doc["affinity_timeout"] = v.affinity
+		}
+		if v.external {
+			doc["external"] = true
 		}
 		if v.backends != "" {
 			var backends []any
@@ -343,7 +360,9 @@ func (b *balancer) readVIPs(have *nbdb.LoadBalancer) {
 		if err != nil {
 			continue
 		}
-		v := vip{protocol: protocolOf(have), at: at, affinity: affinity, backends: backends}
+		v := vip{
+			protocol: protocolOf(have), at: at, affinity: affinity, backends: backends, external: strings.HasSuffix(have.ExternalIDs[partID], externalPart),
+		}
 		b.vips[v.protocol+" "+at.String()] = v
 	}
 }
