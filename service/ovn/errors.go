@@ -3,6 +3,7 @@ package ovn
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // AwayError says that the northbound database cannot be asked now. Of what is in it nothing is known but what was known before; what was being
@@ -16,14 +17,23 @@ func (a *AwayError) Error() string {
 // Unwrap returns why.
 func (a *AwayError) Unwrap() error { return a.Err }
 
-// MissingError says that a row is not there that another has to join: Neutron has not made it yet, or somebody has taken it away.
+// MissingError says that rows are not there that others have to join: Neutron has not made them yet, or somebody has taken them away.
 type MissingError struct {
-	// Row is the name of the row: of a switch or router of Neutron's, or the ID of a group of ours.
-	Row string
+	// Rows are the names of the rows, sorted: of switches and routers of Neutron's, or the ID of a group of ours. There is one at least.
+	Rows []string
 }
 
 func (m *MissingError) Error() string {
-	return fmt.Sprintf("%s is not in OVN's northbound database yet", m.Row)
+	const named = 5
+	verb := "is"
+	if len(m.Rows) > 1 {
+		verb = "are"
+	}
+	text := strings.Join(m.Rows[:min(named, len(m.Rows))], ", ")
+	if more := len(m.Rows) - named; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s %s not in OVN's northbound database yet", text, verb)
 }
 
 // ConflictError says that a VIP is not served since another load balancer of ours serves it in the same group: of two who want it the first one

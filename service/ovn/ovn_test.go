@@ -2,6 +2,8 @@ package ovn_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,6 +69,33 @@ func TestRows(t *testing.T) {
 	}
 	if got := r.committed(); got != 2 {
 		t.Errorf("%d transactions for a group and a load balancer, want 2", got)
+	}
+}
+
+// TestExternalVIPs: routers answer for what is reached from outside wherever it is; for a clusterIP they must not.
+func TestExternalVIPs(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	outside, inside := vip("TCP", "192.0.2.9", 80, 60, backend("10.1.0.4", 1)), vip("TCP", "10.0.0.1", 80, 60, backend("10.1.0.4", 1))
+	outside["external"] = true
+	made := r.balancer("u1", g, inside, outside)
+	if diff := cmp.Diff([]any{inside, outside}, made.Attrs["vips"]); diff != "" {
+		t.Error(diff)
+	}
+	for name, want := range map[string]string{
+		"web/u1:tcp-60": "affinity_timeout=60 ct_flush=true reject=true", "web/u1:tcp-60-external": "affinity_timeout=60 ct_flush=true neighbor_responder=all reject=true",
+	} {
+		if got := r.ctl("--bare", "--no-headings", "--columns=options", "find", "Load_Balancer", fmt.Sprintf("name=%q", name)); got != want {
+			t.Errorf("%s: options %s, want %s", name, got, want)
+		}
+	}
+	delete(outside, "external")
+	made, err := r.Update(t.Context(), kindBalancer, made.ID, map[string]any{"vips": []any{inside, outside}})
+	if diff := cmp.Diff([]any{inside, outside}, made.Attrs["vips"]); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	if rows := r.column("Load_Balancer", "name"); !cmp.Equal(rows, []string{"web/u1:tcp-60"}) {
+		t.Errorf("rows %v", rows)
 	}
 }
 
@@ -148,7 +177,7 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 	_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u9", "lb"), map[string]any{"group_id": "nowhere", "vips": []any{}})
-	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || missing.Row != "nowhere" {
+	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || !slices.Equal(missing.Rows, []string{"nowhere"}) {
 		t.Errorf("error %v, want a MissingError for the group", err)
 	}
 	if got := r.column("Load_Balancer", "name"); len(got) > 0 {
@@ -163,7 +192,7 @@ func TestGroupJoinsSwitchesAndRouters(t *testing.T) {
 	update := func(networks, routers []any) (plan.Observed, error) {
 		return r.Update(t.Context(), kindGroup, g, map[string]any{"networks": networks, "routers": routers})
 	}
-	got, err := update([]any{"net1", "net2", "net3"}, []any{"rtr1"})
+	got, err := update([]any{"net1", "net2", "net3", "net4"}, []any{"rtr1", "rtr2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +200,9 @@ func TestGroupJoinsSwitchesAndRouters(t *testing.T) {
 	if diff := cmp.Diff(want, got.Attrs); diff != "" {
 		t.Error(diff)
 	}
-	_, err = update([]any{"net1", "net2", "net3"}, []any{"rtr1"})
-	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || missing.Row != "neutron-net3" {
-		t.Errorf("error %v, want a MissingError for neutron-net3", err)
+	_, err = update([]any{"net1", "net2", "net3", "net4"}, []any{"rtr1", "rtr2"})
+	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || !slices.Equal(missing.Rows, []string{"neutron-net3", "neutron-net4", "neutron-rtr2"}) {
+		t.Errorf("error %v, want a MissingError for all that are missing", err)
 	}
 	r.seen.forget()
 	r.ctl("ls-add", "neutron-net3")

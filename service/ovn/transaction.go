@@ -160,7 +160,7 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 func (t *transaction) balancer(b *book, wanted *balancer) error {
 	g, _ := b.groupRow(wanted.group)
 	if g == nil {
-		return &MissingError{Row: wanted.group}
+		return &MissingError{Rows: []string{wanted.group}}
 	}
 	want := *wanted // it may be built again
 	want.vips = maps.Clone(wanted.vips)
@@ -231,8 +231,8 @@ type groupWant struct {
 	places   map[string][]string // ids of Neutron's, by attribute
 }
 
-// group makes the row of a group, and has those join it that should. It returns the name of one that should and is not there.
-func (t *transaction) group(b *book, want groupWant) (missing string) {
+// group makes the row of a group, and has those join it that should. It returns the names of those that should and are not there.
+func (t *transaction) group(b *book, want groupWant) (missing []string) {
 	g, twins := b.groupRow(ID(drivers.KindOVNLoadBalancerGroup, want.identity))
 	for _, uuid := range twins {
 		t.removeGroup(b, uuid)
@@ -256,15 +256,14 @@ func (t *transaction) group(b *book, want groupWant) (missing string) {
 		}
 	}
 	for attribute, ids := range want.places {
-		if name := t.join(b, g, tableOf(attribute), ids); name != "" {
-			missing = name
-		}
+		missing = append(missing, t.join(b, g, tableOf(attribute), ids)...)
 	}
+	slices.Sort(missing)
 	return missing
 }
 
 // join has those places of a table serve a group that are listed, and no others.
-func (t *transaction) join(b *book, g *group, of table, ids []string) (missing string) {
+func (t *transaction) join(b *book, g *group, of table, ids []string) (missing []string) {
 	there, wanted := b.serving(g, of), map[string]bool{}
 	for _, id := range ids {
 		wanted[id] = true
@@ -279,7 +278,7 @@ func (t *transaction) join(b *book, g *group, of table, ids []string) (missing s
 			}
 		}
 		if !found {
-			missing = neutronPrefix + id
+			missing = append(missing, neutronPrefix+id)
 		}
 	}
 	for id, uuid := range there {

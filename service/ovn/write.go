@@ -61,8 +61,8 @@ func updateGroup(b *book, t *transaction, id string, attrs map[string]any) error
 	}
 	want := groupWant{identity: described(g.identity, attrs), title: g.title}
 	want.take(attrs)
-	if missing := t.group(b, want); missing != "" && t.empty() {
-		return &MissingError{Row: missing}
+	if missing := t.group(b, want); len(missing) > 0 && t.empty() {
+		return &MissingError{Rows: missing}
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
 )
@@ -42,6 +41,8 @@ type northboundState struct {
 	seen       bool  // it was listed once
 	away       error // why it could not be listed last time
 	balancers  bool  // Octavia was listed once
+	// withheld are those whose load balancer in OVN waits for Octavia to be seen.
+	withheld map[plan.Owner]bool
 	told       bool  // something was told of it before the cloud was observed
 }
 
@@ -82,22 +83,15 @@ func (s *store) northboundListed(rows []plan.Observed, err error) []plan.Observe
 	return rows
 }
 
-// withholdUnseen takes out of a plan the load balancers of one kind as long as nobody has seen whether one of the other kind, made before this
-// process began, still serves: two must not. It says so. The store is locked.
+// withholdUnseen takes out of a plan Octavia's load balancers as long as nobody has seen whether one of OVN's, made before this process began,
+// still serves: two must not. It says so. For the other way round see vetUnseen. The store is locked.
 func (s *store) withholdUnseen(p *plan.Plan) string {
 	text := ""
 	p.Steps = slices.DeleteFunc(p.Steps, func(step plan.Step) bool {
-		if step.Op != plan.Create {
+		if step.Op != plan.Create || step.Kind != drivers.KindLoadBalancer || !s.northbound.configured || s.northbound.seen {
 			return false
 		}
-		switch {
-		case step.Kind == drivers.KindLoadBalancer && s.northbound.configured && !s.northbound.seen:
-			text = fmt.Sprintf("waiting for OVN's northbound database, where a load balancer of this Service may still be: %v", s.northbound.away)
-		case step.Kind == drivers.KindOVNLoadBalancer && !s.northbound.balancers && s.balancerState.away != nil && !errors.Is(s.balancerState.away, openstack.ErrNoBalancing):
-			text = fmt.Sprintf("waiting for the load balancing service, where a load balancer of this Service may still be: %v", s.balancerState.away)
-		default:
-			return false
-		}
+		text = fmt.Sprintf("waiting for OVN's northbound database, where a load balancer of this Service may still be: %v", s.northbound.away)
 		return true
 	})
 	if text != "" {
@@ -175,11 +169,15 @@ func (e *Engine) northboundVerdict(f stepError) verdict {
 	)
 	switch {
 	case errors.As(f.err, &away):
-		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitNorthbound(), quiet: true}
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: []waitKey{waitNorthbound()}, quiet: true}
 	case errors.As(f.err, &missing):
-		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitRow(missing.Row), quiet: true}
+		v := verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, quiet: true}
+		for _, row := range missing.Rows { // any of them is something to go on with
+			v.waits = append(v.waits, waitRow(row))
+		}
+		return v
 	case errors.As(f.err, &taken):
-		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: waitGone(taken.Holder)}
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: []waitKey{waitGone(taken.Holder)}}
 	case errors.As(f.err, &invalid):
 		return verdict{phase: Terminal}
 	}

@@ -113,9 +113,7 @@ func (e *Engine) settleErrors(ctx context.Context, o *owner, errs []error) resul
 	for _, err := range errs {
 		messages = append(messages, err.Error())
 		v := e.verdict(err)
-		if v.waits != (waitKey{}) {
-			waits = append(waits, v.waits)
-		}
+		waits = append(waits, v.waits...)
 		next, quiet = sooner(next, v.next), quiet && (v.quiet || v.patient && !lasts)
 		if rank(v.phase) < rank(phase) {
 			phase = v.phase

@@ -24,8 +24,8 @@ const crowdShare = 10
 type verdict struct {
 	phase Phase
 	next  result
-	waits waitKey // what may wake it before
-	quiet bool    // it is not for the people who look at the object: there would be an Event on every one
+	waits []waitKey // what may wake it before: any of them
+	quiet bool      // it is not for the people who look at the object: there would be an Event on every one
 	// patient: it is for people only when it has lasted, for most of these pass.
 	patient bool
 }
@@ -48,6 +48,7 @@ func (e *Engine) verdict(err error) verdict {
 		lookup    lookupError
 		kept      keptError
 		stays     vetoError
+		unseen    unseenError
 	)
 	switch {
 	case errors.As(err, &unknown):
@@ -66,6 +67,8 @@ func (e *Engine) verdict(err error) verdict {
 		return verdict{phase: Waiting, next: result{backoff: true}}
 	case errors.As(err, &ambiguous):
 		return verdict{phase: Waiting, next: result{again: ambiguous.again(e.config.BackoffBase)}, quiet: true}
+	case errors.As(err, &unseen):
+		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: []waitKey{waitBalancing()}}
 	case errors.As(err, &step) && step.step.Kind.Northbound():
 		return e.northboundVerdict(step)
 	case errors.As(err, &step):
@@ -121,7 +124,7 @@ func (e *Engine) stepVerdict(f stepError) verdict {
 // crowd is the verdict on an owner that waits for something of which there is not enough. However many they are, one tries
 // every now and then; if it succeeds, it wakes others.
 func (e *Engine) crowd(f stepError, key waitKey) verdict {
-	v := verdict{phase: Waiting, waits: key}
+	v := verdict{phase: Waiting, waits: []waitKey{key}}
 	if f.missed {
 		v.next = result{backoff: true} // it became free while it was refused
 		return v
