@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-plugin"
@@ -41,7 +42,7 @@ func perform(lie string) {
 		select {}
 	case "silent":
 		select {}
-	case "other-name", "odd-version", "many-capabilities", "garbage-answers", "never", "endless-info", "long-info", "many-options", "chain", "crowd":
+	case "other-name", "odd-version", "many-capabilities", "garbage-answers", "never", "endless-info", "long-info", "many-options", "chain", "crowd", "giant", "long-result":
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig: wire.Handshake(), GRPCServer: plugin.DefaultGRPCServer,
 			Plugins: plugin.PluginSet{wire.PluginName: &liar{lie: lie}},
@@ -103,7 +104,7 @@ func (l *liar) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateReques
 		if l.lie == "never" {
 			continue
 		}
-		if l.lie == "chain" || l.lie == "crowd" {
+		if slices.Contains([]string{"chain", "crowd", "giant", "long-result"}, l.lie) {
 			if err := stream.Send(&ravenv1.TranslateResponse{Results: l.exaggerate(request.GetItems())}); err != nil {
 				return err
 			}
@@ -130,6 +131,10 @@ func (l *liar) exaggerate(items []*ravenv1.TranslateItem) []*ravenv1.TranslateRe
 		set := &ravenv1.Set{}
 		switch {
 		case !strings.Contains(string(item.GetObject().GetJson()), `"name":"`+l.lie+`"`):
+		case l.lie == "giant": // more than a message may have
+			set.Undecided = []string{strings.Repeat("x", 40<<20)}
+		case l.lie == "long-result": // which fits in a message, and is more than one object may have
+			set.Undecided = []string{strings.Repeat("x", 9<<20)}
 		case l.lie == "crowd":
 			set.Resources = make([]*ravenv1.Resource, 1_000_000)
 		default:

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -44,4 +45,16 @@ func spin(string) (string, error) {
 	}
 	nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	return fmt.Sprintf("%d threads of nice %d", threads, 20-nice), err
+}
+
+// litter makes many empty files in the one folder that is its own.
+func litter(string) (string, error) {
+	const files = 2000
+	for i := range files {
+		path := filepath.Join(os.Getenv("PLUGIN_UNIX_SOCKET_DIR"), fmt.Sprint("litter", i))
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d files", files), nil
 }
