@@ -354,8 +354,13 @@ func (p driverProgram) isDown() bool { return p.down != nil }
 
 // launch is how the driver is launched, without what the caller adds.
 func (p driverProgram) launch(values drivers.Values) host.Config {
+	var accepted *drivers.Info
+	if p.info.Name != "" { // it was inspected, and this is what was accepted of it
+		accepted = &p.info
+	}
 	return host.Config{
-		Name: p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values,
+		Accepted: accepted,
+		Name:     p.name, Path: p.path, Args: p.args, SHA256: p.authority.sha256, CoreVersion: version, Values: values,
 		RuntimeDir: p.runtimeDir, Sandbox: p.sandbox, AllowRead: p.authority.allowRead,
 		Attach: p.authority.attach,
 	}

@@ -173,9 +173,10 @@ func refused(diagnostics []*ravenv1.ConfigureDiagnostic) error {
 		case ravenv1.Severity_SEVERITY_WARNING, ravenv1.Severity_SEVERITY_NOTE:
 			continue
 		}
-		err := errors.New(diagnostic.GetMessage())
+		message := shortText(diagnostic.GetMessage())
+		err := errors.New(message)
 		if diagnostic.GetName() != "" {
-			err = &drivers.OptionError{Group: diagnostic.GetGroup(), Name: diagnostic.GetName(), Message: diagnostic.GetMessage()}
+			err = &drivers.OptionError{Group: shortText(diagnostic.GetGroup()), Name: shortText(diagnostic.GetName()), Message: message}
 		}
 		all = append(all, err)
 	}

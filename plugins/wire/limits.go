@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -203,10 +204,15 @@ func checkCounts(result *ravenv1.TranslateResult) error {
 	return nil
 }
 
-// shortText keeps the beginning of a driver's text.
+// shortText keeps the beginning of a driver's text, and nothing in it that would say something to a terminal.
 func shortText(text string) string {
-	if len(text) <= MaxErrorText {
-		return text
+	if len(text) > MaxErrorText {
+		text = strings.ToValidUTF8(text[:MaxErrorText], "") + "…"
 	}
-	return strings.ToValidUTF8(text[:MaxErrorText], "") + "…"
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }

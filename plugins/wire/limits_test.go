@@ -123,3 +123,16 @@ func TestALargeServiceFits(t *testing.T) {
 		t.Logf("%s: %d bytes", spec.Kind(), proto.Size(response))
 	}
 }
+
+// TestErrorTexts are for logs, Events and terminals.
+func TestErrorTexts(t *testing.T) {
+	long := "hacked\x1b]0;title\a\nnext " + strings.Repeat("ä", MaxErrorText)
+	for _, got := range []string{
+		errorFromProto(&ravenv1.TranslateError{Message: long}).Message,
+		refused([]*ravenv1.ConfigureDiagnostic{{Severity: ravenv1.Severity_SEVERITY_ERROR, Message: long}}).Error(),
+	} {
+		if !strings.HasPrefix(got, "hacked�]0;title�\nnext ä") || len(got) > MaxErrorText+16 {
+			t.Errorf("%d bytes: %.40q", len(got), got)
+		}
+	}
+}

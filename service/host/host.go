@@ -53,6 +53,9 @@ type Config struct {
 	// Attach is the socket of a driver that runs already, to be debugged (`raven-driver-x --debug`): it is not started, confined, checked
 	// nor ended. Path is not used then.
 	Attach string
+	// Accepted is what was accepted of the driver: a program that declares more (see drivers.Info.Exceeds) is not run, now or after a loss. Nil:
+	// what its first life declares.
+	Accepted *drivers.Info
 	// Sandbox confines the driver; see NewSandbox. Nil does not.
 	Sandbox *Sandbox
 	// AllowRead are files and folders that a confined driver may read and execute beside the libraries of the machine.
@@ -170,6 +173,7 @@ type Plugin struct {
 
 	mu         sync.Mutex
 	current    *instance // nil while there is none to ask
+	accepted   *drivers.Info
 	info       drivers.Info
 	watches    []drivers.Watch
 	values     drivers.Values
@@ -207,7 +211,7 @@ type Status struct {
 func Launch(ctx context.Context, config Config) (*Plugin, error) {
 	config = config.withDefaults()
 	p := &Plugin{
-		config: config, done: make(chan struct{}), values: config.Values, requests: make(chan request),
+		config: config, done: make(chan struct{}), values: config.Values, accepted: config.Accepted, requests: make(chan request),
 		suspects: newSuspects(config.Clock, config.Timeouts.Quarantine),
 	}
 	var err error

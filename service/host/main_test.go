@@ -95,7 +95,17 @@ type subject struct {
 }
 
 func (s *subject) Info() drivers.Info {
-	return drivers.Info{Name: "subject", Kinds: []drivers.Kind{drivers.KindNetwork}}
+	info := drivers.Info{Name: "subject", Kinds: []drivers.Kind{drivers.KindNetwork}}
+	if path, ok := strings.CutPrefix(s.mode, "declares:"); ok { // beside that what is in the file
+		data, err := os.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		if err := json.Unmarshal(data, &info); err != nil {
+			panic(err)
+		}
+	}
+	return info
 }
 
 func (s *subject) Configure(_ context.Context, values drivers.Values) error {

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-
-	"github.com/kuryr/raven/drivers"
 )
 
 // adopt makes an instance the current one, configured with the newest values.
@@ -20,6 +16,9 @@ func (p *Plugin) adopt(ctx context.Context, next *instance) error {
 	if err := checkTexts(info); err != nil {
 		return notStarted{fmt.Errorf("%s: %w", p.config.Path, err)}
 	}
+	if err := p.accept(info); err != nil {
+		return err
+	}
 	for {
 		p.mu.Lock()
 		values, generation := p.values, p.generation
@@ -28,10 +27,16 @@ func (p *Plugin) adopt(ctx context.Context, next *instance) error {
 			if err := p.configure(ctx, next); err != nil {
 				return err
 			}
+			if err := checkWatchTexts(next.client.Watches()); err != nil {
+				return notStarted{fmt.Errorf("%s: %w", p.config.Path, err)}
+			}
 		}
 		p.mu.Lock()
 		if generation == p.generation {
 			p.current, p.info, p.watches = next, info, next.client.Watches()
+			if p.accepted == nil {
+				p.accepted = &info
+			}
 			p.status.State, p.status.PID, p.status.Since = Ready, next.process.pid(), p.config.Clock.Now()
 			p.mu.Unlock()
 			return nil
@@ -39,24 +44,6 @@ func (p *Plugin) adopt(ctx context.Context, next *instance) error {
 		p.mu.Unlock()
 	}
 }
-
-// checkTexts refuses what a driver says of itself for people where that would say something to their terminals, or fill them.
-func checkTexts(info drivers.Info) error {
-	const most = 1024
-	for _, text := range append([]string{info.Name, info.Version, info.Description, info.Role}, info.Capabilities...) {
-		if len(text) > most || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return fmt.Errorf("it says %.100q of itself: what it is called, its version, its description and its capabilities must be printable, at "+
-				"most %d bytes each", text, most)
-		}
-	}
-	if len(info.Capabilities) > maxCapabilities {
-		return fmt.Errorf("it names %d capabilities, more than %d", len(info.Capabilities), maxCapabilities)
-	}
-	return nil
-}
-
-// maxCapabilities bounds how many a driver may name.
-const maxCapabilities = 64
 
 func (p *Plugin) configure(ctx context.Context, next *instance) error {
 	p.mu.Lock()
@@ -143,7 +130,11 @@ func (p *Plugin) revive(ctx context.Context, patience *patience, reason error) *
 			patience.reset()
 		}
 		var next *instance
-		next, reason = p.restart(ctx)
+		if next, reason = p.restart(ctx); reason != nil {
+			p.mu.Lock()
+			p.status.LastExit = reason.Error()
+			p.mu.Unlock()
+		}
 		if asked != nil {
 			asked.answer <- reason
 		}
@@ -272,6 +263,9 @@ func (p *Plugin) watch(ctx context.Context, current *instance) (*request, error)
 		}
 		if overdue := current.client.Overdue(); overdue > p.config.Timeouts.Overdue {
 			return nil, fmt.Errorf("is stuck: a call is %s over its deadline", overdue.Round(time.Millisecond))
+		}
+		if current.process.litters() {
+			return nil, fmt.Errorf("fills its folder: it needs one socket there, and has more than %d files", maxOwnFiles)
 		}
 		if err := current.ping(ctx, p.config.Timeouts.Ping); err != nil {
 			select {
