@@ -90,13 +90,13 @@ func (c *Cloud) BalancerRoom(ctx context.Context) (room int, bounded bool, err e
 }
 
 // PortsAt lists the ports, as far as these credentials see them, that have an address on a subnet, or on a network where no subnet is
-// named.
+// named, or anywhere.
 func (c *Cloud) PortsAt(ctx context.Context, networkID, subnetID, address string) ([]plan.Observed, error) {
 	query := url.Values{"fixed_ips": {"ip_address=" + address}}
 	if subnetID != "" {
 		query.Set("fixed_ips", "subnet_id="+subnetID)
 		query.Add("fixed_ips", "ip_address="+address)
-	} else {
+	} else if networkID != "" {
 		query.Set("network_id", networkID)
 	}
 	return c.pages(ctx, c.kinds[drivers.KindPort], query, everything)

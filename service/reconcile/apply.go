@@ -24,6 +24,11 @@ func (e *Engine) apply(ctx context.Context, o *owner, step plan.Step) error {
 			return err
 		}
 	}
+	if step.Op == plan.Create && step.Kind == drivers.KindOVNLoadBalancer {
+		if err := e.vetUnseen(ctx, o, step); err != nil {
+			return err
+		}
+	}
 	before := e.tick(step)
 	made, err := e.write(ctx, &step)
 	e.metrics.step(step, err)

@@ -154,6 +154,8 @@ func (s *store) recount(now time.Time, err error) []item {
 	woken = append(woken, s.forgetSwaps()...)
 	maps.DeleteFunc(s.mendings, func(_ doubtKey, m *mending) bool { return now.After(m.until) })
 	if back {
+		woken = append(woken, s.wake(waitBalancing())...)
+		clear(s.northbound.withheld)
 		for _, o := range s.owners {
 			if o.balanced {
 				woken = append(woken, o.item)

@@ -30,7 +30,7 @@ type Vetter interface {
 	BalancerZone(ctx context.Context, name string) (there bool, provider string, err error)
 	// BalancerRoom says for how many more there is room in the quota, where that is bounded.
 	BalancerRoom(ctx context.Context) (room int, bounded bool, err error)
-	// PortsAt lists the ports with an address on a subnet, or on a network where no subnet is named.
+	// PortsAt lists the ports with an address on a subnet, or on a network where no subnet is named, or anywhere.
 	PortsAt(ctx context.Context, networkID, subnetID, address string) ([]plan.Observed, error)
 }
 

@@ -140,7 +140,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	}
 	p.Steps = append(p.Steps, w.marks...)
 	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...), withheld: s.withhold(o, &p)}
-	out.withheld = cmp.Or(out.withheld, s.withholdUnseen(&p))
+	out.withheld = cmp.Or(out.withheld, s.withholdUnseen(o, &p))
 	out.notices = s.troubles(o.id, p)
 	out.conflicts = append(out.conflicts, s.conflictsOf(o)...)
 	out.messages, out.blocked = s.waitsOf(w, p)
@@ -160,6 +160,9 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	}
 	out.conflicts = sorted(out.conflicts)
 	waits := slices.Concat(slices.Collect(maps.Keys(w.looked)), out.blocked)
+	if out.withheld != "" {
+		waits = append(waits, waitBalancing())
+	}
 	s.wait(o, waits)
 	o.blocked = out.blocked
 	return p, out

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
@@ -95,6 +96,97 @@ func (e *Engine) vetHeirInOctavia(ctx context.Context, o *owner, h heir) error {
 		return vetoError{fmt.Errorf("OVN's load balancer of %s stays: %s%s", o.target, e.origin(o, problem.value), problem.text), terminalTry}
 	}
 	return nil
+}
+
+// unseenError says that one of Octavia's load balancers, of which it cannot be asked, may still serve.
+type unseenError struct {
+	port    plan.Observed
+	address string
+	away    error
+}
+
+func (u unseenError) Error() string {
+	return fmt.Sprintf("port %s (%q) has the address %s, so that a load balancer of Octavia's may still serve it, which cannot be asked: %v",
+		u.port.ID, textOf(u.port.Attrs["name"]), u.address, u.away)
+}
+
+// waitBalancing is the load balancing service, for those who found it away.
+func waitBalancing() waitKey { return waitKey{what: "balancing"} }
+
+// vetUnseen looks, before a load balancer is made in OVN, whether one of Octavia's still serves its addresses that nobody has seen since this
+// process began, for Octavia could not be read: that one has a port there, which Neutron shows. Where there is none, Octavia is not waited for.
+func (e *Engine) vetUnseen(ctx context.Context, o *owner, step plan.Step) error {
+	var away error
+	e.store.do(func() { away = e.store.octaviaUnseen() })
+	var found, err error
+	if away != nil {
+		found, err = e.unseen(ctx, step, away)
+	}
+	e.store.do(func() {
+		if delete(e.store.northbound.withheld, o.id); found != nil {
+			e.store.northbound.withheld[o.id] = true
+		}
+	})
+	switch {
+	case err != nil:
+		return stepError{step: step, err: err}
+	case found != nil:
+		return stepError{step: step, err: found}
+	}
+	return nil
+}
+
+// unseen returns an unseenError if one of Octavia's load balancers may serve an address of a new one.
+func (e *Engine) unseen(ctx context.Context, step plan.Step, away error) (found, err error) {
+	seen := map[string]bool{}
+	for _, element := range listOf(step.Attrs["vips"]) {
+		vip, _ := element.(map[string]any)
+		address := textOf(vip["address"])
+		if address == "" || seen[address] {
+			continue
+		}
+		seen[address] = true
+		ports, err := e.cloud.PortsAt(ctx, "", "", address)
+		if err != nil {
+			return nil, fmt.Errorf("looking whether Octavia serves %s: %w", address, err)
+		}
+		for _, port := range ports {
+			if e.mayBeVIP(port) {
+				return unseenError{port, address, away}, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// mayBeVIP says whether a port may be that of a load balancer of this cluster's: it is on a network of ours, or one that an operator named, and not
+// Neutron's own, as that of a floating IP.
+func (e *Engine) mayBeVIP(port plan.Observed) bool {
+	network := textOf(port.Attrs["network_id"])
+	if strings.HasPrefix(textOf(port.Attrs["device_owner"]), "network:") {
+		return false
+	}
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	if _, ours := e.store.cloud.get(drivers.KindNetwork, network); ours {
+		return true
+	}
+	for _, named := range e.store.lookups {
+		if named.ID == network || textOf(named.Attrs["network_id"]) == network {
+			return true
+		}
+	}
+	return false
+}
+
+// Withheld says, for people, that Services are not served by OVN for Octavia may still serve them, which cannot be asked; "" if there are none.
+func (e *Engine) Withheld() string {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	if n := len(e.store.northbound.withheld); n > 0 {
+		return fmt.Sprintf("%d Services wait for the load balancing service, whose load balancers may still serve them: %v", n, e.store.balancerState.away)
+	}
+	return ""
 }
 
 // roomError says that the quota has no room for a load balancer.

@@ -189,3 +189,37 @@ func TestManyAreHandedOver(t *testing.T) {
 		}
 	}
 }
+
+// TestOctaviaThatWasNeverUsed: an Octavia that answers nothing keeps nobody from being served by OVN but those that it may still serve, which is
+// told.
+func TestOctaviaThatWasNeverUsed(t *testing.T) {
+	w := newOVNWorld(t)
+	w.createNamespace("web")
+	p := w.run(lbaas.New(), outside())
+	w.createShop("shop", "10.96.0.10")
+	w.quiet(p)
+	p.stop()
+	remove, err := w.cloud.AddFault(simcloud.Rule{Path: "lbaas", Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = w.run(kubeproxy.New(), outside())
+	w.createShop("new", "10.96.0.11")
+	w.eventuallyServed("new", "kubeproxy")
+	w.waitsFor(p.raven, "shop", "has the address 10.96.0.10, so that a load balancer of Octavia's may still serve it")
+	if octavia, leads, own := w.served("shop"); !octavia || !leads || own {
+		t.Errorf("served by Octavia: %t, with its floating IP: %t, by OVN: %t", octavia, leads, own)
+	}
+	if text := p.engine.Withheld(); !strings.Contains(text, "2 Services wait") { // the API's own as well
+		t.Errorf("told: %q", text)
+	}
+	w.cloud.RemoveFault(remove)
+	if err := p.engine.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventuallyServed("shop", "kubeproxy")
+	w.quiet(p)
+	if text := p.engine.Withheld(); text != "" {
+		t.Errorf("told: %q", text)
+	}
+}

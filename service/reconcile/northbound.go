@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
 )
@@ -43,7 +44,7 @@ type northboundState struct {
 	balancers  bool  // Octavia was listed once
 	// withheld are those whose load balancer in OVN waits for Octavia to be seen.
 	withheld map[plan.Owner]bool
-	told       bool  // something was told of it before the cloud was observed
+	told     bool // something was told of it before the cloud was observed
 }
 
 // waitNorthbound is the database, for those who found it away; waitRow a row that others make.
@@ -84,10 +85,16 @@ func (s *store) northboundListed(rows []plan.Observed, err error) []plan.Observe
 }
 
 // withholdUnseen takes out of a plan Octavia's load balancers as long as nobody has seen whether one of OVN's, made before this process began,
-// still serves: two must not. It says so. For the other way round see vetUnseen. The store is locked.
-func (s *store) withholdUnseen(p *plan.Plan) string {
+// still serves: two must not. It says so. For the other way round see vetUnseen: there it takes out only that a floating IP leaves a port, which
+// may be that of a load balancer which nobody has seen. The store is locked.
+func (s *store) withholdUnseen(o *owner, p *plan.Plan) string {
 	text := ""
+	away := s.octaviaUnseen()
 	p.Steps = slices.DeleteFunc(p.Steps, func(step plan.Step) bool {
+		if away != nil && step.Op == plan.Update && step.Kind == drivers.KindFloatingIP && leaves(step) && wantsInstead(o.set, drivers.KindLoadBalancer) {
+			text = fmt.Sprintf("waiting for the load balancing service, where the floating IP may lead to a load balancer of this Service: %v", away)
+			return true
+		}
 		if step.Op != plan.Create || step.Kind != drivers.KindLoadBalancer || !s.northbound.configured || s.northbound.seen {
 			return false
 		}
@@ -98,6 +105,20 @@ func (s *store) withholdUnseen(p *plan.Plan) string {
 		p.Pending = append(p.Pending, plan.Wait{Message: text})
 	}
 	return text
+}
+
+// octaviaUnseen is why Octavia could not be read since this process began; nil if it was, or if there is none. The store is locked.
+func (s *store) octaviaUnseen() error {
+	if s.northbound.balancers || errors.Is(s.balancerState.away, openstack.ErrNoBalancing) {
+		return nil
+	}
+	return s.balancerState.away
+}
+
+// leaves says whether a floating IP leaves a port.
+func leaves(step plan.Step) bool {
+	value, changes := step.Attrs["port_id"]
+	return changes && textOf(value) == "" && textOf(step.Old["port_id"]) != ""
 }
 
 func (e *Engine) createNorthbound(ctx context.Context, step plan.Step) (plan.Observed, error) {

@@ -232,6 +232,7 @@ func newStore(cluster string, names []string, unsupported func(drivers.Kind) []s
 		handovers:     map[plan.Owner]time.Time{},
 		promised:      map[plan.Owner]time.Time{},
 		balancerState: newBalancerState(),
+		northbound:    northboundState{withheld: map[plan.Owner]bool{}},
 	}
 	for _, name := range names {
 		s.drivers[name] = &driverState{name: name, owns: name}
@@ -326,6 +327,7 @@ func (s *store) forget(o *owner) {
 	delete(s.keepers, o)
 	delete(s.handovers, o.id)
 	delete(s.promised, o.id)
+	delete(s.northbound.withheld, o.id)
 }
 
 // released returns who held something back until all opinions were in, if they are.
