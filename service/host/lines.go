@@ -161,7 +161,7 @@ func (l *lines) parse(line string) (slog.Level, string, []slog.Attr) {
 			var attrs []slog.Attr
 			for _, key := range slices.Sorted(maps.Keys(record)) {
 				if !strings.HasPrefix(key, "@") {
-					attrs = append(attrs, slog.Any(key, record[key]))
+					attrs = append(attrs, slog.Any(saidKey(key), record[key]))
 				}
 			}
 			return level, message, attrs
@@ -174,6 +174,17 @@ func (l *lines) parse(line string) (slog.Level, string, []slog.Attr) {
 		return slog.LevelError, line, nil
 	}
 	return slog.LevelInfo, line, nil
+}
+
+// saidKey keeps a driver from giving its line a second time, level, source or driver, of which readers may take the last, or a stack, which
+// the log writes as it is.
+func saidKey(key string) string {
+	switch key {
+	case slog.TimeKey, slog.LevelKey, slog.MessageKey, slog.SourceKey, "driver", "stack", "":
+		return "said." + key
+	default:
+		return key
+	}
 }
 
 func levelOf(name any) slog.Level {
