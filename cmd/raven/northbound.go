@@ -68,11 +68,21 @@ func (r *runtime) reportOVN(c *health.Component) {
 		return
 	}
 	switch s := r.northbound.Status(); {
+	case s.Connected && r.withheld() != "":
+		c.Degraded(r.withheld())
 	case s.Connected:
 		c.ReadyAs(ovnText(s))
 	default:
 		c.Degraded("OVN's northbound database is away since " + since(s.Since) + ", what concerns it waits: " + s.Error)
 	}
+}
+
+// withheld says why load balancers are not made though the database is there; "" if nothing is held back.
+func (r *runtime) withheld() string {
+	if e := r.engine(); e != nil {
+		return e.Withheld()
+	}
+	return ""
 }
 
 // hasOVN says whether there is anything to say about the database.
