@@ -70,6 +70,8 @@ func (r *runtime) reportOVN(c *health.Component) {
 	switch s := r.northbound.Status(); {
 	case s.Connected && r.withheld() != "":
 		c.Degraded(r.withheld())
+	case s.Connected && s.Outdated != "":
+		c.Degraded(ovnText(s))
 	case s.Connected:
 		c.ReadyAs(ovnText(s))
 	default:
@@ -104,7 +106,11 @@ func ovnText(s ovn.Status) string {
 	if s.Version != "" {
 		version = ", OVN " + s.Version
 	}
-	return fmt.Sprintf("connected to OVN's northbound database at %s since %s%s: %d load balancers in %d groups", s.Endpoint, since(s.Since), version, s.Balancers, s.Groups)
+	old := ""
+	if s.Outdated != "" {
+		old = "; it is too old: " + s.Outdated
+	}
+	return fmt.Sprintf("connected to OVN's northbound database at %s since %s%s: %d load balancers in %d groups", s.Endpoint, since(s.Since), version, s.Balancers, s.Groups) + old
 }
 
 // openOVN connects to the configured database for a command, and waits for it. Without one it returns nil.

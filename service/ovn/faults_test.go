@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -297,6 +298,39 @@ func TestFenced(t *testing.T) {
 	if got := r.column("Load_Balancer_Group", "name"); len(got) > 0 {
 		t.Errorf("written all the same: %v", got)
 	}
+}
+
+// TestOldOVNIsTold: what an old northd ignores is in the status, as soon as it has written which one it is.
+func TestOldOVNIsTold(t *testing.T) {
+	r := newRig(t)
+	r.ctl("init", "--", "set", "NB_Global", ".", "options:northd_internal_version=22.09.1-20.25.0-67.6")
+	r.until("it is old", func() bool {
+		s := r.Status()
+		return s.Version != "" && strings.Contains(s.Outdated, "sessionAffinity")
+	})
+	r.ctl("set", "NB_Global", ".", "options:northd_internal_version=23.03.1-20.27.0-70.6")
+	r.until("it is not any more", func() bool { return r.Status().Outdated == "" })
+}
+
+// TestServersThatDoNotAnswerCostLittle: those that take a connection and say nothing, or that are not reached, are not waited for.
+func TestServersThatDoNotAnswerCostLittle(t *testing.T) {
+	server := start(t)
+	var endpoints []string
+	for i := range 3 {
+		path := fmt.Sprintf("%s/silent%d", t.TempDir(), i)
+		silent, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = silent.Close() })
+		endpoints = append(endpoints, "unix:"+path)
+	}
+	began := time.Now()
+	r := connect(t, server, ovn.Config{Endpoints: append(endpoints, server.Unix()), Timeout: 5 * time.Second})
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("it took %s, three servers of 5 s each would take 15", took)
+	}
+	r.group()
 }
 
 func TestNobodyThere(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 //	                                                from outside; none for a load balancer without VIPs
 //	              raven:group                       the ID of the group that it belongs to
 //	options       reject=true                       who connects to a VIP without backends is told so
-//	              ct_flush=true                     flows to a backend that goes do not linger, with UDP (OVN 22.12 and newer)
+//	              ct_flush=true                     flows to a backend that goes do not linger, with UDP (see outdated)
 //	              affinity_timeout                  of the part
 //	              neighbor_responder=all            of external parts only: routers answer for a VIP outside their ports' subnets, too, such
 //	                                                as a floating IP of another subnet of the external network than the gateway's

@@ -1,6 +1,8 @@
 package ovn
 
 import (
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +14,7 @@ type Status struct {
 	Connected bool      `json:"connected"`
 	Endpoint  string    `json:"endpoint,omitempty"` // of the server that is written to
 	Version   string    `json:"version,omitempty"`  // northd's own, where it tells
+	Outdated  string    `json:"outdated,omitempty"` // what an OVN of that version does not do of what is asked of it
 	Since     time.Time `json:"since"`              // of that it is connected, or not
 	Error     string    `json:"error,omitempty"`    // why it is not
 	// Balancers and Groups count what is ours, Rows the rows of load balancers.
@@ -31,11 +34,28 @@ func (n *Northbound) Status() Status {
 	if n.session != nil {
 		s.Endpoint = n.session.endpoint
 		s.Version = n.session.version()
+		s.Outdated = outdated(s.Version)
 	} else if n.err != nil {
 		s.Error = n.err.Error()
 	}
 	s.Transactions, s.Connections = n.stats.counts()
 	return s
+}
+
+// outdated says what an OVN of a version ignores of our rows; "" where that is nothing, or it has not told its version. By OVN's release notes
+// affinity_timeout came with 22.12, and flows to removed backends go since 23.03: its option ct_flush for that with 23.03.1.
+func outdated(version string) string {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	year, err1 := strconv.Atoi(major)
+	month, err2 := strconv.Atoi(minor)
+	switch number := year*100 + month; {
+	case err1 != nil || err2 != nil || number >= 2303:
+		return ""
+	case number >= 2212:
+		return "UDP flows to an endpoint that is gone go on (OVN 23.03 and newer end them)"
+	}
+	return "sessionAffinity is ignored (OVN 22.12 and newer keep it), and UDP flows to an endpoint that is gone go on (23.03 and newer end them)"
 }
 
 // stats counts what was written.
