@@ -59,6 +59,8 @@ type book struct {
 	named     map[string]map[string]bool // UUIDs of places by name
 	joined    map[string]map[string]bool // UUIDs of places by the UUID of the group
 	taken     map[string]map[string]bool // UUIDs of rows by group and VIP: see vipKey
+	belongs   map[string]map[string]bool // UUIDs of rows by the ID of the group that they say they are of
+	memberOf  map[string]map[string]bool // UUIDs of groups of ours by the UUID of the row that is in them
 	// The rows with UUIDs like ours that say nothing of us: where one is in the place of a row of ours, somebody has changed what it says.
 	strays      map[string]*nbdb.LoadBalancer
 	strayGroups map[string]*nbdb.LoadBalancerGroup
@@ -70,7 +72,7 @@ func newBook(cluster string) *book {
 		balancers: map[string]*nbdb.LoadBalancer{}, rowsOf: map[string]map[string]bool{},
 		groups: map[string]*group{}, groupsOf: map[string]map[string]bool{},
 		places: map[string]*place{}, named: map[string]map[string]bool{}, joined: map[string]map[string]bool{},
-		taken:  map[string]map[string]bool{},
+		taken: map[string]map[string]bool{}, belongs: map[string]map[string]bool{}, memberOf: map[string]map[string]bool{},
 		strays: map[string]*nbdb.LoadBalancer{}, strayGroups: map[string]*nbdb.LoadBalancerGroup{},
 	}
 }
@@ -93,6 +95,7 @@ func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
 	if old := b.balancers[uuid]; old != nil {
 		id := b.idOf(old)
 		drop(b.rowsOf, id, uuid)
+		drop(b.belongs, old.ExternalIDs[groupID], uuid)
 		delete(b.balancers, uuid)
 		for vip := range old.Vips {
 			drop(b.taken, vipKey(old.ExternalIDs[groupID], protocolOf(old), vip), uuid)
@@ -112,6 +115,7 @@ func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
 	id := b.idOf(have)
 	b.balancers[uuid] = have
 	add(b.rowsOf, id, uuid)
+	add(b.belongs, have.ExternalIDs[groupID], uuid)
 	for vip := range have.Vips {
 		add(b.taken, vipKey(have.ExternalIDs[groupID], protocolOf(have), vip), uuid)
 	}
@@ -146,13 +150,15 @@ func (b *book) groupAt(uuid string) (members map[string]bool, there bool) {
 func vipKey(group, protocol, vip string) string { return group + " " + protocol + " " + vip }
 
 // holder returns the name and the ID of another load balancer that has a VIP. Rows in places of one's own are not another's, whatever they say.
+// Where one has it oneself as well, whose row's UUID is the first one keeps it: both would let it go otherwise.
 func (b *book) holder(key, but string, places map[string]bool) (id, name string) {
 	for _, uuid := range slices.Sorted(maps.Keys(b.taken[key])) {
 		have := b.balancers[uuid]
-		if id = b.idOf(have); id != but && !places[uuid] {
-			name, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
-			return id, name
+		if id = b.idOf(have); id == but || places[uuid] {
+			break
 		}
+		name, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
+		return id, name
 	}
 	return "", ""
 }
@@ -173,6 +179,9 @@ func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
 	old := b.groups[uuid]
 	if old != nil {
 		members = old.members
+		for member := range members {
+			drop(b.memberOf, member, uuid)
+		}
 		drop(b.groupsOf, old.id, uuid)
 		delete(b.groups, uuid)
 		t.group(old.id)
@@ -187,6 +196,7 @@ func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
 		if ok {
 			for _, member := range have.LoadBalancer {
 				now[member] = true
+				add(b.memberOf, member, uuid)
 			}
 			g := &group{
 				uuid: uuid, id: ID(drivers.KindOVNLoadBalancerGroup, identity), name: have.Name, identity: identity, title: title, members: now,

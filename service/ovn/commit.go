@@ -117,7 +117,7 @@ func (n *Northbound) commit(changes []*change) {
 func (n *Northbound) gather(changes []*change) (s *session, t *transaction, in, rest []*change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t = &transaction{taking: map[string]string{}}
+	t = &transaction{taking: map[string]taker{}}
 	if n.session == nil {
 		finish(changes, n.away())
 		return nil, t, nil, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +77,64 @@ func TestOneVIPTwiceInOneTransaction(t *testing.T) {
 	}
 	if served != 1 {
 		t.Errorf("%d load balancers have the VIP, want one", served)
+	}
+}
+
+// TestTheHolderOfAVIPHasAName: who is told that another one has the VIP is told its name, also where both are written together.
+func TestTheHolderOfAVIPHasAName(t *testing.T) {
+	tx := &transaction{taking: map[string]taker{}}
+	conflicts := make([]*ConflictError, 2)
+	for i := range conflicts {
+		want := wanting(i)
+		conflicts[i] = tx.leaveOut(newBook("c1"), want)
+	}
+	if c := conflicts[1]; conflicts[0] != nil || c == nil || c.Name != "web/0" {
+		t.Errorf("conflicts %v, want one, with web/0", conflicts)
+	}
+}
+
+// TestAVIPThatTwoHaveIsKeptByOne: where two have a VIP already, and are written together, one of them keeps it.
+func TestAVIPThatTwoHaveIsKeptByOne(t *testing.T) {
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		b := newBook("c1")
+		for i := range order {
+			for part, r := range wanting(i).rows() {
+				uuid := rowUUID(drivers.KindOVNLoadBalancer, wanting(i).identity, part)
+				b.balancer(uuid, &nbdb.LoadBalancer{UUID: uuid, Name: r.name, Protocol: &r.proto, Vips: r.vips, Options: r.options, ExternalIDs: r.ids}, newTouched())
+			}
+		}
+		tx := &transaction{taking: map[string]taker{}}
+		served := 0
+		for _, i := range order {
+			want := wanting(i)
+			tx.leaveOut(b, want)
+			served += len(want.vips)
+		}
+		if served != 1 {
+			t.Errorf("in the order %v it is served %d times, want once", order, served)
+		}
+	}
+}
+
+// wanting is a load balancer that wants the one VIP that all want.
+func wanting(i int) *balancer {
+	v := vip{protocol: "tcp", at: netip.MustParseAddrPort("10.0.0.1:80")}
+	return &balancer{
+		identity: plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb", Policy: drivers.Delete},
+		title:    fmt.Sprint("web/", i), group: "g", vips: map[string]vip{"tcp 10.0.0.1:80": v},
+	}
+}
+
+func TestOutdated(t *testing.T) {
+	for version, affinity := range map[string]bool{"22.09.1-20.25.0-67.6": false, "22.12.0-20.27.0-69.8": true} {
+		if got := outdated(version); !strings.Contains(got, "23.03") || strings.Contains(got, "sessionAffinity") == affinity {
+			t.Errorf("%s: %q", version, got)
+		}
+	}
+	for _, version := range []string{"23.03.1-20.27.0-70.6", "24.09.0-20.37.0-77.0", "", "main"} {
+		if got := outdated(version); got != "" {
+			t.Errorf("%q: %q, want nothing", version, got)
+		}
 	}
 }
 

@@ -17,9 +17,11 @@ type transaction struct {
 	ops  []ovsdb.Operation
 	size int                        // about how many bytes of text it is
 	sets map[setKey]map[string]bool // what is put in (true) or taken out of a set of references
-	// taking are the IDs of the load balancers that take a VIP by what is written together.
-	taking map[string]string
+	// taking are the load balancers that take a VIP by what is written together.
+	taking map[string]taker
 }
+
+type taker struct{ id, name string }
 
 // leaveOut takes out of a load balancer the VIPs that another one has, and returns the first of them.
 func (t *transaction) leaveOut(b *book, want *balancer) *ConflictError {
@@ -33,12 +35,12 @@ func (t *transaction) leaveOut(b *book, want *balancer) *ConflictError {
 		v := want.vips[text]
 		key := vipKey(want.group, v.protocol, v.at.String())
 		other, name := b.holder(key, id, places)
-		if at := t.taking[key]; other == "" && at != "" && at != id {
-			other, name = at, at
+		if by := t.taking[key]; other == "" && by.id != "" && by.id != id {
+			other, name = by.id, by.name
 		}
 		if other == "" {
 			if t.taking != nil {
-				t.taking[key] = id
+				t.taking[key] = taker{id, want.title}
 			}
 			continue
 		}
@@ -182,8 +184,8 @@ func (t *transaction) balancer(b *book, wanted *balancer) error {
 		if !g.members[uuid] {
 			t.refer(nbdb.LoadBalancerGroupTable, g.uuid, "load_balancer", uuid, true)
 		}
-		for other := range b.groups {
-			if other != g.uuid && b.groups[other].members[uuid] {
+		for other := range b.memberOf[uuid] {
+			if other != g.uuid {
 				t.refer(nbdb.LoadBalancerGroupTable, other, "load_balancer", uuid, false)
 			}
 		}
@@ -250,9 +252,9 @@ func (t *transaction) group(b *book, want groupWant) (missing []string) {
 	case g.name != name:
 		t.update(nbdb.LoadBalancerGroupTable, g.uuid, ovsdb.Row{"name": name})
 	}
-	for _, uuids := range b.membersOf(g.id) {
-		if !g.members[uuids] {
-			t.refer(nbdb.LoadBalancerGroupTable, g.uuid, "load_balancer", uuids, true)
+	for member := range b.belongs[g.id] {
+		if !g.members[member] {
+			t.refer(nbdb.LoadBalancerGroupTable, g.uuid, "load_balancer", member, true)
 		}
 	}
 	for attribute, ids := range want.places {
@@ -295,15 +297,4 @@ func (t *transaction) removeGroup(b *book, uuid string) {
 		t.refer(b.places[at].table.name, at, "load_balancer_group", uuid, false)
 	}
 	t.remove(nbdb.LoadBalancerGroupTable, uuid)
-}
-
-// membersOf lists the UUIDs of the rows that belong to a group.
-func (b *book) membersOf(id string) []string {
-	var uuids []string
-	for uuid, have := range b.balancers {
-		if have.ExternalIDs[groupID] == id {
-			uuids = append(uuids, uuid)
-		}
-	}
-	return uuids
 }
