@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
@@ -100,6 +101,11 @@ func TestBalancersOfALostService(t *testing.T) {
 	}
 }
 
+// emptyNorthbound is a northbound database in which nothing is.
+type emptyNorthbound struct{ reconcile.Northbound }
+
+func (emptyNorthbound) List(drivers.Kind) ([]plan.Observed, error) { return nil, nil }
+
 // TestCleanupWithoutOctavia says that it did not look for load balancers, and removes all that can go without.
 func TestCleanupWithoutOctavia(t *testing.T) {
 	w := balancers(t, amphora())
@@ -116,7 +122,7 @@ func TestCleanupWithoutOctavia(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cloud.Close()
-		c := &reconcile.Cleanup{Cloud: cloud, Cluster: "cluster-1", Patience: 100 * time.Millisecond, Clock: clock.RealClock{}}
+		c := &reconcile.Cleanup{Cloud: cloud, Northbound: emptyNorthbound{}, Cluster: "cluster-1", Patience: 100 * time.Millisecond, Clock: clock.RealClock{}}
 		p, err := c.Plan(t.Context())
 		if err != nil || (len(p.Unseen) == 0) != seen {
 			t.Errorf("%v, %v", p.Unseen, err)

@@ -127,7 +127,7 @@ func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
 }
 
 // observe lists everything of the cluster. Load balancers that a cloud has no service for are not looked for, and unseen says so: what
-// they use cannot go, all else can.
+// they use cannot go, all else can. It says so of those in OVN, too, where no database is known.
 func (c *Cleanup) observe(ctx context.Context) (m *mirror, unseen []string, err error) {
 	observed, err := c.Cloud.Observe(ctx, c.Cluster)
 	if err != nil {
@@ -139,6 +139,10 @@ func (c *Cleanup) observe(ctx context.Context) (m *mirror, unseen []string, err 
 		unseen = []string{fmt.Sprintf("nobody has looked for load balancers: %v", err)}
 	case err != nil:
 		return nil, nil, fmt.Errorf("looking for the load balancers that cluster %s has: %w", c.Cluster, err)
+	}
+	if c.Northbound == nil {
+		unseen = append(unseen, "nobody has looked for load balancers of OVN's: [ovn] nb_connection names no database; if driver kubeproxy ever served this "+
+			"cluster, name it")
 	}
 	rows, err := listNorthbound(c.Northbound)
 	if err != nil {

@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,9 @@ func TestCleanupLeavesWhatIsRetained(t *testing.T) {
 	p, err := c.Plan(ctx)
 	if err != nil || len(p.Retained) != 1 || len(p.Steps) < 5 {
 		t.Fatalf("%d steps, %d retained (%v)", len(p.Steps), len(p.Retained), err)
+	}
+	if len(p.Unseen) != 1 || !strings.Contains(p.Unseen[0], "[ovn] nb_connection") {
+		t.Errorf("unseen %q, want that nobody has looked into OVN", p.Unseen)
 	}
 	stopped, stop := context.WithCancel(ctx)
 	stop()
