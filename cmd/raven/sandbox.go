@@ -15,7 +15,7 @@ func sandboxOptions() []config.Option {
 			Group: ravenGroup, Name: "driver_sandbox", Default: string(host.SandboxAuto), Declarer: declarer,
 			Choices: []string{string(host.SandboxAuto), string(host.SandboxRequired), string(host.SandboxOff)},
 			Help: "How drivers are confined: auto by all that this machine has, required as well and no driver runs where Landlock or " +
-				"seccomp is missing, off not at all. `raven driver info` says what confines them here.",
+				"seccomp is missing, nor as root where Raven is root, off not at all. `raven driver info` says what confines them here.",
 		},
 		{
 			Group: ravenGroup, Name: "driver_user", Declarer: declarer,

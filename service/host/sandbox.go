@@ -25,7 +25,7 @@ type Mode string
 const (
 	SandboxOff      Mode = "off"      // none: as any other child
 	SandboxAuto     Mode = "auto"     // what the machine has
-	SandboxRequired Mode = "required" // a machine that lacks Landlock or seccomp runs no driver
+	SandboxRequired Mode = "required" // a machine that lacks Landlock or seccomp runs no driver, nor does root one as root
 )
 
 // Policy is how drivers are confined.
@@ -83,8 +83,12 @@ func NewSandbox(policy Policy) (*Sandbox, error) {
 	}
 	s.describe(userless, ungrouped)
 	var missing []string
+	needed := []string{"landlock", "seccomp"}
+	if os.Geteuid() == 0 {
+		needed = append(needed, otherUser)
+	}
 	for _, m := range s.measures {
-		if !m.Active && slices.Contains([]string{"landlock", "seccomp"}, m.Name) {
+		if !m.Active && slices.Contains(needed, m.Name) {
 			missing = append(missing, m.Name+": "+m.Detail)
 		}
 	}
@@ -93,6 +97,9 @@ func NewSandbox(policy Policy) (*Sandbox, error) {
 	}
 	return s, nil
 }
+
+// otherUser is the Measure that a driver does not run as Raven's own user.
+const otherUser = "another user"
 
 // Each driver of a root's Raven gets a user of its own out of these, which are nobody's: systemd leaves them free, and containers
 // have them.
@@ -177,7 +184,7 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 	if s.user != 0 {
 		who = strconv.Itoa(s.user)
 	}
-	add("another user", s.user != 0 || s.own, who, userless)
+	add(otherUser, s.user != 0 || s.own, who, userless)
 	add("limits", true, "files, threads, core dumps, address space", "")
 	switch {
 	case s.policy.Memory == 0:
@@ -254,6 +261,9 @@ func (p *process) confine(c Config, folder string) error {
 		spec.Descriptor = programAt
 	}
 	if why := p.program.unreachable(); s.own && why != "" {
+		if s.policy.Mode == SandboxRequired {
+			return fmt.Errorf("%s: driver_sandbox = required wants it to run as a user of its own, who may not execute it: %s", p.path, why)
+		}
 		spec.User = 0
 		c.Logger.Warn("driver runs as Raven's own user, for another may not execute it", "reason", why)
 	}

@@ -109,3 +109,32 @@ func TestConfinedScript(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A root's Raven runs no driver as root where confinement is required.
+func TestRequiredIsAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run drivers as another user")
+	}
+	if _, err := NewSandbox(Policy{Mode: SandboxRequired, User: "0"}); err == nil || !strings.Contains(err.Error(), "another user") {
+		t.Errorf("drivers that are root: %v", err)
+	}
+	sandbox, err := NewSandbox(Policy{Mode: SandboxRequired})
+	if err != nil {
+		t.Skipf("this machine does not have what is required: %v", err)
+	}
+	config := testConfig(t, "plain")
+	config.Sandbox = sandbox
+	path := filepath.Join(t.TempDir(), "raven-driver-script") // which its own user cannot reach
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec "+config.Path+" driver:plain\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config.AllowRead, config.Path, config.Args = []string{config.Path}, path, nil
+	p, err := Launch(t.Context(), config)
+	if err == nil {
+		_ = p.Stop(t.Context())
+		t.Fatal("it runs as root")
+	}
+	if !strings.Contains(err.Error(), "a user of its own") {
+		t.Error(err)
+	}
+}
