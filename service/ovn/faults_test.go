@@ -41,6 +41,15 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			return []string{"create", "Load_Balancer", "name=twin", "protocol=tcp",
 				`external_ids={raven\:cluster=c1,raven\:owner=serv~6a3033\:u1,raven\:name=lb,raven\:policy=delete,raven\:part=tcp}`}
 		}},
+		"its backends are chosen otherwise": {"selection fields", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "selection_fields=ip_src,ip_dst"}
+		}},
+		"its backends are checked": {"health check", func(r *rig) []string {
+			return []string{
+				"--", "--id=@hc", "create", "Load_Balancer_Health_Check", `vip="10.0.0.1:80"`, "--", "set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"),
+				"health_check=@hc", `ip_port_mappings:10.1.0.4="port:10.1.0.1"`,
+			}
+		}},
 		"external ids are lost": {"no ids", func(r *rig) []string {
 			return []string{"clear", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "external_ids"}
 		}},

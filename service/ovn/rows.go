@@ -35,7 +35,7 @@ import (
 // rows of ours follow from the identity: a second row for the same part is refused by the database itself, and a row that is in such a place is
 // ours, whatever somebody has made of its external_ids or its name.
 //
-// What others add to options and external_ids stays. A part whose row is not as it would be written is as good as not there: the load
+// health_check, ip_port_mappings and selection_fields are empty. What others add to options and external_ids stays. A part whose row is not as it would be written is as good as not there: the load
 // balancer then shows no VIPs, and is mended as a whole.
 const (
 	clusterID = "raven:cluster"
@@ -125,8 +125,14 @@ func (b *balancer) rows() map[string]row {
 
 // is says whether a row of the database is as it should be.
 func (r row) is(have *nbdb.LoadBalancer) bool {
-	return have.Name == r.name && protocolOf(have) == r.proto && maps.Equal(have.Vips, r.vips) &&
+	return plain(have) && have.Name == r.name && protocolOf(have) == r.proto && maps.Equal(have.Vips, r.vips) &&
 		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) && have.Options[affinityOption] == r.options[affinityOption]
+}
+
+// plain says whether a row has nothing in the columns that are empty in rows of ours: health checks would take backends away that Kubernetes calls
+// ready, and with selection fields another hash would choose.
+func plain(have *nbdb.LoadBalancer) bool {
+	return len(have.HealthCheck)+len(have.IPPortMappings)+len(have.SelectionFields) == 0
 }
 
 func protocolOf(have *nbdb.LoadBalancer) string {

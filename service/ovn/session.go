@@ -212,7 +212,7 @@ func (n *Northbound) copy(ctx context.Context, s *session) error {
 		return fmt.Errorf("the model of the northbound database: %w", err)
 	}
 	s.northbound, err = s.follow(ctx, models, map[string][]string{
-		nbdb.LoadBalancerTable:      {"name", "vips", "protocol", "options", "external_ids"},
+		nbdb.LoadBalancerTable:      {"name", "vips", "protocol", "options", "external_ids", "health_check", "ip_port_mappings", "selection_fields"},
 		nbdb.LoadBalancerGroupTable: {"name", "load_balancer"},
 		nbdb.LogicalSwitchTable:     {"name", "load_balancer_group"},
 		nbdb.LogicalRouterTable:     {"name", "load_balancer_group"},

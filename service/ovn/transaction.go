@@ -152,9 +152,14 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 	if r.proto != "" {
 		protocol.GoSet = append(protocol.GoSet, r.proto)
 	}
-	return ovsdb.Row{
+	columns := ovsdb.Row{
 		"name": r.name, "protocol": protocol, "vips": texts(r.vips), "options": texts(options), "external_ids": texts(ids),
 	}
+	if have != nil && !plain(have) {
+		none := ovsdb.OvsSet{GoSet: []any{}}
+		columns["health_check"], columns["ip_port_mappings"], columns["selection_fields"] = none, texts(nil), none
+	}
+	return columns
 }
 
 // balancer makes the rows of a load balancer as they should be, whatever is there of them. The error is a ConflictError where that was all but

@@ -7,23 +7,33 @@ import "github.com/ovn-kubernetes/libovsdb/model"
 const LoadBalancerTable = "Load_Balancer"
 
 type (
-	LoadBalancerProtocol = string
+	LoadBalancerProtocol        = string
+	LoadBalancerSelectionFields = string
 )
 
 var (
-	LoadBalancerProtocolTCP  LoadBalancerProtocol = "tcp"
-	LoadBalancerProtocolUDP  LoadBalancerProtocol = "udp"
-	LoadBalancerProtocolSCTP LoadBalancerProtocol = "sctp"
+	LoadBalancerProtocolTCP           LoadBalancerProtocol        = "tcp"
+	LoadBalancerProtocolUDP           LoadBalancerProtocol        = "udp"
+	LoadBalancerProtocolSCTP          LoadBalancerProtocol        = "sctp"
+	LoadBalancerSelectionFieldsEthSrc LoadBalancerSelectionFields = "eth_src"
+	LoadBalancerSelectionFieldsEthDst LoadBalancerSelectionFields = "eth_dst"
+	LoadBalancerSelectionFieldsIPSrc  LoadBalancerSelectionFields = "ip_src"
+	LoadBalancerSelectionFieldsIPDst  LoadBalancerSelectionFields = "ip_dst"
+	LoadBalancerSelectionFieldsTpSrc  LoadBalancerSelectionFields = "tp_src"
+	LoadBalancerSelectionFieldsTpDst  LoadBalancerSelectionFields = "tp_dst"
 )
 
 // LoadBalancer defines an object in Load_Balancer table
 type LoadBalancer struct {
-	UUID        string                `ovsdb:"_uuid"`
-	ExternalIDs map[string]string     `ovsdb:"external_ids"`
-	Name        string                `ovsdb:"name"`
-	Options     map[string]string     `ovsdb:"options"`
-	Protocol    *LoadBalancerProtocol `ovsdb:"protocol" validate:"omitempty,oneof='tcp' 'udp' 'sctp'"`
-	Vips        map[string]string     `ovsdb:"vips"`
+	UUID            string                        `ovsdb:"_uuid"`
+	ExternalIDs     map[string]string             `ovsdb:"external_ids"`
+	HealthCheck     []string                      `ovsdb:"health_check"`
+	IPPortMappings  map[string]string             `ovsdb:"ip_port_mappings"`
+	Name            string                        `ovsdb:"name"`
+	Options         map[string]string             `ovsdb:"options"`
+	Protocol        *LoadBalancerProtocol         `ovsdb:"protocol" validate:"omitempty,oneof='tcp' 'udp' 'sctp'"`
+	SelectionFields []LoadBalancerSelectionFields `ovsdb:"selection_fields" validate:"dive,oneof='eth_src' 'eth_dst' 'ip_src' 'ip_dst' 'tp_src' 'tp_dst'"`
+	Vips            map[string]string             `ovsdb:"vips"`
 }
 
 func (a *LoadBalancer) GetUUID() string {
@@ -46,6 +56,64 @@ func copyLoadBalancerExternalIDs(a map[string]string) map[string]string {
 }
 
 func equalLoadBalancerExternalIDs(a, b map[string]string) bool {
+	if (a == nil) != (b == nil) {
+		return false
+	}
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *LoadBalancer) GetHealthCheck() []string {
+	return a.HealthCheck
+}
+
+func copyLoadBalancerHealthCheck(a []string) []string {
+	if a == nil {
+		return nil
+	}
+	b := make([]string, len(a))
+	copy(b, a)
+	return b
+}
+
+func equalLoadBalancerHealthCheck(a, b []string) bool {
+	if (a == nil) != (b == nil) {
+		return false
+	}
+	if len(a) != len(b) {
+		return false
+	}
+	for i, v := range a {
+		if b[i] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *LoadBalancer) GetIPPortMappings() map[string]string {
+	return a.IPPortMappings
+}
+
+func copyLoadBalancerIPPortMappings(a map[string]string) map[string]string {
+	if a == nil {
+		return nil
+	}
+	b := make(map[string]string, len(a))
+	for k, v := range a {
+		b[k] = v
+	}
+	return b
+}
+
+func equalLoadBalancerIPPortMappings(a, b map[string]string) bool {
 	if (a == nil) != (b == nil) {
 		return false
 	}
@@ -116,6 +184,34 @@ func equalLoadBalancerProtocol(a, b *LoadBalancerProtocol) bool {
 	return *a == *b
 }
 
+func (a *LoadBalancer) GetSelectionFields() []LoadBalancerSelectionFields {
+	return a.SelectionFields
+}
+
+func copyLoadBalancerSelectionFields(a []LoadBalancerSelectionFields) []LoadBalancerSelectionFields {
+	if a == nil {
+		return nil
+	}
+	b := make([]LoadBalancerSelectionFields, len(a))
+	copy(b, a)
+	return b
+}
+
+func equalLoadBalancerSelectionFields(a, b []LoadBalancerSelectionFields) bool {
+	if (a == nil) != (b == nil) {
+		return false
+	}
+	if len(a) != len(b) {
+		return false
+	}
+	for i, v := range a {
+		if b[i] != v {
+			return false
+		}
+	}
+	return true
+}
+
 func (a *LoadBalancer) GetVips() map[string]string {
 	return a.Vips
 }
@@ -149,8 +245,11 @@ func equalLoadBalancerVips(a, b map[string]string) bool {
 func (a *LoadBalancer) DeepCopyInto(b *LoadBalancer) {
 	*b = *a
 	b.ExternalIDs = copyLoadBalancerExternalIDs(a.ExternalIDs)
+	b.HealthCheck = copyLoadBalancerHealthCheck(a.HealthCheck)
+	b.IPPortMappings = copyLoadBalancerIPPortMappings(a.IPPortMappings)
 	b.Options = copyLoadBalancerOptions(a.Options)
 	b.Protocol = copyLoadBalancerProtocol(a.Protocol)
+	b.SelectionFields = copyLoadBalancerSelectionFields(a.SelectionFields)
 	b.Vips = copyLoadBalancerVips(a.Vips)
 }
 
@@ -172,9 +271,12 @@ func (a *LoadBalancer) CloneModel() model.Model {
 func (a *LoadBalancer) Equals(b *LoadBalancer) bool {
 	return a.UUID == b.UUID &&
 		equalLoadBalancerExternalIDs(a.ExternalIDs, b.ExternalIDs) &&
+		equalLoadBalancerHealthCheck(a.HealthCheck, b.HealthCheck) &&
+		equalLoadBalancerIPPortMappings(a.IPPortMappings, b.IPPortMappings) &&
 		a.Name == b.Name &&
 		equalLoadBalancerOptions(a.Options, b.Options) &&
 		equalLoadBalancerProtocol(a.Protocol, b.Protocol) &&
+		equalLoadBalancerSelectionFields(a.SelectionFields, b.SelectionFields) &&
 		equalLoadBalancerVips(a.Vips, b.Vips)
 }
 

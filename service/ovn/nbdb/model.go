@@ -38,6 +38,29 @@ var schema = `{
             "max": "unlimited"
           }
         },
+        "health_check": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "Load_Balancer_Health_Check",
+              "refType": "strong"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "ip_port_mappings": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
         "name": {
           "type": "string"
         },
@@ -68,6 +91,26 @@ var schema = `{
             },
             "min": 0,
             "max": 1
+          }
+        },
+        "selection_fields": {
+          "type": {
+            "key": {
+              "type": "string",
+              "enum": [
+                "set",
+                [
+                  "eth_src",
+                  "eth_dst",
+                  "ip_src",
+                  "ip_dst",
+                  "tp_src",
+                  "tp_dst"
+                ]
+              ]
+            },
+            "min": 0,
+            "max": "unlimited"
           }
         },
         "vips": {
