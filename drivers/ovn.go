@@ -35,6 +35,8 @@ type OVNVIP struct {
 	Backends []OVNBackend `raven:"backends,unordered"`
 	// AffinityTimeout is for how many seconds a client keeps its backend; 0: not at all. At most MaxAffinityTimeout.
 	AffinityTimeout int64 `raven:"affinity_timeout"`
+	// External says that clients outside reach the VIP by way of a router, which answers for its address in whatever subnet that is.
+	External bool `raven:"external"`
 }
 
 // OVNBackend is one endpoint.

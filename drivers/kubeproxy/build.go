@@ -83,8 +83,14 @@ func (b *builder) at(address drivers.Value, ip4 bool, use pick) {
 func everyone(*services.Port, services.Backend) bool { return true }
 
 // external serves the address of a floating IP that exists or is in the Set. Until it is known the rest is served without it.
+//
+// The router answers for it in every subnet of the external network, for Neutron gave it; for no address that a Service names by itself.
 func (b *builder) external(floatingIP string, use pick) {
+	before := len(b.served)
 	b.at(drivers.From(floatingIP, "floating_ip_address"), true, use)
+	for i := range b.served[before:] {
+		b.served[before+i].External = true
+	}
 }
 
 // affinity says where the time that a client keeps its backend for is more than OVN can remember.

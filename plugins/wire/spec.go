@@ -143,6 +143,8 @@ func fieldToProto(from reflect.Value, into protoreflect.Message, field protorefl
 		}
 	case reflect.Int64:
 		into.Set(field, protoreflect.ValueOfInt64(from.Int()))
+	case reflect.Bool:
+		into.Set(field, protoreflect.ValueOfBool(from.Bool()))
 	default:
 		return fmt.Errorf("type %s cannot go over the wire", from.Type())
 	}
@@ -219,6 +221,8 @@ func fieldFromProto(from protoreflect.Value, into reflect.Value) error {
 		into.SetString(from.String())
 	case reflect.Int64:
 		into.SetInt(from.Int())
+	case reflect.Bool:
+		into.SetBool(from.Bool())
 	default:
 		return fmt.Errorf("type %s cannot come over the wire", into.Type())
 	}

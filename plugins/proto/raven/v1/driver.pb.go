@@ -5232,8 +5232,10 @@ type OVNVIP struct {
 	Backends *OVNBackendList `protobuf:"bytes,4,opt,name=backends,proto3" json:"backends,omitempty"`
 	// affinity_timeout is for how many seconds a client keeps its backend, at most 65535. 0: not at all.
 	AffinityTimeout int64 `protobuf:"varint,5,opt,name=affinity_timeout,json=affinityTimeout,proto3" json:"affinity_timeout,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// external says that clients outside reach the VIP by way of a router, which answers for its address in whatever subnet that is.
+	External      bool `protobuf:"varint,6,opt,name=external,proto3" json:"external,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OVNVIP) Reset() {
@@ -5299,6 +5301,13 @@ func (x *OVNVIP) GetAffinityTimeout() int64 {
 		return x.AffinityTimeout
 	}
 	return 0
+}
+
+func (x *OVNVIP) GetExternal() bool {
+	if x != nil {
+		return x.External
+	}
+	return false
 }
 
 // OVNBackendList is a list of backends that may be unset (no message) or empty.
@@ -6408,13 +6417,14 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x05_name\"6\n" +
 	"\n" +
 	"OVNVIPList\x12(\n" +
-	"\x06values\x18\x01 \x03(\v2\x10.raven.v1.OVNVIPR\x06values\"\xc4\x01\n" +
+	"\x06values\x18\x01 \x03(\v2\x10.raven.v1.OVNVIPR\x06values\"\xe0\x01\n" +
 	"\x06OVNVIP\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12)\n" +
 	"\aaddress\x18\x02 \x01(\v2\x0f.raven.v1.ValueR\aaddress\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\x03R\x04port\x124\n" +
 	"\bbackends\x18\x04 \x01(\v2\x18.raven.v1.OVNBackendListR\bbackends\x12)\n" +
-	"\x10affinity_timeout\x18\x05 \x01(\x03R\x0faffinityTimeout\">\n" +
+	"\x10affinity_timeout\x18\x05 \x01(\x03R\x0faffinityTimeout\x12\x1a\n" +
+	"\bexternal\x18\x06 \x01(\bR\bexternal\">\n" +
 	"\x0eOVNBackendList\x12,\n" +
 	"\x06values\x18\x01 \x03(\v2\x14.raven.v1.OVNBackendR\x06values\":\n" +
 	"\n" +
