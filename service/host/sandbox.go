@@ -185,7 +185,7 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 		who = strconv.Itoa(s.user)
 	}
 	add(otherUser, s.user != 0 || s.own, who, userless)
-	add("limits", true, "files, threads, core dumps, address space", "")
+	add("limits", true, s.limits(), "")
 	switch {
 	case s.policy.Memory == 0:
 		add("memory", false, "", "driver_memory_limit is 0")
@@ -207,6 +207,22 @@ func (s *Sandbox) processors() string {
 		return "a quarter of Raven's share, by a control group; nice"
 	}
 	return "nice, which bounds a thread and not how many there are"
+}
+
+// limits says what rlimits bound, which is not the same everywhere.
+func (s *Sandbox) limits() string {
+	text := "open files, content of files, core dumps"
+	if s.policy.Memory > 0 {
+		text += ", address space"
+	}
+	switch {
+	case s.groups != nil, s.user != 0, s.own:
+		return fmt.Sprintf("%s, %d threads", text, maxThreads)
+	case os.Geteuid() == 0:
+		return text + "; not threads, which root may have as many of as there are"
+	default:
+		return fmt.Sprintf("%s, %d threads of all that user %d runs", text, sameUserThreads, os.Geteuid())
+	}
 }
 
 // space bounds the addresses of a driver, used or not.

@@ -138,3 +138,27 @@ func TestRequiredIsAnotherUser(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a driver's environment has is what docs/plugin-protocol.md says.
+func TestEnvironmentIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/plugin-protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sandbox, err := NewSandbox(Policy{Mode: SandboxAuto, Memory: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := testConfig(t, "plain")
+	config.Sandbox = sandbox
+	text, err := ask(t, launch(t, config), "environ", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		name, _, _ := strings.Cut(line, "=")
+		if set := strings.HasPrefix(line, name+"="); set && strings.ToUpper(name) == name && !strings.ContainsAny(name, "+/ -") && !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("%s is not on the page", name)
+		}
+	}
+}
