@@ -20,8 +20,12 @@ type authority struct {
 	sha256       string
 	allowWatches []string
 	allowKinds   []string
-	allowRead    []string
-	attach       string
+	allowOutputs []string
+	allowRoles   []string
+	// allowContributions: nil where the operator says nothing.
+	allowContributions []string
+	allowRead          []string
+	attach             string
 }
 
 func driverGroup(name string) string { return "driver:" + name }
@@ -45,6 +49,18 @@ func authorityOptions(names []string) []config.Option {
 			Group: group, Name: "allow_kinds", Type: config.List, Declarer: declarer,
 			Help: "The kinds of resources that the driver may make, for example port. Unset: all that it declares.",
 		}, config.Option{
+			Group: group, Name: "allow_outputs", Type: config.List, Declarer: declarer,
+			Help: "The annotations, labels and parts of the status that the driver may write on its objects, for example example.org/address or " +
+				"loadBalancer. Unset: all that it declares but keys of kubernetes.io and k8s.io, which must always be named.",
+		}, config.Option{
+			Group: group, Name: "allow_roles", Type: config.List, Declarer: declarer,
+			Help: "The exclusive roles that the driver may hold, for example service-proxy. Unset: that of the driver of this name that comes with " +
+				"Raven, no other.",
+		}, config.Option{
+			Group: group, Name: "allow_contributions", Type: config.List, Declarer: declarer,
+			Help: "What the driver may add to resources of other drivers: security_groups and allowed_address_pairs of ports, routes of routers, " +
+				"networks and routers of OVN's load balancers. Unset: all for the drivers that come with Raven, nothing for others.",
+		}, config.Option{
 			Group: group, Name: "allow_read", Type: config.List, Declarer: declarer,
 			Help: "Files and folders that the driver may read and execute, beside its program and what is below /usr and /lib: for example a " +
 				"Python environment. Absolute paths.",
@@ -61,6 +77,7 @@ func authorityOf(v *config.Values, name string) authority {
 	return authority{
 		command: strings.Fields(v.String(group, "command")), sha256: v.String(group, "sha256"),
 		allowWatches: v.List(group, "allow_watches"), allowKinds: v.List(group, "allow_kinds"),
+		allowOutputs: v.List(group, "allow_outputs"), allowRoles: v.List(group, "allow_roles"), allowContributions: v.List(group, "allow_contributions"),
 		allowRead: v.List(group, "allow_read"), attach: v.String(group, "attach"),
 	}
 }
@@ -89,6 +106,63 @@ func (a authority) checkKinds(name string, info drivers.Info) error {
 		}
 	}
 	return nil
+}
+
+// ours are the drivers that come with Raven, with the exclusive role of each. They are known by name: what program a name stands for is the
+// operator's word, see [raven] drivers, plugin_dir and [driver:NAME].
+func ours() map[string]string {
+	return map[string]string{"namespace": "", "pod": "", "lbaas": drivers.ServiceProxy, "kubeproxy": drivers.ServiceProxy}
+}
+
+// checkInfo refuses a driver that may make, write or hold what the operator does not allow.
+func (a authority) checkInfo(name string, info drivers.Info) error {
+	if err := a.checkKinds(name, info); err != nil {
+		return err
+	}
+	for _, key := range slices.Concat(info.Annotations, info.Labels, info.Status) {
+		named := slices.Contains(a.allowOutputs, key)
+		if !named && len(a.allowOutputs) > 0 {
+			return fmt.Errorf("driver(%s): it writes %s, which [%s] allow_outputs does not name", name, key, driverGroup(name))
+		}
+		if !named && kubernetesOwn(key) {
+			return fmt.Errorf("driver(%s): it writes %s, a key of Kubernetes' own, which needs your consent: name it, and all else that it writes, in "+
+				"[%s] allow_outputs", name, key, driverGroup(name))
+		}
+	}
+	role, known := ours()[name]
+	if info.Role != "" && !slices.Contains(a.allowRoles, info.Role) && (len(a.allowRoles) > 0 || !known || role != info.Role) {
+		return fmt.Errorf("driver(%s): it holds the role %s, in which it takes the place of another driver: name it in [%s] allow_roles if it is to",
+			name, info.Role, driverGroup(name))
+	}
+	return nil
+}
+
+// kubernetesOwn says whether a key means something to Kubernetes itself, such as pod-security.kubernetes.io/enforce.
+func kubernetesOwn(key string) bool {
+	domain, _, prefixed := strings.Cut(strings.ToLower(key), "/")
+	for _, own := range []string{"kubernetes.io", "k8s.io"} {
+		if prefixed && (domain == own || strings.HasSuffix(domain, "."+own)) {
+			return true
+		}
+	}
+	return false
+}
+
+// contributes lists what the driver may add to resources of others; all says that there is no bound.
+func (a authority) contributes(name string) (attributes []string, all bool) {
+	_, known := ours()[name]
+	return a.allowContributions, known && a.allowContributions == nil
+}
+
+// contributions are those of all drivers that are bounded, by name.
+func contributions(programs []driverProgram) map[string][]string {
+	bounds := map[string][]string{}
+	for _, p := range programs {
+		if attributes, all := p.authority.contributes(p.name); !all {
+			bounds[p.name] = attributes
+		}
+	}
+	return bounds
 }
 
 // checkWatches refuses a driver that wants to read what the operator does not allow.

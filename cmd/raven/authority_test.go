@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
@@ -54,5 +55,48 @@ func TestAuthority(t *testing.T) {
 				t.Errorf("%v does not say %q", err, c.refused)
 			}
 		})
+	}
+}
+
+// TestAuthorityBeyondKinds: a driver's own word does not make it the one of Services, nor Kubernetes' keys its own, nor what others make.
+func TestAuthorityBeyondKinds(t *testing.T) {
+	const enforce = "pod-security.kubernetes.io/enforce"
+	proxy := drivers.Info{Role: drivers.ServiceProxy}
+	writing := drivers.Info{Annotations: []string{"example.org/a"}, Labels: []string{"b"}, Status: []string{drivers.StatusLoadBalancer}}
+	for name, c := range map[string]struct {
+		driver    string
+		authority authority
+		info      drivers.Info
+		refused   string
+	}{
+		"keys of its own":            {"x", authority{}, writing, ""},
+		"Kubernetes' label":          {"x", authority{}, drivers.Info{Labels: []string{enforce}}, "needs your consent"},
+		"Kubernetes' annotation":     {"x", authority{}, drivers.Info{Annotations: []string{"K8s.IO/a"}}, "needs your consent"},
+		"also of one of ours":        {"pod", authority{}, drivers.Info{Labels: []string{enforce}}, "needs your consent"},
+		"with consent":               {"x", authority{allowOutputs: []string{enforce}}, drivers.Info{Labels: []string{enforce}}, ""},
+		"beside what is named":       {"x", authority{allowOutputs: []string{enforce}}, writing, "it writes example.org/a"},
+		"all named":                  {"x", authority{allowOutputs: []string{"example.org/a", "b", "loadBalancer"}}, writing, ""},
+		"a domain that looks alike":  {"x", authority{}, drivers.Info{Labels: []string{"notkubernetes.io/a"}}, ""},
+		"a role":                     {"x", authority{}, proxy, "it holds the role service-proxy"},
+		"a role with consent":        {"x", authority{allowRoles: []string{drivers.ServiceProxy}}, proxy, ""},
+		"our role":                   {"lbaas", authority{}, proxy, ""},
+		"our other role":             {"kubeproxy", authority{}, proxy, ""},
+		"a role of none of ours":     {"lbaas", authority{}, drivers.Info{Role: "other"}, "it holds the role other"},
+		"a role of another of ours":  {"pod", authority{}, proxy, "it holds the role service-proxy"},
+		"our role, which is not let": {"lbaas", authority{allowRoles: []string{"other"}}, proxy, "it holds the role service-proxy"},
+		"a kind":                     {"x", authority{allowKinds: []string{"port"}}, drivers.Info{Kinds: []drivers.Kind{drivers.KindRouter}}, "kind router"},
+	} {
+		err := c.authority.checkInfo(c.driver, c.info)
+		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
+			t.Errorf("%s: %v does not say %q", name, err, c.refused)
+		}
+	}
+	got := contributions([]driverProgram{
+		{name: "pod"}, {name: "lbaas", authority: authority{allowContributions: []string{"routes"}}}, {name: "x"},
+		{name: "y", authority: authority{allowContributions: []string{"security_groups"}}},
+	})
+	want := map[string][]string{"lbaas": {"routes"}, "x": nil, "y": {"security_groups"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("bounds of contributions (-want +got):\n%s", diff)
 	}
 }

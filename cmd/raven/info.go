@@ -52,6 +52,8 @@ type driverInfo struct {
 	Annotations []string       `json:"annotations,omitempty"`
 	Labels      []string       `json:"labels,omitempty"`
 	Status      []string       `json:"status,omitempty"`
+	// Contributes is what it may add to resources of other drivers, "*" where nothing bounds that.
+	Contributes []string `json:"contributes"`
 	// Capabilities are abilities that the driver names beyond the contract's version.
 	Capabilities []string            `json:"capabilities,omitempty"`
 	Options      []optionInfo        `json:"options"`
@@ -116,6 +118,11 @@ func describe(p driverProgram, watches []drivers.Watch, digest string) driverInf
 		Annotations: p.info.Annotations, Labels: p.info.Labels, Status: p.info.Status, Capabilities: p.info.Capabilities, Sandbox: p.sandbox.Measures(),
 		Options: []optionInfo{}, Watches: []watchInfo{}, Rules: []rbacv1.PolicyRule{},
 	}
+	if attributes, all := p.authority.contributes(p.name); all {
+		info.Contributes = []string{"*"}
+	} else {
+		info.Contributes = append([]string{}, attributes...)
+	}
 	for _, o := range p.info.Options {
 		shown := optionInfo{
 			Group: o.Group, Name: o.Name, Type: string(o.Type), Required: o.Required, Secret: o.Secret, Choices: o.Choices, Help: o.Help,
@@ -163,6 +170,11 @@ func (i driverInfo) print(out io.Writer) error {
 			rows = append(rows, []string{written.what, strings.Join(written.keys, ", ")})
 		}
 	}
+	may := "nothing: [" + driverGroup(i.Name) + "] allow_contributions"
+	if len(i.Contributes) > 0 {
+		may = strings.Join(i.Contributes, ", ")
+	}
+	rows = append(rows, []string{"may add to what others make", may})
 	for _, m := range i.Sandbox {
 		state := "no"
 		if m.Active {

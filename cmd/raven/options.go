@@ -347,7 +347,7 @@ func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *hos
 		return p, err
 	}
 	p.info = plugin.Info()
-	return p, errors.Join(p.authority.checkKinds(name, p.info), checkDeclared(name, p.info), plugin.Stop(ctx))
+	return p, errors.Join(p.authority.checkInfo(name, p.info), checkDeclared(name, p.info), plugin.Stop(ctx))
 }
 
 func (p driverProgram) isDown() bool { return p.down != nil }

@@ -150,8 +150,8 @@ func (r *runtime) connectOpenStack(ctx context.Context) error {
 func (r *runtime) engineConfig() reconcile.Config {
 	v := r.loaded.values
 	return reconcile.Config{
-		Presence: r.clients,
-		Cluster:  r.cluster, Northbound: asNorthbound(r.northbound), Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
+		Presence: r.clients, Contributes: contributions(r.loaded.programs),
+		Cluster: r.cluster, Northbound: asNorthbound(r.northbound), Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
 		DriftInterval: v.Duration(ravenGroup, "drift_check_interval"), SweepInterval: v.Duration(ravenGroup, "sweep_interval"),
 		SweepLimit:           int(v.Int(ravenGroup, "sweep_limit")),
 		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),

@@ -56,3 +56,21 @@ func TestManyLargeAnswers(t *testing.T) {
 	w.updateMap("large3")
 	r.stands("a", "large3", reconcile.Done, "")
 }
+
+// TestContributionsTakeConsent: what changes resources of others is refused, for the whole object, where the operator does not allow it.
+func TestContributionsTakeConsent(t *testing.T) {
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	set := setOf(network("n"))
+	set.Contributions = []drivers.Contribution{{
+		Name: "c", Target: drivers.Role{Role: drivers.ClusterRouter}, Attribute: "routes",
+		Route: &drivers.Route{Destination: "0.0.0.0/0", NextHop: "10.6.6.6"},
+	}}
+	a, b := script("a", always(set)), script("b", always(set))
+	s := with(a, b).configured(func(c *reconcile.Config) { c.Contributes = map[string][]string{"a": {"networks"}, "b": {"routes"}} })
+	r := w.start(s)
+	w.createMap("a", "x")
+	r.stands("a", "x", reconcile.Terminal, "[driver:a] allow_contributions does not name")
+	w.none("network", "n")
+	w.createMap("b", "y")
+	w.one("network", "n")
+}

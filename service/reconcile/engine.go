@@ -139,6 +139,8 @@ type Config struct {
 	StillAfter time.Duration
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
+	// Contributes names what drivers may contribute to, by driver and attribute; a driver that is not in it is not bounded.
+	Contributes map[string][]string
 	// HeldPerDriver bounds what the Sets of one driver take of memory, in bytes. 0: it grows with the driver's objects.
 	HeldPerDriver int
 	// BackoffBase and BackoffMax bound the time between two tries of a failing key.

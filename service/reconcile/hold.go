@@ -2,7 +2,9 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -57,4 +59,19 @@ func (c *Config) heldMost(objects int) int {
 		return c.HeldPerDriver
 	}
 	return heldPerDriver + objects*heldPerObject
+}
+
+// mayContribute refuses contributions that the operator does not allow: they change what belongs to others.
+func (e *Engine) mayContribute(driver string, set drivers.Set) error {
+	allowed, bounded := e.config.Contributes[driver]
+	if !bounded {
+		return nil
+	}
+	for _, c := range set.Contributions {
+		if !slices.Contains(allowed, c.Attribute) {
+			return terminalError{fmt.Errorf("driver(%s): contribution %q: it adds to the %s of %s, which [driver:%s] allow_contributions does not name",
+				driver, c.Name, c.Attribute, c.Target, driver)}
+		}
+	}
+	return nil
 }

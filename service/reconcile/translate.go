@@ -49,6 +49,9 @@ func (e *Engine) translate(ctx context.Context, w *watcher, o *owner, object dri
 	if err := set.Validate(*w.info.Load()); err != nil {
 		return terminalError{fmt.Errorf("driver(%s): its answer is not valid: %w", w.name, err)}
 	}
+	if err := e.mayContribute(w.name, set); err != nil {
+		return err
+	}
 	if err := e.hold(w, o, set.Size()); err != nil {
 		return err
 	}
