@@ -413,11 +413,20 @@ func TestServicesAreHandedOver(t *testing.T) {
 			floating := r.floatingIDs()
 			shown := r.ingresses()
 			for _, driver := range []string{"kubeproxy", "lbaas"} {
-				began := time.Now()
-				end := r.onlyOne(driver == "lbaas")
-				defer end()
+				began, end := time.Now(), func() {}
+				if driver == "kubeproxy" {
+					r.north.Kill()
+				} else {
+					end = r.onlyOne(true)
+				}
 				r.serve(driver)
 				p = tc.change(r, p)
+				if driver == "kubeproxy" { // Octavia's serve on until OVN's can
+					must(t, "Services that wait for the database", func() string { return r.balancersStay(p, len(shown)) })
+					r.check(r.north.Run(t.Context()))
+					began, end = time.Now(), r.onlyOne(false)
+				}
+				defer end()
 				if driver == "kubeproxy" {
 					r.awaitProxied(p)
 				} else {
@@ -445,6 +454,27 @@ func TestServicesAreHandedOver(t *testing.T) {
 			p.stop()
 		})
 	}
+}
+
+// balancersStay says where Octavia does not serve all Services, as it did, though none of them can be handed over.
+func (r *northRig) balancersStay(p *raven, services int) string {
+	s, err := p.status()
+	if err != nil {
+		return err.Error()
+	}
+	waiting := 0
+	for _, o := range s.Objects {
+		if o.Kind == "Service" && o.Driver == "kubeproxy" && o.State != "done" && o.State != "pending" {
+			waiting++
+		}
+	}
+	if amiss := r.balancersAmiss(); amiss != "" {
+		r.t.Errorf("while OVN's database is away: %s", amiss)
+	}
+	if !s.Ready || waiting != services {
+		return fmt.Sprintf("%d of %d Services wait", waiting, services)
+	}
+	return ""
 }
 
 // gaps are the times for which Services had no load balancer when they were handed over to a driver, as raven's log tells.
