@@ -25,14 +25,21 @@ func (u *unit) downText() string {
 
 // leaveOut tells of the drivers that did not start. With none that did there is nothing to do.
 func (r *runtime) leaveOut() error {
-	var reasons []error
+	var all error // in one line
+	down := 0
 	for _, u := range r.units {
-		if u.down != nil {
-			reasons = append(reasons, u.down)
+		switch {
+		case u.down == nil:
+			continue
+		case all == nil:
+			all = u.down
+		default:
+			all = fmt.Errorf("%w; %w", all, u.down)
 		}
+		down++
 	}
-	if len(reasons) > 0 && len(reasons) == len(r.units) {
-		return errors.Join(reasons...)
+	if down == len(r.units) {
+		return all
 	}
 	for _, u := range r.units {
 		if u.down != nil {

@@ -100,9 +100,9 @@ func daemonMistakes() []mistake {
 			status: 1, says: `driver\(nosuch\): not found: no raven-driver-nosuch in \S+plugins or \S+bin; see \[raven\] plugin_dir`,
 		},
 		{
-			name: "driver of another protocol version", make: func(r *rig) {
+			name: "no driver but one of another protocol version", make: func(r *rig) { // beside others it is left out
 				r.install("otherprotocol", "plugins/raven-driver-other")
-				r.conf.set("raven", "drivers", "namespace,other")
+				r.conf.set("raven", "drivers", "other")
 			},
 			status: 1, says: `driver\(other\): \S+/raven-driver-other speaks driver protocol 2, this Raven speaks 1`,
 		},
