@@ -127,6 +127,7 @@ func (n *Northbound) run(ctx context.Context) {
 			n.work.Go(func() { n.probe(ctx, s) })
 			select {
 			case <-ctx.Done():
+				s.giveUp(ErrClosed)
 			case <-s.lost:
 			}
 			err = s.err

@@ -93,6 +93,8 @@ func (s *session) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.
 	if !s.northbound.schema.ValidateOperations(ops...) {
 		return nil, fmt.Errorf("the schema of %s has not all columns that are written", database)
 	}
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
 	var results []ovsdb.OperationResult
 	err := s.wire.call(ctx, "transact", ovsdb.NewTransactArgs(database, ops...), func(result json.RawMessage) error { return json.Unmarshal(result, &results) })
 	if err != nil {

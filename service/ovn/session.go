@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -28,6 +29,7 @@ type session struct {
 	northbound *replica
 	rows       *cache.TableCache // of northbound
 	endpoint   string
+	busy       atomic.Int32 // transactions under way, each with a bound of its own
 
 	once sync.Once
 	lost chan struct{} // closed when it is of no use any more
@@ -232,7 +234,8 @@ func (s *session) close() {
 	s.wait.Wait()
 }
 
-// probe asks the server now and then whether it is there, until the session is lost or ctx ends.
+// probe asks the server now and then whether it is there, until the session is lost or ctx ends. While a transaction is under way it does not
+// count: the answer may have to wait for that, which is bounded by itself.
 func (n *Northbound) probe(ctx context.Context, s *session) {
 	for {
 		timer := n.config.Clock.NewTimer(n.config.Probe)
@@ -246,7 +249,7 @@ func (n *Northbound) probe(ctx context.Context, s *session) {
 				err = fmt.Errorf("not within %s", n.config.Probe)
 			}
 			cancel()
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && s.busy.Load() == 0 {
 				s.giveUp(fmt.Errorf("the server does not answer: %w", err))
 			}
 			continue

@@ -1,0 +1,240 @@
+package ovn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/test/sim/northbound"
+)
+
+// TestServerHangs: a transaction that is not answered may be committed or not; what is written afterwards must not make a second one. One that
+// is larger than all buffers between us and the server is not even sent: that must not keep anybody either.
+func TestServerHangs(t *testing.T) {
+	for name, vips := range map[string][]any{"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := start(t)
+			r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 6 * time.Second, Probe: time.Second})
+			g := r.group()
+			if err := server.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"), map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
+			if away := (*ovn.AwayError)(nil); !errors.As(err, &away) {
+				t.Errorf("error %v, want an AwayError", err)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("the write took %s, with a bound of six", took)
+			}
+			r.until("the silence is noticed", func() bool { return !r.Status().Connected })
+			if err := server.Thaw(); err != nil {
+				t.Fatal(err)
+			}
+			r.until("it is back", func() bool { return r.Status().Connected })
+			r.balancer("u1", g, vips...)
+			if rows := r.column("Load_Balancer", "name"); len(rows) != 1 {
+				t.Errorf("rows %v, want one", rows)
+			}
+		})
+	}
+}
+
+func manyVIPs() []any {
+	var vips []any
+	for i := range 199 {
+		var backends []any
+		for j := range 249 {
+			backends = append(backends, backend(fmt.Sprintf("10.1.%d.%d", i, j), 8080))
+		}
+		vips = append(vips, vip("TCP", fmt.Sprint("10.0.0.", i+1), 80, 0, backends...))
+	}
+	return vips
+}
+
+// TestCloseWhileTheServerHangs: a stop waits neither for the answer to a transaction nor for one that cannot be sent.
+func TestCloseWhileTheServerHangs(t *testing.T) {
+	for name, vips := range map[string][]any{"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs()} {
+		t.Run(name, func(t *testing.T) {
+			server := start(t)
+			r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: time.Hour, Probe: time.Hour})
+			g := r.group()
+			if err := server.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			written := make(chan error, 1)
+			go func() {
+				_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"), map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
+				written <- err
+			}()
+			time.Sleep(100 * time.Millisecond) // that it is under way; where it is not, this shows less
+			began := time.Now()
+			r.Close()
+			err := <-written
+			if took := time.Since(began); err == nil || took > 2*time.Second {
+				t.Errorf("the stop took %s, the write's error is %v", took, err)
+			}
+			if err := server.Thaw(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestQuietServerThatHangsIsNoticed(t *testing.T) {
+	server := start(t)
+	r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 300 * time.Millisecond, Probe: 50 * time.Millisecond})
+	if err := server.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the silence is noticed", func() bool { return !r.Status().Connected })
+	if err := server.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is back", func() bool { return r.Status().Connected })
+}
+
+// TestServersThatDoNotAnswerCostLittle: those that take a connection and say nothing, or that are not reached, are not waited for.
+func TestServersThatDoNotAnswerCostLittle(t *testing.T) {
+	server := start(t)
+	var endpoints []string
+	for i := range 3 {
+		path := fmt.Sprintf("%s/silent%d", t.TempDir(), i)
+		silent, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = silent.Close() })
+		endpoints = append(endpoints, "unix:"+path)
+	}
+	began := time.Now()
+	r := connect(t, server, ovn.Config{Endpoints: append(endpoints, server.Unix()), Timeout: 5 * time.Second})
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("it took %s, three servers of 5 s each would take 15", took)
+	}
+	r.group()
+}
+
+func TestNobodyThere(t *testing.T) {
+	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c1", Endpoints: []string{"unix:" + t.TempDir() + "/none"}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	away := (*ovn.AwayError)(nil)
+	if err := n.WaitConnected(ctx); !errors.As(err, &away) {
+		t.Errorf("error %v, want an AwayError", err)
+	}
+	if _, err := n.Create(t.Context(), kindGroup, identity(plan.Shared, "", "g"), nil); !errors.As(err, &away) {
+		t.Errorf("error %v, want an AwayError", err)
+	}
+}
+
+func TestConnections(t *testing.T) {
+	dir := t.TempDir()
+	if err := northbound.Certificates(dir, "server", "raven"); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := northbound.Certificates(other, "raven"); err != nil {
+		t.Fatal(err)
+	}
+	server := start(t, func(c *northbound.Config) { c.TCP, c.TLS = true, dir })
+	files := func(c ovn.Config, own, authority string) ovn.Config {
+		c.PrivateKey, c.Certificate, c.CACert = own+"/raven-privkey.pem", own+"/raven-cert.pem", authority+"/cacert.pem"
+		return c
+	}
+	nobody := "tcp:127.0.0.1:1"
+	for name, c := range map[string]ovn.Config{
+		"tcp":                   {Endpoints: []string{server.TCP()}},
+		"ssl":                   files(ovn.Config{Endpoints: []string{server.SSL()}}, dir, dir),
+		"the second of several": {Endpoints: []string{nobody, server.Unix()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := connect(t, server, c)
+			r.group()
+			if got := r.Status().Endpoint; got == nobody || got == "" {
+				t.Errorf("endpoint %q", got)
+			}
+		})
+	}
+	for name, c := range map[string]ovn.Config{
+		"a client certificate of another authority": files(ovn.Config{Endpoints: []string{server.SSL()}}, other, dir),
+		"a server certificate of another authority": files(ovn.Config{Endpoints: []string{server.SSL()}}, dir, other),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Cluster, c.Timeout = "c1", time.Second
+			n, err := ovn.Open(t.Context(), c, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			for end := time.Now().Add(patience); !strings.Contains(n.Status().Error, "certificate"); time.Sleep(5 * time.Millisecond) {
+				if n.Status().Connected || time.Now().After(end) {
+					t.Fatalf("connected %v, error %q, want one about the certificate", n.Status().Connected, n.Status().Error)
+				}
+			}
+		})
+	}
+}
+
+// TestClusterIsWrittenToAtItsLeader: of three servers only the leader is used, and the next one when that is gone.
+func TestClusterIsWrittenToAtItsLeader(t *testing.T) {
+	ports := make([]string, 3)
+	for i := range ports {
+		port, err := northbound.FreePort(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = fmt.Sprint("127.0.0.1:", port)
+	}
+	var servers []*northbound.Server
+	var endpoints, dirs []string
+	for i, raft := range ports {
+		servers = append(servers, start(t, func(c *northbound.Config) {
+			if c.Cluster, c.Raft = i+1, raft; i > 0 {
+				c.Join = ports[0]
+			}
+			dirs = append(dirs, c.Dir)
+		}))
+		endpoints = append([]string{servers[i].Unix()}, endpoints...) // the leader, which is the first, stands last
+	}
+	r := connect(t, servers[0], ovn.Config{Endpoints: endpoints})
+	for _, dir := range dirs { // two that are left are a majority only if all three have joined
+		r.until("all know all", func() bool {
+			out, err := exec.CommandContext(t.Context(), "ovs-appctl", "-t", dir+"/ctl", "cluster/status", "OVN_Northbound").Output()
+			return err == nil && strings.Contains(string(out), "Status: cluster member") && strings.Count(string(out), " at tcp:") == len(ports)
+		})
+	}
+	g := r.group()
+	was := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
+	if got := r.Status().Endpoint; got != servers[0].Unix() {
+		t.Errorf("written to %s, want the leader, %s", got, servers[0].Unix())
+	}
+	r.seen.forget()
+	servers[0].Kill()
+	r.until("another one leads", func() bool { s := r.Status(); return s.Connected && s.Endpoint != servers[0].Unix() })
+	if now, there, err := r.Get(kindBalancer, was.ID); err != nil || !there || !cmp.Equal(now, was) {
+		t.Errorf("at the next leader it is %v, error %v", now, err)
+	}
+	r.until("it can be written to", func() bool {
+		_, err := r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"vips": []any{vip("TCP", "10.0.0.2", 80, 0)}})
+		return err == nil
+	})
+	if r.seen.hasChanged(was.ID) {
+		t.Error("the change of leaders made a load balancer look different")
+	}
+}
