@@ -23,7 +23,7 @@
 //
 // # Messages
 //
-// A message may be as long as 64 MiB in either direction. Unset and empty differ: an unset optional field, and an unset list
+// A message to the driver may be as long as 64 MiB, one result 8 MiB; docs/plugin-protocol.md has all bounds. Unset and empty differ: an unset optional field, and an unset list
 // message (StringList and its kin), mean "unmanaged, the cloud's own choice stands"; a set one is enforced, an empty one too.
 // Plain repeated fields have no such difference. Field names in the messages of resources are Neutron's, with ':' as '_'.
 
