@@ -194,11 +194,14 @@ func TestServicesInOVN(t *testing.T) {
 	})
 
 	// Endpoints come and go in one transaction each.
+	w.quiet(p)
 	before := p.nb.Status().Transactions["committed"]
 	if _, err := w.kube.Update(endpointSlices(), slice("web", "shop", "10.0.0.6")); err != nil {
 		t.Fatal(err)
 	}
 	w.eventuallyVIPs("web/shop:tcp,10.96.0.10:80=10.0.0.6:8080")
+	w.eventually("its answer has come", func() (bool, string) { return p.nb.Status().Transactions["committed"] > before, "" })
+	w.quiet(p)
 	if got := p.nb.Status().Transactions["committed"] - before; got != 1 {
 		t.Errorf("%d transactions for one change, want 1", got)
 	}
