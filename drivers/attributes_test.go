@@ -33,7 +33,8 @@ func TestAttributes(t *testing.T) {
 			map[string]any{"fixed_ips": []any{map[string]any{"subnet_id": Ref{Name: "s"}}, map[string]any{"ip_address": "10.0.0.1"}}},
 		},
 		{
-			"nowhere", "a Value can be set and empty", FloatingIP{FloatingNetworkID: Text("n"), PortID: Empty()},
+			"nowhere", "a Value can be set and empty",
+			FloatingIP{FloatingNetworkID: Text("n"), PortID: Empty()},
 			map[string]any{"floating_network_id": "n", "port_id": ""},
 		},
 		{

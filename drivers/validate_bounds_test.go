@@ -16,10 +16,10 @@ func chain(length int) Set {
 	return set
 }
 
-func many[T any](count int, make func(i int) T) []T {
+func many[T any](count int, one func(i int) T) []T {
 	list := []T{}
 	for i := range count {
-		list = append(list, make(i))
+		list = append(list, one(i))
 	}
 	return list
 }

@@ -92,7 +92,9 @@ func TestAuthorityBeyondKinds(t *testing.T) {
 		}
 	}
 	got := contributions([]driverProgram{
-		{name: "pod"}, {name: "lbaas", authority: authority{allowContributions: []string{"routes"}}}, {name: "x"},
+		{name: "pod"},
+		{name: "lbaas", authority: authority{allowContributions: []string{"routes"}}},
+		{name: "x"},
 		{name: "y", authority: authority{allowContributions: []string{"security_groups"}}},
 	})
 	want := map[string][]string{"lbaas": {"routes"}, "x": nil, "y": {"security_groups"}}

@@ -98,7 +98,12 @@ func TestDriverThatDoesNotStartIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { ended <- r.run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 	for deadline := time.Now().Add(time.Minute); r.engine().Counts()[reconcile.Done] == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("driver namespace does nothing: %v", r.engine().Counts())

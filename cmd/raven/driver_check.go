@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -140,7 +139,7 @@ func (c driverCheck) starting(as host.Config) func(context.Context, ...string) (
 	if c.unconfined {
 		return conformance.Program(c.path, c.args...)
 	}
-	as.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})) // it says what it has to say
+	as.Logger = slog.New(slog.DiscardHandler) // it says what it has to say
 	return func(ctx context.Context, env ...string) (*conformance.Target, error) {
 		as.Env = env
 		bare, err := host.Open(ctx, as)

@@ -84,8 +84,11 @@ func TestTranslateBeforeConfigure(t *testing.T) {
 func TestTranslateUnreadable(t *testing.T) {
 	d := configured(t, nil)
 	for _, tc := range []struct{ watch, raw string }{
-		{"services", `{}`}, {"services", `[]`}, {"services", `{"metadata":{"name":"a","namespace":"b"},"spec":{"ports":1}}`},
-		{namespacesWatch, `{}`}, {namespacesWatch, `[]`},
+		{"services", `{}`},
+		{"services", `[]`},
+		{"services", `{"metadata":{"name":"a","namespace":"b"},"spec":{"ports":1}}`},
+		{namespacesWatch, `{}`},
+		{namespacesWatch, `[]`},
 	} {
 		if set, err := translate(t, d, tc.watch, tc.raw); err == nil {
 			t.Errorf("%s %s: no error, %d resources", tc.watch, tc.raw, len(set.Resources))

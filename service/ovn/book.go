@@ -152,15 +152,16 @@ func vipKey(group, protocol, vip string) string { return group + " " + protocol 
 // holder returns the name and the ID of another load balancer that has a VIP. Rows in places of one's own are not another's, whatever they say.
 // Where one has it oneself as well, whose row's UUID is the first one keeps it: both would let it go otherwise.
 func (b *book) holder(key, but string, places map[string]bool) (id, name string) {
-	for _, uuid := range slices.Sorted(maps.Keys(b.taken[key])) {
-		have := b.balancers[uuid]
-		if id = b.idOf(have); id == but || places[uuid] {
-			break
-		}
-		name, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
-		return id, name
+	taken := slices.Sorted(maps.Keys(b.taken[key]))
+	if len(taken) == 0 || places[taken[0]] {
+		return "", ""
 	}
-	return "", ""
+	have := b.balancers[taken[0]]
+	if id = b.idOf(have); id == but {
+		return "", ""
+	}
+	name, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
+	return id, name
 }
 
 func (b *book) ours(have *nbdb.LoadBalancer) bool {

@@ -44,10 +44,10 @@ type Config struct {
 
 // The defaults of Config.
 const (
-	DefaultTimeout    = 10 * time.Second
-	DefaultProbe      = 5 * time.Second
-	DefaultBackoffMax = 10 * time.Second
-	defaultBackoffMin = 100 * time.Millisecond
+	DefaultTimeout      = 10 * time.Second
+	DefaultProbe        = 5 * time.Second
+	DefaultBackoffMax   = 10 * time.Second
+	defaultFirstBackoff = 100 * time.Millisecond
 )
 
 // Options declares [ovn].
@@ -111,7 +111,7 @@ func (c *Config) Validate() error {
 	for _, d := range []struct {
 		at       *time.Duration
 		standard time.Duration
-	}{{&c.Timeout, DefaultTimeout}, {&c.Probe, DefaultProbe}, {&c.BackoffMin, defaultBackoffMin}, {&c.BackoffMax, DefaultBackoffMax}} {
+	}{{&c.Timeout, DefaultTimeout}, {&c.Probe, DefaultProbe}, {&c.BackoffMin, defaultFirstBackoff}, {&c.BackoffMax, DefaultBackoffMax}} {
 		if *d.at <= 0 {
 			*d.at = d.standard
 		}
@@ -134,7 +134,7 @@ func (c *Config) Validate() error {
 				return fmt.Errorf("[ovn] nb_connection: %q is not %s:address:port; an IPv6 address stands in brackets", endpoint, scheme)
 			}
 		default:
-			return fmt.Errorf("[ovn] nb_connection: %q begins neither with unix: nor tcp: nor ssl:", endpoint)
+			return fmt.Errorf("[ovn] nb_connection: %q begins with none of unix:, tcp: and ssl: as it should", endpoint)
 		}
 	}
 	if !secure {

@@ -35,8 +35,10 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			return []string{"remove", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], "load_balancer", r.uuidOf("web/u1:udp", "raven")}
 		}},
 		"a row is doubled": {"twin", func(*rig) []string {
-			return []string{"create", "Load_Balancer", "name=twin", "protocol=tcp",
-				`external_ids={raven\:cluster=c1,raven\:owner=serv~6a3033\:u1,raven\:name=lb,raven\:policy=delete,raven\:part=tcp}`}
+			return []string{
+				"create", "Load_Balancer", "name=twin", "protocol=tcp",
+				`external_ids={raven\:cluster=c1,raven\:owner=serv~6a3033\:u1,raven\:name=lb,raven\:policy=delete,raven\:part=tcp}`,
+			}
 		}},
 		"its backends are chosen otherwise": {"selection fields", func(r *rig) []string {
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "selection_fields=ip_src,ip_dst"}
@@ -234,7 +236,7 @@ func TestOldOVNIsTold(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for endpoint, says := range map[string]string{
-		"": "is empty", "10.0.0.1:6641": "begins neither", "unix:nb.sock": "no path", "tcp:10.0.0.1": "not tcp:address:port", "ssl:10.0.0.1:6641": "takes nb_private_key",
+		"": "is empty", "10.0.0.1:6641": "begins with none", "unix:nb.sock": "no path", "tcp:10.0.0.1": "not tcp:address:port", "ssl:10.0.0.1:6641": "takes nb_private_key",
 		"tcp:fd00::1:6641": "in brackets",
 	} {
 		c := ovn.Config{Endpoints: strings.Fields(endpoint)}

@@ -34,7 +34,7 @@ func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
 			continue
 		}
 		h := heir{step: plan.Step{Op: plan.Create, Kind: d.Kind, Identity: d.Identity, Attrs: map[string]any{"name": d.Attrs["name"]}}}
-		switch d.Kind { //nolint:exhaustive // the others serve nobody
+		switch d.Kind { // the others serve nobody
 		case drivers.KindLoadBalancer:
 			h.wanted, _ = s.given(w, d)
 		case drivers.KindOVNLoadBalancer:

@@ -404,8 +404,8 @@ func TestSwap(t *testing.T) {
 		if len(now) != 1 || now[0]["id"] != floating[0]["id"] {
 			t.Fatalf("to %s: floating IPs %v, want the one there was", to, now)
 		}
-		switch {
-		case to == "lbaas":
+		switch to {
+		case "lbaas":
 			if rows := w.vips(); len(rows) > 0 || now[0]["port_id"] == nil {
 				t.Errorf("to lbaas: rows %v, floating IP at %v", rows, now[0]["port_id"])
 			}

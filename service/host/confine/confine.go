@@ -115,10 +115,7 @@ func standBack() error {
 			return err
 		}
 	}
-	now, err := os.ReadFile(badness)
-	if err != nil {
-		return nil
-	}
+	now, _ := os.ReadFile(badness)
 	if score, err := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && score < expendable {
 		_ = os.WriteFile(badness, []byte(strconv.Itoa(expendable)), 0)
 	}

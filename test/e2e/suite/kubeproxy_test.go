@@ -25,9 +25,15 @@ func TestKubeProxy(t *testing.T) {
 		name string
 		run  func(*proxied, *testing.T)
 	}{
-		{"balanced", (*proxied).balanced}, {"refused", (*proxied).refusal}, {"hairpin", (*proxied).hairpin},
-		{"removed", (*proxied).removed}, {"affinity", (*proxied).affinity}, {"outside", (*proxied).outside},
-		{"source-ranges", (*proxied).sourceRanges}, {"killed", (*proxied).kills}, {"repair", (*proxied).repair},
+		{"balanced", (*proxied).balanced},
+		{"refused", (*proxied).refusal},
+		{"hairpin", (*proxied).hairpin},
+		{"removed", (*proxied).removed},
+		{"affinity", (*proxied).affinity},
+		{"outside", (*proxied).outside},
+		{"source-ranges", (*proxied).sourceRanges},
+		{"killed", (*proxied).kills},
+		{"repair", (*proxied).repair},
 		{"beside-octavia", (*proxied).besideOctavia},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(p, t) })
@@ -221,7 +227,8 @@ func (p *proxied) kills(t *testing.T) {
 	for _, turn := range []turn{
 		{name: "raven", kill: func(*testing.T) { p.raven.kill() }, start: p.restart},
 		{name: "driver-kubeproxy", kill: killDriver(p.site, "kubeproxy")},
-		{name: stack.NorthDB, server: true}, {name: stack.Northd, server: true},
+		{name: stack.NorthDB, server: true},
+		{name: stack.Northd, server: true},
 	} {
 		t.Run(turn.name, func(t *testing.T) {
 			if turn.server {
