@@ -36,7 +36,8 @@ func newTryCommand(hurry <-chan struct{}) *cobra.Command {
 		Short: "Run drivers of your own in the real raven against the simulations, on the objects of a manifest, and show what comes of it",
 		Long: `Run the simulated cluster and cloud and the real raven with its drivers namespace and pod and with yours, make the objects of
 the manifests, wait until raven is done with all of them, and print what was made. Definitions of custom resources come first,
-namespaces that are missing are made. It ends by itself.
+namespaces that are missing are made. Your drivers may add to what others make all that there is to add; for less:
+--set driver:NAME.allow_contributions=routes. It ends by itself.
 
 Exit statuses: 0 everything was done, 1 something was not, which is printed.`,
 		Example: `  raven-sim try --driver floatingip=./raven-driver-floatingip -f crd.yaml -f example.yaml --delete`,
@@ -60,6 +61,13 @@ Exit statuses: 0 everything was done, 1 something was not, which is printed.`,
 	return cmd
 }
 
+// contributions is all that a driver may add to what others make: who tries his own driver allows it all.
+const contributions = "security_groups, allowed_address_pairs, routes, networks, routers"
+
+func (o tryOptions) sets(key string) bool {
+	return slices.ContainsFunc(o.set, func(option string) bool { return strings.HasPrefix(option, key+"=") })
+}
+
 // configuration are the lines of kuryr.conf from [raven] on.
 func (o tryOptions) configuration() (text string, names []string, err error) {
 	conf := map[string][]string{
@@ -76,6 +84,9 @@ func (o tryOptions) configuration() (text string, names []string, err error) {
 		}
 		names = append(names, name)
 		conf["driver:"+name] = append(conf["driver:"+name], "command = "+path)
+		if !o.sets("driver:" + name + ".allow_contributions") {
+			conf["driver:"+name] = append(conf["driver:"+name], "allow_contributions = "+contributions)
+		}
 	}
 	conf["raven"] = append(conf["raven"], "drivers = "+strings.Join(append([]string{"namespace", "pod"}, names...), ", "))
 	for _, option := range o.set {

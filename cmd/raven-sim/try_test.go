@@ -53,6 +53,27 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// TestTriedDriversMayContribute: whoever tries his own driver need not allow it what it adds to others' resources, but may allow it less.
+func TestTriedDriversMayContribute(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set  []string
+		want string
+	}{
+		"all":  {nil, "allow_contributions = " + contributions},
+		"less": {[]string{"driver:mine.allow_contributions=routes"}, "allow_contributions = routes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf, _, err := tryOptions{drivers: []string{"mine=/bin/mine"}, set: tc.set}.configuration()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Count(conf, "allow_contributions") != 1 || !strings.Contains(conf, tc.want+"\n") {
+				t.Errorf("want %q once in\n%s", tc.want, conf)
+			}
+		})
+	}
+}
+
 func TestTryThatCannotBe(t *testing.T) {
 	lbaas := filepath.Join(programDir(t), "raven-driver-lbaas")
 	for why, test := range map[string]struct {
