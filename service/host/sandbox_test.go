@@ -145,7 +145,7 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sandbox, err := NewSandbox(Policy{Mode: SandboxAuto, Memory: 256 << 20})
+	sandbox, err := NewSandbox(Policy{Mode: SandboxAuto, Memory: 1 << 46}) // the race detector takes terabytes of addresses
 	if err != nil {
 		t.Fatal(err)
 	}
