@@ -21,7 +21,7 @@ func packages() []string {
 		"keystone", "neutron-api", "octavia-api", "octavia-worker", "octavia-driver-agent", "python3-ovn-octavia-provider",
 		"ovn-central", "ovn-host", "openvswitch-switch", "mariadb-server", "rabbitmq-server", "memcached",
 		"python3-pymysql", "python3-sqlalchemy-ext", "uwsgi-plugin-python3",
-		"iproute2", "iputils-ping", "ethtool", "procps", "systemd",
+		"iproute2", "iputils-ping", "ethtool", "procps", "systemd", "nftables",
 	}
 }
 
