@@ -140,6 +140,7 @@ func (p *proxied) removed(t *testing.T) {
 				others = append(others, name)
 			}
 		}
+		f.ages(t)
 		f.forget()
 		p.only(t, others...)
 		f.leaves(t, who)

@@ -166,7 +166,10 @@ func outside(t *testing.T) *nic {
 	address := prefix.Masked().Addr().Next()
 	n := &nic{pod: "outside", space: world.prefix + "outside", addresses: []string{address.String()}}
 	outer := world.prefix + "out"
-	n.make(t, outer, append(n.link(outer), []string{"ip", "-n", n.space, "addr", "add", fmt.Sprintf("%s/%d", address, prefix.Bits()), "dev", "eth0"}))
+	// The machine outside is the same one each time. With another hardware address at the same IP address it would wait until the router believes it.
+	tail := address.As16()
+	mac := fmt.Sprintf("0a:00:%02x:%02x:%02x:%02x", tail[12], tail[13], tail[14], tail[15])
+	n.make(t, outer, append(n.link(outer, "address", mac), []string{"ip", "-n", n.space, "addr", "add", fmt.Sprintf("%s/%d", address, prefix.Bits()), "dev", "eth0"}))
 	if _, err := vsctl(t.Context(), "add-port", world.provider, outer); err != nil {
 		t.Fatal(err)
 	}
