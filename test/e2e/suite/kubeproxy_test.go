@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,7 @@ func TestKubeProxy(t *testing.T) {
 		{"removed", (*proxied).removed},
 		{"affinity", (*proxied).affinity},
 		{"outside", (*proxied).outside},
+		{"other-subnet", (*proxied).otherSubnet},
 		{"source-ranges", (*proxied).sourceRanges},
 		{"killed", (*proxied).kills},
 		{"repair", (*proxied).repair},
@@ -183,6 +185,40 @@ func (p *proxied) outside(t *testing.T) {
 	p.settled(t)
 	out.silence(t, "tcp", floating)
 	p.all(t, p.vip, p.far)
+}
+
+// otherSubnet is a floating IP of a subnet of the external network that the router itself has no address in: it answers there as well.
+func (p *proxied) otherSubnet(t *testing.T) {
+	prefix, err := netip.ParsePrefix(world.externalCIDR)
+	if err != nil {
+		t.Skip("no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL_CIDR is set")
+	}
+	bytes := prefix.Masked().Addr().As4()
+	bytes[2]++
+	cidr := netip.PrefixFrom(netip.AddrFrom4(bytes), 24)
+	subnet, err := world.admin.create(t.Context(), "subnets", thing{
+		"network_id": world.external, "ip_version": 4, "cidr": cidr.String(), "enable_dhcp": false, "name": "e2e-other",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := world.admin.remove(context.Background(), "subnets", subnet.str("id")); err != nil {
+			t.Error(err)
+		}
+	})
+	bytes[3] = 240
+	asked := operatorsAt(t, netip.AddrFrom4(bytes))
+	patchService(t, "kp-a", "web", fmt.Sprintf(`{"spec":{"externalIPs":[%q]}}`, asked))
+	p.settled(t)
+	out := outside(t)
+	if _, err := sh(t.Context(), "ip", "-n", out.space, "route", "add", cidr.String(), "dev", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	p.all(t, asked, out, p.far)
+	patchService(t, "kp-a", "web", `{"spec":{"externalIPs":null}}`)
+	p.settled(t)
+	out.silence(t, "tcp", asked)
 }
 
 // sourceRanges are more than OVN's load balancers can do: the address is not open to anybody, an Event says so, and it is not lost.

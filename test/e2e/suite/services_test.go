@@ -273,8 +273,14 @@ func operatorsAddress(t *testing.T) string {
 	}
 	bytes := prefix.Masked().Addr().As4()
 	bytes[3] += 240
+	return operatorsAt(t, netip.AddrFrom4(bytes))
+}
+
+// operatorsAt is operatorsAddress at an address.
+func operatorsAt(t *testing.T, address netip.Addr) string {
+	t.Helper()
 	fip, err := world.admin.create(t.Context(), "floatingips", thing{
-		"floating_network_id": world.external, "floating_ip_address": netip.AddrFrom4(bytes).String(), "project_id": world.cloud.project,
+		"floating_network_id": world.external, "floating_ip_address": address.String(), "project_id": world.cloud.project,
 		"description": "an administrator's",
 	})
 	if err != nil {
