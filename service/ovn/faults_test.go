@@ -28,6 +28,9 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 		"an option is changed": {"no reject", func(r *rig) []string {
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:reject=false"}
 		}},
+		"connections would be cut": {"ct_flush", func(r *rig) []string {
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:ct_flush=true"}
+		}},
 		"a protocol is changed": {"sctp", func(r *rig) []string {
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:udp", "raven"), "protocol=sctp"}
 		}},

@@ -63,7 +63,7 @@ func TestRows(t *testing.T) {
 		r.column("Load_Balancer", "vips")); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"affinity_timeout=10800 ct_flush=true reject=true", "ct_flush=true reject=true", "ct_flush=true reject=true"},
+	if diff := cmp.Diff([]string{"affinity_timeout=10800 reject=true", "ct_flush=true reject=true", "reject=true"},
 		r.column("Load_Balancer", "options")); diff != "" {
 		t.Error(diff)
 	}
@@ -83,7 +83,7 @@ func TestExternalVIPs(t *testing.T) {
 		t.Error(diff)
 	}
 	for name, want := range map[string]string{
-		"web/u1:tcp-60": "affinity_timeout=60 ct_flush=true reject=true", "web/u1:tcp-60-external": "affinity_timeout=60 ct_flush=true neighbor_responder=all reject=true",
+		"web/u1:tcp-60": "affinity_timeout=60 reject=true", "web/u1:tcp-60-external": "affinity_timeout=60 neighbor_responder=all reject=true",
 	} {
 		if got := r.ctl("--bare", "--no-headings", "--columns=options", "find", "Load_Balancer", fmt.Sprintf("name=%q", name)); got != want {
 			t.Errorf("%s: options %s, want %s", name, got, want)

@@ -26,7 +26,8 @@ import (
 //	                                                from outside; none for a load balancer without VIPs
 //	              raven:group                       the ID of the group that it belongs to
 //	options       reject=true                       who connects to a VIP without backends is told so
-//	              ct_flush=true                     flows to a backend that goes do not linger, with UDP (see outdated)
+//	              ct_flush=true                     with UDP: flows to a backend that goes do not linger (see outdated). Not with TCP and SCTP: who is
+//	                                                connected stays so until the backend ends it, as with kube-proxy
 //	              affinity_timeout                  of the part
 //	              neighbor_responder=all            of external parts only: routers answer for a VIP outside their ports' subnets, too, such
 //	                                                as a floating IP of another subnet of the external network than the gateway's
@@ -48,6 +49,7 @@ const (
 
 	affinityOption  = "affinity_timeout"
 	responderOption = "neighbor_responder"
+	flushOption     = "ct_flush"
 	noPart          = "none"
 	externalPart    = "-external"
 	titleWord       = "name="
@@ -101,7 +103,10 @@ func (b *balancer) rows() map[string]row {
 		if !ok {
 			r = row{
 				part: part, name: b.title + ":" + part, proto: v.protocol, vips: map[string]string{},
-				options: map[string]string{"reject": "true", "ct_flush": "true"}, ids: maps.Clone(ids),
+				options: map[string]string{"reject": "true"}, ids: maps.Clone(ids),
+			}
+			if v.protocol == "udp" {
+				r.options[flushOption] = "true"
 			}
 			r.ids[partID] = part
 			if v.affinity > 0 {
@@ -126,7 +131,8 @@ func (b *balancer) rows() map[string]row {
 // is says whether a row of the database is as it should be.
 func (r row) is(have *nbdb.LoadBalancer) bool {
 	return plain(have) && have.Name == r.name && protocolOf(have) == r.proto && maps.Equal(have.Vips, r.vips) &&
-		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) && have.Options[affinityOption] == r.options[affinityOption]
+		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) &&
+		have.Options[affinityOption] == r.options[affinityOption] && have.Options[flushOption] == r.options[flushOption]
 }
 
 // plain says whether a row has nothing in the columns that are empty in rows of ours: health checks would take backends away that Kubernetes calls

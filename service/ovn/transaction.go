@@ -145,6 +145,7 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 			ids = map[string]string{}
 		}
 		delete(options, affinityOption)
+		delete(options, flushOption)
 	}
 	maps.Copy(options, r.options)
 	maps.Copy(ids, r.ids)
