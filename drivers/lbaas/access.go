@@ -51,6 +51,7 @@ func (b *builder) access() {
 	case b.Limited() && b.wants.provider.lacksCIDRs && !b.config.MemberRules:
 		b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no "+
 			"address outside: name another provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup, services.OptMemberRules)
+		b.idle()
 	case b.Outside.VIPNet != "" || b.Outside.VIPSub != "":
 		b.ownVIP()
 	case b.Outside.Internal:
