@@ -3,18 +3,16 @@
 package suite
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -94,6 +92,7 @@ func rows(ctx context.Context, table string, columns ...string) ([]row, error) {
 		}
 		all = append(all, r)
 	}
+	slices.SortFunc(all, func(a, b row) int { return strings.Compare(a.str("_uuid"), b.str("_uuid")) })
 	return all, nil
 }
 
@@ -112,6 +111,7 @@ func plain(value any) any {
 		for _, one := range inner {
 			out = append(out, fmt.Sprint(plain(one)))
 		}
+		slices.Sort(out)
 		return out
 	case "map":
 		out := map[string]string{}
@@ -160,33 +160,50 @@ func (s *site) inNorthbound(ctx context.Context) (northbound, error) {
 	return nb, nil
 }
 
-// leavesOVN removes what the site leaves in OVN: what the cluster's own Services have, and the group.
+// leavesOVN removes with `raven cleanup` what the site leaves in OVN, which is what the cluster's own Services have, and the group. Nothing of it
+// may be left, and nothing else may go.
 func (s *site) leavesOVN(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	nb, err := s.inNorthbound(ctx)
+	others, err := s.othersInNorthbound(ctx)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	for _, r := range nb.balancers {
-		if _, err := nbctl(ctx, "--if-exists", "destroy", "Load_Balancer", r.str("_uuid")); err != nil {
-			t.Error(err)
+	conf := filepath.Join(s.dir, "cleanup.conf")
+	text := settings{}.set("neutron", "cloud", "e2e").set("neutron", "clouds_file", world.clouds).set("ovn", "nb_connection", world.ovnNB).String()
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Error(err)
+		return
+	}
+	if out, err := program(ctx, "cleanup", "--config-file", conf, "--cluster", s.cluster, "--yes").CombinedOutput(); err != nil {
+		t.Errorf("raven cleanup: %v: %s", err, out)
+	}
+	left, err := s.inNorthbound(ctx)
+	if err != nil || len(left.balancers)+len(left.groups)+len(left.switches)+len(left.routers) > 0 {
+		t.Errorf("left in OVN: %v (%v)", left, err)
+	}
+	now, err := s.othersInNorthbound(ctx)
+	if err != nil || !slices.Equal(now, others) {
+		t.Errorf("others' load balancers were %q and are %q (%v)", others, now, err)
+	}
+}
+
+// othersInNorthbound names the load balancers that are not the site's.
+func (s *site) othersInNorthbound(ctx context.Context) ([]string, error) {
+	all, err := rows(ctx, "Load_Balancer", "name", "external_ids")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, r := range all {
+		if r.entry("external_ids", "raven:cluster") != s.cluster {
+			names = append(names, r.str("_uuid")+" "+r.str("name"))
 		}
 	}
-	for _, r := range nb.groups {
-		for table, of := range map[string][]row{"Logical_Switch": nb.switches, "Logical_Router": nb.routers} {
-			for _, one := range of {
-				if _, err := nbctl(ctx, "--if-exists", "remove", table, one.str("_uuid"), "load_balancer_group", r.str("_uuid")); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		if _, err := nbctl(ctx, "--if-exists", "destroy", "Load_Balancer_Group", r.str("_uuid")); err != nil {
-			t.Error(err)
-		}
-	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // proxiedAmiss says where Services and OVN's load balancers do not agree, and takes from owned what is the Services'.
@@ -332,105 +349,6 @@ func (n *nic) refused(t *testing.T, protocol, address string) {
 			if !strings.Contains(answer, "refused") {
 				return fmt.Sprintf("the answers are %v", answers)
 			}
-		}
-		return ""
-	})
-}
-
-// stream is a flow of datagrams from one port.
-type stream struct {
-	began  time.Time
-	mu     sync.Mutex // guards what follows
-	last   string
-	at     time.Time
-	gap    time.Duration // the longest between two answers
-	counts map[string]int
-}
-
-// flow begins one, which ends with the test.
-func (n *nic) flow(t *testing.T, address string) *stream {
-	t.Helper()
-	cmd := n.run(context.Background(), "flow "+net.JoinHostPort(address, "80"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	f := &stream{began: time.Now(), counts: map[string]int{}}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			f.take(lines.Text(), time.Now())
-		}
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-read
-		_ = cmd.Wait()
-	})
-	await(t, "the flow from "+n.pod+" to be answered", func(context.Context) string {
-		if who, _ := f.now(); who == "" {
-			return "nobody answers"
-		}
-		return ""
-	})
-	f.forget()
-	return f
-}
-
-func (f *stream) take(who string, at time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.at.IsZero() {
-		f.gap = max(f.gap, at.Sub(f.at))
-	}
-	f.last, f.at = who, at
-	f.counts[who]++
-}
-
-func (f *stream) now() (last string, at time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last, f.at
-}
-
-// forget begins to measure the gap anew.
-func (f *stream) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.gap, f.at = 0, time.Now()
-}
-
-func (f *stream) longest() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return max(f.gap, time.Since(f.at))
-}
-
-// ages waits until Open vSwitch has forgotten how the flow began. It keeps the choice of an endpoint for 10 s (max-idle) after the packet that asked
-// for it; while it does, OVN can lose a race: it forgets the connection before the switch has forgotten the choice, and the next datagram takes the
-// same endpoint again. That is so with OVN 23.03, and in docs/kubeproxy.md.
-func (f *stream) ages(t *testing.T) {
-	t.Helper()
-	await(t, "the flow to be older than Open vSwitch's memory of its begin", func(context.Context) string {
-		if age := time.Since(f.began); age < 12*time.Second {
-			return fmt.Sprintf("it is %s old", age)
-		}
-		return ""
-	})
-}
-
-// leaves waits until somebody else than that pod answers the flow.
-func (f *stream) leaves(t *testing.T, pod string) {
-	t.Helper()
-	await(t, "the flow to leave "+pod, func(context.Context) string {
-		if who, at := f.now(); who == pod || time.Since(at) > time.Second {
-			return fmt.Sprintf("the last answer was %s's, %s ago", who, time.Since(at))
 		}
 		return ""
 	})

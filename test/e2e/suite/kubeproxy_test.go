@@ -5,16 +5,10 @@ package suite
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/kuryr/raven/test/e2e/stack"
 )
 
 // TestKubeProxy sends packets to Services that OVN itself serves, without Octavia. Who cannot be told from kube-proxy: pods on the same logical
@@ -30,6 +24,8 @@ func TestKubeProxy(t *testing.T) {
 		{"refused", (*proxied).refusal},
 		{"hairpin", (*proxied).hairpin},
 		{"removed", (*proxied).removed},
+		{"drained", (*proxied).drained},
+		{"seen", (*proxied).clients},
 		{"affinity", (*proxied).affinity},
 		{"outside", (*proxied).outside},
 		{"other-subnet", (*proxied).otherSubnet},
@@ -54,6 +50,7 @@ type proxied struct {
 	near, far  *nic // on the endpoints' switch, on another one
 	endpoint   map[string]*nic
 	everywhere []string // the names of the endpoints
+	brief      int      // Services that came and went
 }
 
 func newProxied(t *testing.T, s *site) *proxied {
@@ -134,7 +131,7 @@ func (p *proxied) hairpin(t *testing.T) {
 // removed is an endpoint that goes while datagrams flow to it: they go to another one, though they come from the same port.
 func (p *proxied) removed(t *testing.T) {
 	for _, client := range []*nic{p.near, p.far} {
-		f := client.flow(t, p.vip)
+		f := client.flow(t, "udp", p.vip)
 		who, _ := f.now()
 		var others []string
 		for name := range p.endpoint {
@@ -149,6 +146,48 @@ func (p *proxied) removed(t *testing.T) {
 		t.Logf("the flow from %s was without an answer for %s at most", client.pod, f.longest().Round(time.Millisecond))
 		p.only(t, "w1", "w2", "w3")
 	}
+}
+
+// drained is an endpoint that turns unready while a connection to it stands: that one goes on, new ones go elsewhere.
+func (p *proxied) drained(t *testing.T) {
+	for _, client := range []*nic{p.near, p.far} {
+		f := client.flow(t, "tcp", p.vip)
+		who, _ := f.now()
+		var others, named []string
+		for name := range p.endpoint {
+			if "kp-a/"+name != who {
+				others, named = append(others, name), append(named, "kp-a/"+name)
+			}
+		}
+		p.only(t, others...)
+		client.balanced(t, "tcp", p.vip, named...)
+		f.forget() // from here on it is certain that OVN knows
+		client.balanced(t, "tcp", p.vip, named...)
+		if last, _ := f.now(); last != who {
+			t.Errorf("the connection from %s to %s was answered by %s last", client.pod, who, last)
+		}
+		f.stays(t, who, still)
+		p.only(t, "w1", "w2", "w3")
+	}
+}
+
+// still is how long a flow that nothing touches may be without an answer: one comes every 20 ms, and the machine has more to do.
+const still = 2 * time.Second
+
+// clients is as whom endpoints see those who call: as themselves, but for one that reaches itself.
+func (p *proxied) clients(t *testing.T) {
+	p.only(t, "w1")
+	for _, protocol := range []string{"tcp", "udp"} {
+		for _, client := range []*nic{p.near, p.far} {
+			if as := client.seen(t, protocol, p.vip); as != client.addresses[0] {
+				t.Errorf("%s calls by %s and is seen as %s, not as %s", client.pod, protocol, as, client.addresses[0])
+			}
+		}
+		if as := p.endpoint["w1"].seen(t, protocol, p.vip); as != p.vip {
+			t.Errorf("the endpoint reaches itself by %s as %s, not as %s", protocol, as, p.vip)
+		}
+	}
+	p.only(t, "w1", "w2", "w3")
 }
 
 func (p *proxied) affinity(t *testing.T) {
@@ -175,6 +214,9 @@ func (p *proxied) outside(t *testing.T) {
 	out := outside(t)
 	for _, address := range []string{floating, asked} {
 		p.all(t, address, out, p.near, p.far)
+	}
+	if as := out.seen(t, "tcp", floating); as != out.addresses[0] {
+		t.Errorf("one from outside is seen as %s, not as %s", as, out.addresses[0])
 	}
 	p.only(t)
 	for _, client := range []*nic{out, p.near, p.far} {
@@ -257,217 +299,4 @@ func floatingIPAt(t *testing.T, address string) string {
 		t.Fatalf("at %s there are the floating IPs %v (%v)", address, found, err)
 	}
 	return found[0].str("id")
-}
-
-// kills ends everything in turn with kill -9 while endpoints come and go. What flows goes on flowing: OVN needs nobody for that.
-func (p *proxied) kills(t *testing.T) {
-	for _, turn := range []turn{
-		{name: "raven", kill: func(*testing.T) { p.raven.kill() }, start: p.restart},
-		{name: "driver-kubeproxy", kill: killDriver(p.site, "kubeproxy")},
-		{name: stack.NorthDB, server: true},
-		{name: stack.Northd, server: true},
-	} {
-		t.Run(turn.name, func(t *testing.T) {
-			if turn.server {
-				needControls(t)
-				turn.kill = func(t *testing.T) {
-					t.Helper()
-					killed(t, turn.name)
-				}
-				turn.start = func(t *testing.T) {
-					t.Helper()
-					started(t, turn.name)
-				}
-			}
-			f := p.far.flow(t, p.vip)
-			who, _ := f.now()
-			readiness(t, "kp-a", filepath.Base(who), false)
-			turn.kill(t)
-			readiness(t, "kp-a", filepath.Base(who), true)
-			createService(t, "kp-a", "late", bothProtocols())
-			if turn.start != nil {
-				turn.start(t)
-			}
-			endpoints(t, "kp-a", "web", len(p.everywhere))
-			endpoints(t, "kp-a", "late", len(p.everywhere))
-			p.settled(t)
-			t.Logf("the flow was without an answer for %s at most", f.longest().Round(time.Millisecond))
-			late, _ := addressOf(t, "kp-a", "late")
-			p.all(t, p.vip, p.near, p.far)
-			p.all(t, late, p.far)
-			deleteService(t, "kp-a", "late")
-			p.settled(t)
-		})
-	}
-}
-
-// repair is Neutron's own: it takes from OVN what it does not know of, and must not take what is Raven's.
-func (p *proxied) repair(t *testing.T) {
-	if world.stack == nil {
-		t.Skip("Neutron's configuration is not known here: RAVEN_E2E_STACK is not set")
-	}
-	before, err := p.inNorthbound(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The tool loads the service plugin qos, whatever is configured, and that one wants its extension of ML2.
-	quality := filepath.Join(t.TempDir(), "qos.conf")
-	if err := os.WriteFile(quality, []byte("[ml2]\nextension_drivers = port_security,tag_ports_during_bulk_creation,qos\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	etc := filepath.Join(world.stack.Dir(), "etc")
-	if _, err := world.stack.Run(t.Context(), "/usr/bin/neutron-ovn-db-sync-util", "--config-file", filepath.Join(etc, "neutron.conf"),
-		"--config-file", filepath.Join(etc, stack.NeutronServer+".override.conf"), "--config-file", quality,
-		"--ovn-neutron_sync_mode", "repair"); err != nil {
-		t.Fatal(err)
-	}
-	after, err := p.inNorthbound(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, pair := range map[string][2]int{
-		"load balancers": {len(before.balancers), len(after.balancers)}, "groups": {len(before.groups), len(after.groups)},
-		"switches": {len(before.switches), len(after.switches)}, "routers": {len(before.routers), len(after.routers)},
-	} {
-		if pair[0] != pair[1] {
-			t.Errorf("Neutron's repair left %d of %d %s", pair[1], pair[0], name)
-		}
-	}
-	p.settled(t)
-	p.all(t, p.vip, p.near, p.far)
-}
-
-// besideOctavia has a load balancer of Octavia's provider ovn on the same switches: neither takes anything from the other.
-func (p *proxied) besideOctavia(t *testing.T) {
-	if world.cloud.balancing == nil {
-		t.Skip("the cloud has no load balancing service")
-	}
-	subnet := annotated(t, "kp-a", subnetAnnotation).str("id")
-	var members []thing
-	for _, n := range p.endpoint {
-		members = append(members, thing{"address": n.addresses[0], "protocol_port": 8080, "subnet_id": subnet})
-	}
-	if _, err := world.cloud.call(t.Context(), http.MethodPost, balancerKind, thing{"loadbalancer": thing{
-		"name": "e2e-beside", "vip_subnet_id": subnet, "provider": "ovn", "listeners": []thing{{
-			"name": "web", "protocol": "TCP", "protocol_port": 80,
-			"default_pool": thing{"name": "web", "protocol": "TCP", "lb_algorithm": "SOURCE_IP_PORT", "members": members},
-		}},
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { removeBeside(t) })
-	var theirs string
-	await(t, "Octavia's load balancer", func(ctx context.Context) string {
-		found, err := world.cloud.list(ctx, balancerKind, "name=e2e-beside")
-		if err != nil || len(found) != 1 || found[0].str("provisioning_status") != "ACTIVE" {
-			return fmt.Sprintf("%v (%v)", found, err)
-		}
-		theirs = found[0].str("vip_address")
-		return ""
-	})
-	p.far.balanced(t, "tcp", theirs, slices.Clone(p.everywhere)...)
-	p.only(t, "w1", "w2")
-	p.far.balanced(t, "tcp", p.vip, "kp-a/w1", "kp-a/w2")
-	p.far.balanced(t, "tcp", theirs, slices.Clone(p.everywhere)...)
-	removeBeside(t)
-	p.settled(t)
-	p.far.balanced(t, "tcp", p.vip, "kp-a/w1", "kp-a/w2")
-	p.only(t, "w1", "w2", "w3")
-	p.all(t, p.vip, p.near, p.far)
-}
-
-func removeBeside(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	found, err := world.cloud.list(ctx, balancerKind, "name=e2e-beside")
-	if err == nil {
-		err = world.cloud.removeBalancers(ctx, found)
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// TestKubeProxyHandover changes the driver of a running cluster's Services, from lbaas to kubeproxy and back: floating IPs keep their ids and
-// addresses, never do both serve one Service, and the time without an answer is printed.
-func TestKubeProxyHandover(t *testing.T) {
-	if world.cloud.balancing == nil {
-		t.Skip("the cloud has no load balancing service")
-	}
-	octavia := servicesConf()
-	s := proxying(t, "handover", octavia)
-	createNamespace(t, "ho-a")
-	createNamespace(t, "ho-b")
-	webPods(t, "ho-a", "w1", "w2")
-	spec := bothProtocols()
-	spec["type"] = "LoadBalancer"
-	createService(t, "ho-a", "web", spec)
-	createPod(t, "ho-b", "client")
-	endpoints(t, "ho-a", "web", 2)
-	s.settled(t)
-	all := []string{"ho-a/w1", "ho-a/w2"}
-	for _, name := range []string{"w1", "w2"} {
-		plug(t, "ho-a", name)
-	}
-	client, out := plug(t, "ho-b", "client"), outside(t)
-	vip, floating := addressOf(t, "ho-a", "web")
-	id := floatingIPAt(t, floating)
-	out.balanced(t, "udp", floating, slices.Clone(all)...)
-	f := client.flow(t, vip)
-	for _, to := range []struct {
-		name string
-		conf settings
-	}{{"kubeproxy", proxyConf()}, {"lbaas", octavia}} {
-		f.forget()
-		began := time.Now()
-		s.start(t, to.conf)
-		s.onlyOne(t, vip)
-		s.settled(t)
-		t.Logf("to %s: %s until all is as it should be, %s without an answer at most", to.name, time.Since(began).Round(time.Millisecond), f.longest().Round(time.Millisecond))
-		if now, address := floatingIPAt(t, floating), ingressOf(t, "ho-a", "web"); now != id || address != floating {
-			t.Errorf("to %s: the floating IP was %s at %s and is %s at %s", to.name, id, floating, now, address)
-		}
-		for _, protocol := range []string{"tcp", "udp"} {
-			client.balanced(t, protocol, vip, slices.Clone(all)...)
-			out.balanced(t, protocol, floating, slices.Clone(all)...)
-		}
-	}
-}
-
-func ingressOf(t *testing.T, namespace, name string) string {
-	t.Helper()
-	_, ingress := addressOf(t, namespace, name)
-	return ingress
-}
-
-// onlyOne looks until cloud and cluster agree that never two serve one address.
-func (s *site) onlyOne(t *testing.T, vip string) {
-	t.Helper()
-	await(t, "the Service to be handed over", func(ctx context.Context) string {
-		octavias, err := world.cloud.list(ctx, balancerKind, "vip_address="+vip)
-		if err != nil {
-			return err.Error()
-		}
-		nb, err := s.inNorthbound(ctx)
-		if err != nil {
-			return err.Error()
-		}
-		ovns := 0
-		for _, r := range nb.balancers {
-			vips, _ := r["vips"].(map[string]string)
-			if _, serves := vips[net.JoinHostPort(vip, "80")]; serves {
-				ovns++
-			}
-		}
-		list, err := world.cloud.list(ctx, balancerKind, "vip_address="+vip)
-		if err != nil {
-			return err.Error()
-		}
-		if len(octavias) > 0 && len(list) > 0 && ovns > 0 { // before and after the look at OVN
-			t.Errorf("Octavia and OVN both serve %s", vip)
-			return ""
-		}
-		return s.amiss(ctx)
-	})
 }

@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -40,8 +42,20 @@ func peer() (bool, int) {
 			fmt.Print(text)
 		}
 		return true, exitStatus(err)
-	case "flow": // ADDRESS: datagrams from one port, and a line for each answer, until it is killed
-		return true, flow(argument)
+	case "flow": // PROTOCOL ADDRESS: a question every 20 ms from one port, and a line for each answer, until it is killed
+		protocol, address, _ := strings.Cut(argument, " ")
+		return true, flow(protocol, address)
+	case "seen": // PROTOCOL ADDRESS: as whom the one who answers sees this client
+		protocol, address, _ := strings.Cut(argument, " ")
+		text, err := ask(protocol, address)
+		if err != nil {
+			text = err.Error() + "\n"
+		}
+		fmt.Print(text)
+		return true, exitStatus(err)
+	case "first": // ADDRESS NAME: when that name answered first
+		address, name, _ := strings.Cut(argument, " ")
+		return true, first(address, name)
 	}
 	return false, 0
 }
@@ -53,9 +67,10 @@ func exitStatus(err error) int {
 	return 0
 }
 
-// flow is one flow of datagrams, so dense that nothing forgets it. What fails, such as a refusal, is no end of it.
-func flow(address string) int {
-	c, err := net.Dial("udp", address)
+// flow is one flow of datagrams or one connection, so dense that nothing forgets it. What fails, such as a refusal, is no end of it; a
+// connection that is cut is not made again.
+func flow(protocol, address string) int {
+	c, err := net.Dial(protocol, address)
 	if err != nil {
 		fmt.Println("!", err)
 		return 1
@@ -63,18 +78,25 @@ func flow(address string) int {
 	go func() {
 		buffer := make([]byte, 300)
 		for {
-			if n, err := c.Read(buffer); err == nil {
+			n, err := c.Read(buffer)
+			if err == nil {
 				fmt.Print(string(buffer[:n]))
+			} else if protocol == "tcp" {
+				return
 			}
 		}
 	}()
 	for {
-		_, _ = io.WriteString(c, "?")
+		if _, err := io.WriteString(c, "?"); err != nil && protocol == "tcp" {
+			fmt.Println("!", err)
+			return 1
+		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// serve answers whoever calls with a name, until it is killed.
+// serve answers whoever calls with a name, until it is killed: who connects at once, and everybody for each question. To the question who it
+// adds the caller's address.
 func serve(name string) int {
 	listener, err := net.Listen("tcp", ":"+peerPort)
 	if err != nil {
@@ -90,11 +112,11 @@ func serve(name string) int {
 	go func() {
 		buffer := make([]byte, 100)
 		for {
-			_, from, err := datagrams.ReadFrom(buffer)
+			n, from, err := datagrams.ReadFrom(buffer)
 			if err != nil {
 				return
 			}
-			_, _ = datagrams.WriteTo([]byte(name+"\n"), from)
+			_, _ = datagrams.WriteTo([]byte(reply(name, string(buffer[:n]), from)), from)
 		}
 	}()
 	for {
@@ -102,9 +124,53 @@ func serve(name string) int {
 		if err != nil {
 			return 1
 		}
-		_, _ = io.WriteString(c, name+"\n")
-		_ = c.Close()
+		go converse(c, name)
 	}
+}
+
+const whoAmI = "who"
+
+func reply(name, question string, from net.Addr) string {
+	if question == whoAmI {
+		name += " " + from.String()
+	}
+	return name + "\n"
+}
+
+// converse answers one that has connected until he ends it.
+func converse(c net.Conn, name string) {
+	defer func() { _ = c.Close() }()
+	_, _ = io.WriteString(c, name+"\n")
+	buffer := make([]byte, 100)
+	for {
+		n, err := c.Read(buffer)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(c, reply(name, string(buffer[:n]), c.RemoteAddr()))
+	}
+}
+
+// ask returns the caller's address as the one sees it who answers.
+func ask(protocol, address string) (string, error) {
+	c, err := net.DialTimeout(protocol, address, 1500*time.Millisecond)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(1500 * time.Millisecond))
+	lines := bufio.NewReader(c)
+	if protocol == "tcp" { // the greeting
+		if _, err := lines.ReadString('\n'); err != nil {
+			return "", err
+		}
+	}
+	if _, err := io.WriteString(c, whoAmI); err != nil {
+		return "", err
+	}
+	line, err := lines.ReadString('\n')
+	_, text, _ := strings.Cut(line, " ")
+	return text, err
 }
 
 // dial calls once, from a port of its own, and returns the answer.
@@ -136,4 +202,22 @@ func (n *nic) calls(ctx context.Context, protocol, address string, times int) (m
 		answers[strings.TrimSpace(line)]++
 	}
 	return answers, nil
+}
+
+// seen waits until an address answers, and returns the client's own as the one sees it who does.
+func (n *nic) seen(t *testing.T, protocol, address string) string {
+	t.Helper()
+	var as string
+	await(t, fmt.Sprintf("%s to be told its address at %s by %s", n.pod, address, protocol), func(ctx context.Context) string {
+		out, err := n.run(ctx, fmt.Sprintf("seen %s %s", protocol, net.JoinHostPort(address, "80"))).CombinedOutput()
+		if err != nil {
+			return fmt.Sprintf("%v: %s", err, out)
+		}
+		as, _, err = net.SplitHostPort(strings.TrimSpace(string(out)))
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return as
 }

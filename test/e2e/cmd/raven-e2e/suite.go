@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -17,8 +18,9 @@ import (
 	"github.com/kuryr/raven/test/e2e/stack"
 )
 
-// suiteBound is what go test gets as its -timeout; a night's sizes get more.
-const suiteBound, fullBound = "60m", "8h"
+// suiteBound is what go test gets as its -timeout, for all scenarios together: each wait has a bound of its own, and this one is for what hangs in
+// spite of that. A night's sizes get more.
+const suiteBound, fullBound = "3h", "8h"
 
 // event is a line of go test -json.
 type event struct {
@@ -182,7 +184,35 @@ func track(running map[string]*scenario, e event, ended *[]*scenario) *scenario 
 	return one
 }
 
-// table prints the scenarios, what failed ones said, and why others were left out; true says that one failed.
+// said is what a scenario has logged by itself: measurements, known differences, why it was left out. What programs print beside is not in it.
+func (s *scenario) said() []string {
+	var lines []string
+	within := false
+	for _, line := range s.output {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		switch at := logged.FindStringIndex(line); {
+		case at != nil:
+			within = true
+			line = line[at[1]:]
+		case !within || indent < continued:
+			within = false
+			continue
+		default:
+			line = line[continued:]
+		}
+		if text := strings.TrimRight(line, " "); text != "" {
+			lines = append(lines, text)
+		}
+	}
+	return lines
+}
+
+// logged is how a line begins that a test logs; those after it are indented by more.
+var logged = regexp.MustCompile(`^ +[a-z_]+_test\.go:\d+: ?`)
+
+const continued = 8
+
+// table prints the scenarios and what they said, and before that all of what failed ones printed; true says that one failed.
 func table(w io.Writer, scenarios []*scenario) (failed bool) {
 	for _, one := range scenarios {
 		if one.result == "FAIL" {
@@ -197,8 +227,11 @@ func table(w io.Writer, scenarios []*scenario) (failed bool) {
 	for _, one := range scenarios {
 		indent := strings.Repeat("  ", strings.Count(one.name, "/"))
 		fmt.Fprintf(w, "%-60s %-6s %9.1f\n", indent+strings.TrimPrefix(one.name, "Test"), one.result, one.seconds)
-		if one.result == "skip" && len(one.output) > 0 {
-			fmt.Fprintf(w, "    %s\n", strings.TrimSpace(one.output[len(one.output)-1]))
+		if one.result == "FAIL" {
+			continue // said above
+		}
+		for _, line := range one.said() {
+			fmt.Fprintf(w, "    %s%s\n", indent, line)
 		}
 	}
 	return failed

@@ -19,6 +19,12 @@ const events = `{"Action":"start","Package":"p"}
 {"Action":"run","Test":"TestNight"}
 {"Action":"output","Test":"TestNight","Output":"    night_test.go:5: for make e2e-full\n"}
 {"Action":"skip","Test":"TestNight","Elapsed":0}
+{"Action":"run","Test":"TestSpeed"}
+{"Action":"output","Test":"TestSpeed","Output":"I1121 12:00:00.0 1 warnings.go:107] deprecated\n"}
+{"Action":"output","Test":"TestSpeed","Output":"    speed_test.go:7: contestant     milliseconds\n"}
+{"Action":"output","Test":"TestSpeed","Output":"        raven                     74\n"}
+{"Action":"output","Test":"TestSpeed","Output":"printed by a program\n"}
+{"Action":"pass","Test":"TestSpeed","Elapsed":3}
 {"Action":"run","Test":"TestCut"}
 {"Action":"output","Test":"TestCut","Output":"panic: test timed out\n"}
 {"Action":"output","Package":"p","Output":"FAIL\n"}
@@ -35,7 +41,7 @@ func TestTheTableOfScenarios(t *testing.T) {
 	for _, one := range scenarios {
 		got = append(got, one.result+" "+one.name)
 	}
-	if diff := cmp.Diff([]string{"FAIL TestPods/v4", "FAIL TestPods", "skip TestNight", "FAIL TestCut"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"FAIL TestPods/v4", "FAIL TestPods", "skip TestNight", "ok TestSpeed", "FAIL TestCut"}, got); diff != "" {
 		t.Error(diff)
 	}
 	if !strings.Contains(log.String(), "no port") {
@@ -48,9 +54,14 @@ func TestTheTableOfScenarios(t *testing.T) {
 	if !table(&out, scenarios) {
 		t.Error("the table shows no failure")
 	}
-	for _, want := range []string{"no port", "panic: test timed out", "for make e2e-full"} {
+	for _, want := range []string{"no port", "panic: test timed out", "for make e2e-full", "    contestant     milliseconds\n    raven                     74\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
+		}
+	}
+	for _, not := range []string{"deprecated", "printed by a program"} {
+		if strings.Contains(out.String(), not) {
+			t.Errorf("the table has %q:\n%s", not, out.String())
 		}
 	}
 }
