@@ -96,6 +96,12 @@ func newCable(t *testing.T, to string) *cable {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cableAt(t, listener, to)
+}
+
+// cableAt begins at a listener, which it closes.
+func cableAt(t *testing.T, listener net.Listener, to string) *cable {
+	t.Helper()
 	c := &cable{listener: listener, to: to, whole: make(chan struct{}), conns: map[net.Conn]bool{}}
 	close(c.whole)
 	c.work.Go(c.accept)
