@@ -75,7 +75,7 @@ func (b *builder) unguarded() bool {
 	if b.SayGroupOpen() {
 		return true
 	}
-	endpoints, ports := b.Unguarded(b.IP4, b.unheard)
+	endpoints, ports := b.Unguarded(b.vipOf4() != nil, b.unheard)
 	if len(endpoints) > 0 {
 		b.Say(drivers.Error, "EndpointsNotGuarded", "the Service gets no address outside: spec.loadBalancerSourceRanges are enforced by rules of the "+
 			"namespace's security group, which endpoint %s does not have", strings.Join(endpoints, ", "))
@@ -133,25 +133,32 @@ func (b *builder) leave(addr netip.Addr) {
 	}
 }
 
-// ownVIP adds a load balancer with a VIP on the network that the Service names, and a floating IP to it unless it is internal.
+// ownVIP adds a load balancer with a VIP on the network that the Service names, and a floating IP to it unless it is internal. No floating
+// IP leads to an IPv6 VIP: it is what the Service is reached by.
 func (b *builder) ownVIP() {
 	b.external()
-	if b.Outside.Internal {
-		b.Ingress("external", drivers.From(externalBalancer, "vip_address"))
+	if ip4 := b.vipOf4() != nil; ip4 && !b.Outside.Internal {
+		b.IngressOf(b.floating(b.Service.Spec.LoadBalancerIP, &vip{balancer: externalBalancer}))
 		return
 	}
-	b.IngressOf(b.floating(b.Service.Spec.LoadBalancerIP, &vip{balancer: externalBalancer}))
+	b.Ingress("external", drivers.From(externalBalancer, "vip_address"))
 }
 
-// external adds a load balancer with a VIP on the network that the Service names, of the first IP version that the cluster has.
+// external adds a load balancer with a VIP on the network that the Service names. It is an IPv4 one if the Service has an IPv4 clusterIP.
 func (b *builder) external() {
 	subnet := drivers.Text(b.Outside.VIPSub) // unset without one
-	lb := b.parts(frame{name: b.Service.Name() + ":external", subnet: subnet, ip4: b.IP4, ip6: !b.IP4, backends: of(b.IP4)})
+	ip4 := b.vipOf4() != nil
+	lb := b.parts(frame{name: b.Service.Name() + ":external", subnet: subnet, ip4: ip4, ip6: !ip4, backends: of(ip4)})
 	if lb.VIPSubnetID = subnet; subnet.IsZero() {
 		lb.VIPNetworkID = drivers.Text(b.Outside.VIPNet)
 	}
-	if asked := b.Service.Spec.LoadBalancerIP; b.Outside.Internal && asked != "" {
-		lb.VIPAddress = &asked
+	if asked, err := netip.ParseAddr(b.Service.Spec.LoadBalancerIP); err == nil && (b.Outside.Internal || !ip4) {
+		if asked.Is4() == ip4 {
+			lb.VIPAddress = new(asked.String())
+		} else {
+			b.Say(drivers.Warning, "AddressNotServed", "spec.loadBalancerIP %s is not of the IP version of the Service's own VIP, which is that of its "+
+				"clusterIP, IPv4 before IPv6: the subnet gives another", asked)
+		}
 	}
 	b.Add(drivers.Resource{Name: externalBalancer, Spec: lb})
 }
