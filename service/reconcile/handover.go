@@ -2,7 +2,9 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ type heir struct {
 	step   plan.Step
 	wanted map[string]any // of Octavia's, what it would be made of
 	group  string         // of OVN's, the group that it would be in
+	within string         // of OVN's, the network of its namespace's pods, "" while that is not known
 }
 
 // heirs returns the load balancers that an owner is to have instead of those of a kind. The store is locked.
@@ -39,6 +42,8 @@ func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
 			h.wanted, _ = s.given(w, d)
 		case drivers.KindOVNLoadBalancer:
 			h.group = textOf(s.known(w, d.Attrs["group_id"]))
+			role := drivers.Role{Kind: "Namespace", Name: o.target.namespace, Role: drivers.PodNetwork}
+			h.within, _ = s.known(w, drivers.Ref{Role: &role}).(string)
 		default:
 			continue
 		}
@@ -48,7 +53,7 @@ func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
 }
 
 // vetHandover looks, before a load balancer goes for one of the other kind, whether that one can come, as far as looking tells: the database
-// answers and has its group; Octavia answers, has what it would be made of, and a place for it in the quota. Otherwise the old one serves on.
+// answers and has its group, which the namespace's network has joined; Octavia answers, has what it would be made of, and a place for it in the quota. Otherwise the old one serves on.
 func (e *Engine) vetHandover(ctx context.Context, o *owner, gone drivers.Kind) error {
 	if gone != drivers.KindLoadBalancer && gone != drivers.KindOVNLoadBalancer {
 		return nil
@@ -74,12 +79,17 @@ func (e *Engine) vetHeirInOVN(_ context.Context, _ *owner, h heir) error {
 	if e.config.Northbound == nil {
 		return stepError{step: h.step, err: noNorthbound()}
 	}
-	_, there, err := e.config.Northbound.Get(drivers.KindOVNLoadBalancerGroup, h.group)
+	group, there, err := e.config.Northbound.Get(drivers.KindOVNLoadBalancerGroup, h.group)
 	switch {
 	case err != nil:
 		return stepError{step: h.step, err: err}
 	case !there:
 		return stepError{step: h.step, err: fmt.Errorf("its group %s is not in OVN's northbound database", h.group)}
+	case h.within == "":
+		return stepError{step: h.step, err: errors.New("the network of its namespace's pods is not there yet")}
+	case !slices.Contains(listOf(group.Attrs["networks"]), any(h.within)):
+		return stepError{step: h.step, err: fmt.Errorf("the network %s of its namespace's pods has not joined its group %s in OVN's northbound database yet",
+			h.within, h.group)}
 	}
 	return nil
 }

@@ -90,6 +90,13 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			w.cloud.SetOctavia(false)
 			return func() { w.cloud.SetOctavia(true) }
 		}},
+		"the namespace's network is not in OVN yet": {to: kubeproxy.New(), reason: "has not joined its group", away: func(w *ovnWorld) func() {
+			if err := w.neutron.Close(); err != nil {
+				w.t.Fatal(err)
+			}
+			w.nbctl("--all", "destroy", "Logical_Switch")
+			return w.follow
+		}},
 		"there is no room": {to: lbaas.New(), cloud: simcloud.Options{Quotas: map[string]int{"load_balancer": 0}}, reason: "the quota has room for 0"},
 		"no such provider": {to: lbaas.New(), values: noProvider, reason: `the cloud has no provider "nosuch"`},
 	} {
@@ -114,7 +121,7 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 				values = outside()
 			}
 			var r *raven
-			if c.to.Info().Name == "kubeproxy" {
+			if c.to.Info().Name == "kubeproxy" && c.away == nil { // without a database
 				r = w.start(setup{drivers: map[string]drivers.Driver{"namespace": namespace.New(), "kubeproxy": c.to}, values: values})
 			} else {
 				p = w.run(c.to, values)
