@@ -113,18 +113,22 @@ func (b *builder) reached() pick {
 // stay leaves the address that a Service of type LoadBalancer has outside as it is, and follows its endpoints there, but for one that
 // limits its clients where nothing enforces that, whatever its ranges were.
 func (b *builder) stay() {
-	name := b.FloatingName()
+	names := b.FloatingNames()
 	if b.shut || b.unlimitable() {
-		b.reserve(name)
+		for _, name := range names {
+			b.reserve(name)
+		}
 		return
 	}
 	if _, six := b.asked6(); six {
 		b.assign()
 		return
 	}
-	b.StayFloating(name)
-	b.external(name, b.reached())
-	b.Ingress("4", drivers.From(name, "floating_ip_address"))
+	for _, name := range names { // what does not exist is not waited for
+		b.StayFloating(name)
+		b.external(name, b.reached())
+		b.IngressOf(name)
+	}
 }
 
 // onClusterIP says that an internal Service is reached by its clusterIPs, which OVN's routers know.

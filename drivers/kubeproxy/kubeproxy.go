@@ -60,7 +60,7 @@ func (d *driver) Watches() []drivers.Watch {
 	return append([]drivers.Watch{source, {
 		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
 		Fields: []string{"metadata.name"}, Source: true,
-	}, services.PodsWatch()}, services.EndpointWatches()...)
+	}, services.PodsWatch(), services.WrittenWatch(services.FloatingIPAnnotation)}, services.EndpointWatches()...)
 }
 
 // Translate implements drivers.Driver. What is being deleted keeps its Set until it is gone.
@@ -114,13 +114,11 @@ func (c *config) service(object drivers.Object, needs *drivers.Needs) (drivers.S
 	if !s.Proxied() || len(s.Spec.Ports) == 0 {
 		return drivers.Set{}, nil
 	}
-	r := c.Reader(s)
+	r := c.Reader(s, needs)
 	outside := r.Outside()
-	if err := r.Settled(s, &outside); err != nil {
-		return drivers.Set{}, err
-	}
+	r.Spec(s, &outside)
 	ports, known, err := services.Ask(needs, s)
-	if err != nil {
+	if err != nil || r.Waiting {
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, outside, ports)}

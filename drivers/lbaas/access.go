@@ -100,8 +100,10 @@ func (b *builder) idle() {
 // stay leaves the address that a Service of type LoadBalancer has outside as it is. The load balancers are followed as far as it is known
 // which of them there are.
 func (b *builder) stay() {
-	name := b.FloatingName()
-	b.StayFloating(name)
+	names := b.FloatingNames()
+	for _, name := range names {
+		b.StayFloating(name)
+	}
 	out := &b.Outside
 	switch own := out.VIPNet != "" || out.VIPSub != ""; {
 	case own && !out.Unaimed:
@@ -110,8 +112,10 @@ func (b *builder) stay() {
 		b.Set.Undecided = append(b.Set.Undecided, externalBalancer)
 		b.led[balancer4] = !out.Unaimed && !out.Internal
 	}
-	// Neither of the two resolves unless it exists, and then only one does: what is written stays written.
-	b.Ingress("4", drivers.From(name, "floating_ip_address"))
+	// None of these resolves unless it exists, and then only one does: what is written stays written.
+	for _, name := range names {
+		b.IngressOf(name)
+	}
 	b.Ingress("external", drivers.From(externalBalancer, "vip_address"))
 }
 

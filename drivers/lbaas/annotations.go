@@ -1,10 +1,12 @@
 package lbaas
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
@@ -28,14 +30,33 @@ type settings struct {
 type monitor struct{ delay, timeout, maxRetries int64 }
 
 // reader reads annotations.
-type reader struct{ services.Reader }
+type reader struct {
+	services.Reader
+	// lacks are the annotations whose values are bad though nothing was made yet whose own could stay.
+	lacks []string
+}
 
-// read returns what a Service wants. The error names what cannot be read and cannot be kept by itself.
-func (c *config) read(s *services.Service) (settings, error) {
-	r := reader{c.Reader(s)}
+// read returns what a Service wants, and whether that is known yet. Only with needs it learns what there is of what cannot be read. The error
+// names what cannot be described without it.
+func (c *config) read(s *services.Service, needs *drivers.Needs) (settings, bool, error) {
+	r := reader{Reader: c.Reader(s, needs)}
 	out := r.all(c)
-	err := r.Settled(s, &out.outside)
-	return out, err
+	r.Spec(s, &out.outside)
+	if len(r.lacks) > 0 && !r.Waiting {
+		return out, true, fmt.Errorf("%s: the Service gets no load balancer until annotation %s is put right", strings.Join(r.Problems, "; "),
+			strings.Join(r.lacks, ", "))
+	}
+	return out, !r.Waiting, nil
+}
+
+// missing notes that a value is bad and that there is none that could stay.
+func (r *reader) missing(key string) {
+	if r.Unclassed {
+		key = services.ClassAnnotation
+	}
+	if !slices.Contains(r.lacks, key) {
+		r.lacks = append(r.lacks, key)
+	}
 }
 
 // all reads every annotation that a class may have, and the provider.
@@ -62,22 +83,37 @@ func (r *reader) provider(c *config) provider {
 	if !ok {
 		return providerOf(c.provider)
 	}
-	if problem := badProvider(name); problem != "" {
-		r.Settle(services.ProviderAnnotation, "%s", problem)
+	problem := badProvider(name)
+	if problem == "" {
+		return providerOf(name)
 	}
-	return providerOf(name)
+	r.Bad(services.ProviderAnnotation, "%s; %s", problem, services.Kept)
+	there := balancerOf(r.Last())
+	if there.Provider == "" {
+		r.missing(services.ProviderAnnotation)
+	}
+	p := providerOf(there.Provider)
+	p.additionalVIPs = len(there.AdditionalVIPs) > 0 // whatever was known of it when the load balancer was made
+	return p
 }
 
-// algorithm returns the one that is asked for, or the nearest that the provider has.
+// algorithm returns the one that is asked for, or the nearest that the provider has; the one that there is where that cannot be read.
 func (r *reader) algorithm(c *config, p *provider) string {
 	wanted := c.algorithm
-	if text, ok := r.Get(services.LBMethod); ok {
+	text, ok := r.Get(services.LBMethod)
+	if ok {
 		wanted = strings.ToUpper(text)
-		if !slices.Contains(algorithms(), wanted) {
-			r.Settle(services.LBMethod, "is none of %s", strings.Join(algorithms(), ", "))
-		} else if !p.has(wanted) {
-			r.Bad(services.LBMethod, "is not possible with %s; %s is used", p, p.algorithms[0])
+	}
+	switch bad := ok && !slices.Contains(algorithms(), wanted); {
+	case bad || !ok && r.Unclassed:
+		if bad {
+			r.Bad(services.LBMethod, "is none of %s; %s", strings.Join(algorithms(), ", "), services.Kept)
 		}
+		if wanted = algorithmOf(r.Last()); wanted == "" {
+			r.missing(services.LBMethod)
+		}
+	case ok && !p.has(wanted):
+		r.Bad(services.LBMethod, "is not possible with %s; %s is used", p, p.algorithms[0])
 	}
 	if p.has(wanted) {
 		return wanted
@@ -85,36 +121,52 @@ func (r *reader) algorithm(c *config, p *provider) string {
 	return p.algorithms[0]
 }
 
+// proxy returns the PROXY protocol that is asked for; the one that there is where that cannot be read.
 func (r *reader) proxy(p *provider) string {
 	text, ok := r.Get(services.ProxyProtocol)
-	if !ok {
+	if !ok && !r.Unclassed {
 		return ""
 	}
-	var proxy string
-	switch strings.ToLower(text) {
-	case "v1":
-		proxy = "PROXY"
-	case "v2":
-		proxy = "PROXYV2"
-	default:
-		on, err := strconv.ParseBool(text)
-		if err != nil {
-			r.Settle(services.ProxyProtocol, "is none of true, false, v1, v2")
+	proxy, readable := proxyOf(text)
+	if !readable || !ok {
+		if ok {
+			r.Bad(services.ProxyProtocol, "is none of true, false, v1, v2; %s", services.Kept)
 		}
-		if on {
-			proxy = "PROXY"
+		var known bool
+		if proxy, known = proxyOfPools(r.Last()); !known {
+			r.missing(services.ProxyProtocol)
 		}
 	}
 	if proxy != "" && !p.proxies {
-		r.Bad(services.ProxyProtocol, "is not possible with %s, where members see the client's own address; it is left out", p)
+		if ok {
+			r.Bad(services.ProxyProtocol, "is not possible with %s, where members see the client's own address; it is left out", p)
+		}
 		return ""
 	}
 	return proxy
 }
 
+// proxyOf reads the value of the annotation.
+func proxyOf(text string) (proxy string, ok bool) {
+	switch strings.ToLower(text) {
+	case "v1":
+		return proxyV1, true
+	case "v2":
+		return proxyV2, true
+	}
+	on, err := strconv.ParseBool(text)
+	if on {
+		return proxyV1, true
+	}
+	return "", err == nil
+}
+
 // monitor returns the health monitor that is asked for, nil for none, and whether it has to be left as it is.
 func (r *reader) monitor(c *config) (*monitor, bool) {
 	before := len(r.Problems)
+	if r.Unclassed {
+		before = -1
+	}
 	on := r.Flag(services.HealthMonitor, c.monitor)
 	delay := r.Number(services.MonitorDelay, 1, 1<<31-1, new(int64(5)))
 	timeout := r.Number(services.MonitorTimeout, 1, 1<<31-1, new(int64(3)))

@@ -38,9 +38,9 @@ func parse(values drivers.Values) (config, error) {
 		p.Refuse(services.OctaviaGroup, optProvider, "%q %s", c.provider, problem)
 	}
 	c.Config = p.Common(func(annotations map[string]string) []string {
-		r := reader{services.Reader{Annotations: annotations}}
+		r := reader{Reader: services.Reader{Annotations: annotations}}
 		r.all(&c)
-		return append(r.Fatal, r.Problems...)
+		return r.Problems
 	})
 	return c, p.Err()
 }

@@ -73,7 +73,8 @@ func (d *driver) Configure(_ context.Context, values drivers.Values) error {
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
 	source.Fields = append(source.Fields, "metadata.labels['"+SecurityGroupLabel+"']")
-	return append([]drivers.Watch{source, services.PodsWatch()}, services.EndpointWatches()...)
+	written := services.WrittenWatch(VIPAnnotation, PoolAnnotation, PoolsAnnotation, FloatingIPAnnotation)
+	return append([]drivers.Watch{source, services.PodsWatch(), written}, services.EndpointWatches()...)
 }
 
 // Translate implements drivers.Driver. A Service that is being deleted is served until it is gone.
@@ -89,12 +90,12 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if !s.Proxied() || len(s.Spec.Ports) == 0 {
 		return drivers.Set{}, nil
 	}
-	wanted, err := c.read(s)
+	wanted, read, err := c.read(s, needs)
 	if err != nil {
 		return drivers.Set{}, err
 	}
 	ports, known, err := services.Ask(needs, s)
-	if err != nil {
+	if err != nil || !read {
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, wanted.outside, ports), wants: wanted}
@@ -127,7 +128,8 @@ func (b *builder) ask(needs *drivers.Needs) (map[services.PodName]services.Pod, 
 
 // letsIn returns the ranges that the rules for a Service's members let in; false: everybody, as where members do not see who the client is.
 func (c *config) letsIn(s *services.Service) ([]netip.Prefix, bool) {
-	if wanted, err := c.read(s); err != nil || !wanted.provider.keepsClient {
+	r := reader{Reader: c.Reader(s, nil)}
+	if p := r.provider(c); !p.keepsClient { // nor does one that cannot be read, as far as is known
 		return nil, false
 	}
 	return c.LetsIn(s)

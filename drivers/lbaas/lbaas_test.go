@@ -3,6 +3,7 @@ package lbaas
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,12 +131,28 @@ func TestWatchShowsAnnotations(t *testing.T) {
 	}
 }
 
-// Nothing that the driver writes may be among what it reads: it would wake itself.
+// Nothing that the driver writes may be among what it reads of every Service: it would wake itself.
 func TestReadsNothingThatItWrites(t *testing.T) {
 	fields := strings.Join(New().Watches()[0].Fields, " ")
 	for _, key := range New().Info().Annotations {
 		if strings.Contains(fields, "'"+key+"'") {
 			t.Errorf("%s is read and written", key)
+		}
+	}
+}
+
+// What was written is asked for only where a value cannot be read.
+func TestAsksForWhatIsWritten(t *testing.T) {
+	d := configured(t, nil)
+	for value, want := range map[string]bool{"ROUND_ROBIN": false, "FASTEST": true} {
+		raw := strings.Replace(web, `"namespace"`, `"annotations":{"`+services.LBMethod+`":"`+value+`"},"namespace"`, 1)
+		needs := drivers.NewNeeds(nil)
+		if _, err := d.Translate(t.Context(), drivers.Object{Watch: "services", Raw: json.RawMessage(raw)}, needs); err != nil {
+			t.Fatal(err)
+		}
+		asked := slices.ContainsFunc(needs.Asked(), func(n drivers.Need) bool { return n.Watch == "services-written" })
+		if asked != want {
+			t.Errorf("%s: asked %v, want %v", value, asked, want)
 		}
 	}
 }

@@ -34,6 +34,12 @@ const (
 	sourceIPPort     = "SOURCE_IP_PORT"
 )
 
+// The protocols of pools that tell members the client's address.
+const (
+	proxyV1 = "PROXY"
+	proxyV2 = "PROXYV2"
+)
+
 func algorithms() []string { return []string{roundRobin, leastConnections, sourceIP, sourceIPPort} }
 
 func options() []drivers.Option {

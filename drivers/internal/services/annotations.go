@@ -1,10 +1,13 @@
 package services
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/kuryr/raven/drivers"
 )
 
 // AnnotationPrefix is that of the annotations that users of cloud-provider-openstack know.
@@ -68,18 +71,22 @@ func Balancing() []string {
 }
 
 // Kept is what becomes of a part whose value is bad.
-const Kept = "what it is about stays as it is until that is put right"
+const Kept = "what it is about " + kept
+
+const kept = "stays as it is until that is put right"
 
 // Outside is how a Service is to be reached from outside.
 type Outside struct {
 	// Keep says that some value is bad, so that it is not known; Unread that it is one of an annotation, Unaimed that it is one of those
 	// that say which load balancer the floating IP leads to.
-	Keep             bool
-	Unread, Unaimed  bool
-	Internal         bool
-	Network, Subnet  string // of the floating IP; empty: as configured
-	VIPNet, VIPSub   string // of an own VIP; both empty: none
-	KeepOnDelete     bool
+	Keep            bool
+	Unread, Unaimed bool
+	Internal        bool
+	Network, Subnet string // of the floating IP; empty: as configured
+	VIPNet, VIPSub  string // of an own VIP; both empty: none
+	KeepOnDelete    bool
+	// Had is the address that the Service has, which may be the one that it once asked for; only where that cannot be read.
+	Had              string
 	Ranges           []netip.Prefix // of clients; empty: everybody
 	RangesUnreadable bool
 	// Problems are annotations whose values are bad; what they are about is kept.
@@ -90,20 +97,40 @@ type Outside struct {
 type Reader struct {
 	Annotations map[string]string
 	Class       map[string]string // what applies where Annotations lacks a key
-	// Problems are bad values whose part is kept, Fatal those without which nothing can be described.
+	// Unclassed says that the class is not known: nor is, then, what it may have given.
+	Unclassed bool
+	// Problems are bad values; what they are about is kept.
 	Problems []string
-	Fatal    []string
+	// Written returns the annotations that were written on the Service, and whether they are known yet; nil where nobody may ask.
+	Written func() (map[string]string, bool)
+	// Waiting says that they were asked for and are not known yet: what was read counts for nothing.
+	Waiting bool
 }
 
-// Reader returns what reads a Service's annotations, with its class.
-func (c *Config) Reader(s *Service) Reader {
+// Reader returns what reads a Service's annotations, with its class. Only with needs it learns what was written on the Service.
+func (c *Config) Reader(s *Service, needs *drivers.Needs) Reader {
 	r := Reader{Annotations: s.Metadata.Annotations}
+	if needs != nil {
+		r.Written = func() (map[string]string, bool) { return written(needs, s) }
+	}
 	if class, ok := r.Get(ClassAnnotation); ok {
 		if r.Class, ok = c.Classes[class]; !ok {
-			r.Settle(ClassAnnotation, "names no class of [%s] %s", OctaviaGroup, OptClasses)
+			r.Unclassed = true
+			r.Bad(ClassAnnotation, "names no class of [%s] %s; what it has given %s", OctaviaGroup, OptClasses, kept)
 		}
 	}
 	return r
+}
+
+// Last returns the annotations that were written on the Service, which say what there is. Who asks only where a value is bad is not woken
+// by what is written on any other Service.
+func (r *Reader) Last() map[string]string {
+	if r.Written == nil {
+		return nil
+	}
+	last, known := r.Written()
+	r.Waiting = r.Waiting || !known
+	return last
 }
 
 // Get returns the value of an annotation.
@@ -121,17 +148,12 @@ func (r *Reader) Bad(key, format string, args ...any) {
 	r.Problems = append(r.Problems, fmt.Sprintf("annotation %s = %q %s", key, text, fmt.Sprintf(format, args...)))
 }
 
-// Settle is for values without which nothing can be described at all: everything stays as it is.
-func (r *Reader) Settle(key, format string, args ...any) {
-	before := len(r.Problems)
-	r.Bad(key, format, args...)
-	r.Fatal = append(r.Fatal, r.Problems[before:]...)
-	r.Problems = r.Problems[:before]
-}
-
 // Outside reads how the Service is to be reached from outside, as far as annotations say it.
 func (r *Reader) Outside() Outside {
 	before := len(r.Problems)
+	if r.Unclassed {
+		before = -1
+	}
 	text := func(key string) string {
 		if id := r.UUID(key); id != nil {
 			return *id
@@ -146,8 +168,8 @@ func (r *Reader) Outside() Outside {
 	return out
 }
 
-// Settled reads what the spec says of the way from outside. The error names what cannot be read and cannot be kept by itself.
-func (r *Reader) Settled(s *Service, out *Outside) error {
+// Spec reads what the spec says of the way from outside. An address that cannot be read is none from then on.
+func (r *Reader) Spec(s *Service, out *Outside) {
 	for _, text := range s.Spec.LoadBalancerSourceRanges {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
@@ -159,21 +181,37 @@ func (r *Reader) Settled(s *Service, out *Outside) error {
 	}
 	if address := s.Spec.LoadBalancerIP; address != "" && s.Spec.Type == TypeLoadBalancer {
 		if _, err := netip.ParseAddr(address); err != nil {
-			r.Fatal = append(r.Fatal, fmt.Sprintf("spec.loadBalancerIP: %q is no IP address", address))
+			r.Problems = append(r.Problems, fmt.Sprintf("spec.loadBalancerIP: %q is no IP address; %s", address, Kept))
+			s.Spec.LoadBalancerIP = ""
+			out.Keep, out.Unread, out.Had = true, true, r.floating()
 		}
 	}
 	out.Problems = r.Problems
-	if len(r.Fatal) > 0 {
-		return fmt.Errorf("%s: the Service keeps the load balancer that it has, or gets none, until that is put right",
-			strings.Join(append(r.Fatal, r.Problems...), "; "))
-	}
-	return nil
 }
 
-// Number returns the number that an annotation gives, fallback where it is not there, and nil where it is bad.
+// floating returns the address of the floating IP that was written on the Service; empty without one.
+func (r *Reader) floating() string {
+	var document struct {
+		Address string `json:"floating_ip_address"`
+	}
+	text, ok := r.Last()[FloatingIPAnnotation]
+	if !ok || json.Unmarshal([]byte(text), &document) != nil {
+		return ""
+	}
+	addr, err := netip.ParseAddr(document.Address)
+	if err != nil {
+		return ""
+	}
+	return addr.String()
+}
+
+// Number returns the number that an annotation gives, fallback where it is not there, and nil where it is bad or not known.
 func (r *Reader) Number(key string, least, most int64, fallback *int64) *int64 {
 	text, ok := r.Get(key)
 	if !ok {
+		if r.Unclassed {
+			return nil
+		}
 		return fallback
 	}
 	n, err := strconv.ParseInt(text, 10, 64)

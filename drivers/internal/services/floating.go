@@ -17,6 +17,16 @@ func (b *Builder) FloatingName() string {
 	return drivers.FloatingIPName("4")
 }
 
+// FloatingNames are the logical names that the floating IP of a Service of type LoadBalancer may have: two where the address that it asks for
+// cannot be read, of which only one exists.
+func (b *Builder) FloatingNames() []string {
+	names := []string{b.FloatingName()}
+	if had := b.Outside.Had; had != "" {
+		names = append(names, drivers.FloatingIPName(had))
+	}
+	return names
+}
+
 // StayFloating leaves a floating IP as it is, once; it says whether it was the first time.
 func (b *Builder) StayFloating(name string) bool {
 	if b.Made[name] {
@@ -104,9 +114,14 @@ func (b *Builder) ExternalIPs(do func(netip.Addr)) {
 
 // IngressOf writes the address of a floating IP in the Service's status.
 func (b *Builder) IngressOf(floatingIP string) {
-	if floatingIP != "" {
-		b.Ingress("4", drivers.From(floatingIP, "floating_ip_address"))
+	if floatingIP == "" {
+		return
 	}
+	key := "4"
+	if floatingIP == drivers.FloatingIPName(b.Outside.Had) {
+		key = floatingIP // beside the other that it may be
+	}
+	b.Ingress(key, drivers.From(floatingIP, "floating_ip_address"))
 }
 
 // Ingress writes an address in the Service's status.

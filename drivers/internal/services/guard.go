@@ -124,10 +124,8 @@ func covered(r netip.Prefix, by []netip.Prefix) bool {
 // LetsIn returns the ranges that the rules for a Service's members let in where members see the client's own address; false: everybody.
 func (c *Config) LetsIn(s *Service) ([]netip.Prefix, bool) {
 	var out Outside
-	r := c.Reader(s)
-	if err := r.Settled(s, &out); err != nil {
-		return nil, false // it keeps the rules that it had, whatever these are
-	}
+	r := c.Reader(s, nil)
+	r.Spec(s, &out)
 	return c.Limits(s, out)
 }
 

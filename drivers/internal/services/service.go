@@ -12,7 +12,10 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-const servicesWatch = "services"
+const (
+	servicesWatch = "services"
+	writtenWatch  = "services-written"
+)
 
 // proxyLabel on a Service hands it to another proxy than the cluster's own, whatever its value is.
 const proxyLabel = "service.kubernetes.io/service-proxy-name"
@@ -96,6 +99,30 @@ func Watch(annotations ...string) drivers.Watch {
 		Name: servicesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service",
 		Fields: fields, Source: true,
 	}
+}
+
+// WrittenWatch returns the watch of the annotations that are written on Services. They are asked for only where a Service has a value that
+// cannot be read: nobody else is to be woken by what is written.
+func WrittenWatch(annotations ...string) drivers.Watch {
+	var fields []string
+	for _, key := range annotations {
+		fields = append(fields, "metadata.annotations['"+key+"']")
+	}
+	return drivers.Watch{
+		Name: writtenWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service", Fields: fields,
+	}
+}
+
+// written returns the annotations that were written on a Service, and whether they are known yet.
+func written(needs *drivers.Needs, s *Service) (map[string]string, bool) {
+	found, known := needs.Get(drivers.Need{Watch: writtenWatch, Namespace: s.Metadata.Namespace, Name: s.Metadata.Name})
+	for _, object := range found {
+		meta, err := object.Meta()
+		if err == nil {
+			return meta.Annotations, known
+		}
+	}
+	return nil, known
 }
 
 // Decode reads a Service.
