@@ -299,3 +299,33 @@ func TestRivalsByFurtherAddress(t *testing.T) {
 		})
 	}
 }
+
+// TestBalancerThatDoesNotGo: a deletion of what is in ERROR counts as mending, whatever it is for, and waits while it rests.
+func TestBalancerThatDoesNotGo(t *testing.T) {
+	broken := lbDoc(func(o *Observed) { o.Status = "ERROR" })
+	other := lbWish(func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") })
+	for name, c := range map[string]struct {
+		desired  []Desired
+		observed []Observed
+		resting  map[string]string
+		want     []string
+		mends    bool
+	}{
+		"unwanted, well":     {nil, lbDoc(nil), nil, []string{"delete loadbalancer"}, false},
+		"unwanted, broken":   {nil, broken, nil, []string{"delete loadbalancer"}, true},
+		"unwanted, resting":  {nil, broken, map[string]string{"lb-1": "later"}, []string{"delete loadbalancer …"}, true},
+		"unwanted, not this": {nil, broken, map[string]string{"lb-2": "later"}, []string{"delete loadbalancer"}, true},
+		"replaced, broken":   {other, broken, nil, []string{"create loadbalancer …", "delete loadbalancer"}, true},
+		"replaced, resting":  {other, broken, map[string]string{"lb-1": "later"}, []string{"create loadbalancer …", "delete loadbalancer …"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Compute(Input{Desired: c.desired, Observed: c.observed, Prune: true, Resting: c.resting})
+			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if last := p.Steps[len(p.Steps)-1]; last.Mends != c.mends {
+				t.Errorf("it mends: %v, want %v", last.Mends, c.mends)
+			}
+		})
+	}
+}

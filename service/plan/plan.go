@@ -88,7 +88,8 @@ type Step struct {
 	Old map[string]any
 	// Reason is one sentence for people.
 	Reason string
-	// Mends says that the step is there for the sake of an ERROR of a load balancer, or of the part that it is about.
+	// Mends says that the step is there for the sake of an ERROR of a load balancer, or of the part that it is about; or that it deletes
+	// a load balancer that is in ERROR, for whatever reason: that may be how the last deletion of it ended.
 	Mends bool
 	// Waits is what has to happen first; a step without Waits is ready. Ready steps may be applied in any order.
 	Waits []Wait
@@ -128,6 +129,8 @@ type Input struct {
 	// Unsure are kinds of what is wanted and not known: what is there of them, and what uses it, is not deleted for that nobody
 	// wants it any more.
 	Unsure map[drivers.Kind]bool
+	// Resting says, of load balancers in ERROR by their id, why they are not asked to go again for now.
+	Resting map[string]string
 	// Prune allows deletions. False when not all opinions are in.
 	Prune bool
 }

@@ -252,7 +252,7 @@ func (c *computer) departures() {
 			Waits: distinct(slices.Concat(c.users(o), c.stayers(gone), c.successors(o), c.unready(o))),
 		}
 		if kind == drivers.KindLoadBalancer {
-			s.Waits, s.Mends = append(s.Waits, untouchable(o)...), gone.reason == inError
+			s.Waits, s.Mends = append(s.Waits, c.untouchable(o)...), gone.reason == inError || o.Status == statusError
 		}
 		if atRouter(o) {
 			s.Op, s.Attrs = Detach, map[string]any{"router_id": o.Attrs["device_id"]}
@@ -262,13 +262,15 @@ func (c *computer) departures() {
 }
 
 // untouchable returns a wait where a load balancer cannot be deleted now.
-func untouchable(o *Observed) []Wait {
+func (c *computer) untouchable(o *Observed) []Wait {
 	at := &Resource{Kind: o.Kind, ID: o.ID, Identity: o.Identity}
 	switch {
 	case o.Status == "PENDING_DELETE" || o.Status == "DELETED":
 		return []Wait{{Resource: at, Message: fmt.Sprintf("waiting for load balancer %s to be gone", o.Identity)}}
 	case strings.HasPrefix(o.Status, pendingPrefix):
 		return []Wait{{Busy: at, Message: fmt.Sprintf("waiting for load balancer %s, which is %s", o.Identity, o.Status)}}
+	case c.Resting[o.ID] != "":
+		return []Wait{{Busy: at, Message: c.Resting[o.ID]}}
 	}
 	return nil
 }

@@ -76,8 +76,11 @@ func (s *store) trustOf(provider string) *trust {
 type mending struct {
 	tries int         // rounds
 	parts []plan.Part // of which something was mended in this round
-	next  time.Time   // when something may be done again
-	until time.Time   // forgotten then, if all is well
+	// going is the id of a load balancer that was asked to go though it was in ERROR, and asks how often: that may have ended in ERROR, too.
+	going string
+	asks  int
+	next  time.Time // when something may be done again
+	until time.Time // forgotten then, if all is well
 }
 
 const (
@@ -139,6 +142,13 @@ func (s *store) mended(step plan.Step, now time.Time) {
 	}
 	m.parts = []plan.Part{part}
 	m.tries++
+	switch {
+	case step.Op != plan.Delete || step.Part != nil:
+	case m.going == step.ID:
+		m.asks++
+	default:
+		m.going, m.asks = step.ID, 1
+	}
 	m.next = now.Add(min(mendPause<<min(m.tries-1, 10), mendPauseMax))
 	m.until = now.Add(max(mendMemory, 2*m.next.Sub(now)))
 }
@@ -171,7 +181,11 @@ func (s *store) troubles(id plan.Owner, p plan.Plan) []string {
 		switch b := s.busy[key.id]; {
 		case condition == plan.Broken || condition == plan.Partial:
 			text := fmt.Sprintf("load balancer %s is not as it should be: %s", lb.ID, why)
-			if m := s.mendings[identityKey(key.kind, lb.Identity)]; m != nil && m.tries > 0 {
+			switch m := s.mendings[identityKey(key.kind, lb.Identity)]; {
+			case m == nil || m.tries == 0:
+			case m.going == lb.ID:
+				text += fmt.Sprintf("; it was asked to go %d times since then, next at %s", m.asks, m.next.Format(time.TimeOnly))
+			default:
 				text += fmt.Sprintf("; it was failed over, or made anew as a whole or in part, %d times, next at %s", m.tries, m.next.Format(time.TimeOnly))
 			}
 			texts = append(texts, text)
@@ -181,6 +195,22 @@ func (s *store) troubles(id plan.Owner, p plan.Plan) []string {
 		}
 	}
 	return sorted(texts)
+}
+
+// resting says of an owner's load balancers that were asked to go, and are in ERROR again, why they are not asked now. The store is locked.
+func (s *store) resting(id plan.Owner, now time.Time) map[string]string {
+	texts := map[string]string{}
+	for key := range s.cloud.byOwner[id] {
+		if key.kind != drivers.KindLoadBalancer {
+			continue
+		}
+		m := s.mendings[identityKey(key.kind, s.cloud.entries[key].Identity)]
+		if m != nil && m.going == key.id && now.Before(m.next) {
+			texts[key.id] = fmt.Sprintf("load balancer %s is in ERROR though it was asked to go %d times: its provider fails to remove it, which an "+
+				"administrator of the cloud can look into; next at %s", key.id, m.asks, m.next.Format(time.TimeOnly))
+		}
+	}
+	return texts
 }
 
 // mendAgain is how long it is until something may be done about a load balancer of an owner that is in ERROR; 0: nothing is.

@@ -145,6 +145,10 @@ func (e *Engine) changeBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 	}
 	if step.Op == plan.Delete && step.Part == nil {
 		e.leaves(*step)
+		if step.Mends {
+			e.log.WarnContext(ctx, "a load balancer in ERROR was asked to go; if it is so again that is tried less and less often", "id", step.ID,
+				"reason", step.Reason)
+		}
 	}
 	return e.amend(lb, change, *step), nil
 }

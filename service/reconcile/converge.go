@@ -126,7 +126,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	}
 	in := plan.Input{
 		Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants, Prune: s.mayPrune(o),
-		Unsure: s.unsure(w),
+		Unsure: s.unsure(w), Resting: s.resting(o.id, s.clock.Now()),
 	}
 	p := plan.Compute(in)
 	if !in.Prune {

@@ -97,8 +97,12 @@ func (e *Engine) settleGone(o *owner, out outcome) result {
 		e.wakeAll(woken)
 		return result{}
 	}
-	e.setPhase(o, Waiting, sorted(out.messages), e.config.SlowRetry)
-	return result{again: e.config.SlowRetry}
+	again := e.config.SlowRetry
+	if mend := e.mendAgain(o); mend > 0 {
+		again = min(again, mend)
+	}
+	e.setPhase(o, Waiting, sorted(out.messages), again)
+	return result{again: again}
 }
 
 // settleErrors ends a pass in which something failed: one switch decides what happens next.

@@ -123,6 +123,10 @@ func (s *store) rootsOf(o *owner) []string {
 		switch key.what {
 		case "claim":
 			roots[shared] = true
+		case "gone": // which may take long where a provider fails
+			if lb := s.cloud.entries[resourceKey{drivers.KindLoadBalancer, key.name}]; lb != nil {
+				roots[s.owners[lb.Identity.Owner]] = true
+			}
 		case "role":
 			for e := range s.roles[key.role] {
 				root := s.owners[e.owner]

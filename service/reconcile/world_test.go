@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -129,6 +130,16 @@ type setup struct {
 	needsMayFail bool
 	// dry has the engine not run.
 	dry bool
+	// clock is the engine's; nil: the real one.
+	clock clock.WithTickerAndDelayedExecution
+	// user and project are whose the credentials are; empty: those of Kuryr.
+	user, project string
+}
+
+func (s setup) cloudConfig(w *world) openstack.Config {
+	config := w.cloudConfig()
+	config.Username, config.ProjectName = cmp.Or(s.user, config.Username), cmp.Or(s.project, config.ProjectName)
+	return config
 }
 
 func (w *world) cloudConfig() openstack.Config {
@@ -166,14 +177,17 @@ func (w *world) tryStart(s setup) (*raven, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := openstack.Connect(ctx, w.cloudConfig(), log)
+	cloud, err := openstack.Connect(ctx, s.cloudConfig(w), log)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	config := s.engineConfig()
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
 	writer := writeback.New(clients.Dynamic, writeback.Events{Logger: log})
-	engine, err := reconcile.New(config, cloud, writer, clock.RealClock{}, log)
+	engine, err := reconcile.New(config, cloud, writer, s.clock, log)
 	if err != nil {
 		t.Fatal(err)
 	}
