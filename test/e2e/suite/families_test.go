@@ -16,19 +16,16 @@ func TestDedicatedIPv6(t *testing.T) { family(t, "dedicated", "ipv6", nil) }
 
 // TestDedicatedIPv4 is topology dedicated with IPv4 alone.
 func TestDedicatedIPv4(t *testing.T) {
-	needFull(t)
 	family(t, "dedicated", "ipv4", nil)
 }
 
 // TestDedicatedDualStack is topology dedicated with both IP versions.
 func TestDedicatedDualStack(t *testing.T) {
-	needFull(t)
 	family(t, "dedicated", "dual", nil)
 }
 
 // TestSharedIPv6 is topology shared with IPv6 alone.
 func TestSharedIPv6(t *testing.T) {
-	needFull(t)
 	family(t, "shared", "ipv6", nil)
 }
 

@@ -44,11 +44,7 @@ func (w way) String() string {
 // and Neutron's processor time, and the ratio to the bare client; the aim is 0.9. The namespaces are there already, and Raven has made a
 // port before: it knows then what its credentials may not set.
 func TestScale(t *testing.T) {
-	if world.full {
-		measure(t, scale{namespaces: 10, pods: 20, order: strings.Repeat("rbbr", 3), tried: "012210"})
-		return
-	}
-	measure(t, scale{namespaces: 6, pods: 10, order: "rbbr"})
+	measure(t, scale{namespaces: 10, pods: 20, order: strings.Repeat("rbbr", 3), tried: "012210"})
 }
 
 // TestScaleLarge is 2,000 pods.
