@@ -38,7 +38,7 @@ func (d *driver) Info() drivers.Info {
 			drivers.KindLookup, drivers.KindOVNLoadBalancerGroup, drivers.KindOVNLoadBalancer, drivers.KindFloatingIP,
 			drivers.KindSecurityGroupRule,
 		},
-		Annotations: []string{services.FloatingIPAnnotation, services.AddressAnnotation},
+		Annotations: []string{services.FloatingIPAnnotation, services.SourceRangesAnnotation, services.AddressAnnotation},
 		Status:      []string{drivers.StatusLoadBalancer},
 	}
 }
@@ -60,7 +60,7 @@ func (d *driver) Watches() []drivers.Watch {
 	return append([]drivers.Watch{source, {
 		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
 		Fields: []string{"metadata.name"}, Source: true,
-	}, services.PodsWatch(), services.WrittenWatch(services.FloatingIPAnnotation)}, services.EndpointWatches()...)
+	}, services.PodsWatch(), services.WrittenWatch(services.FloatingIPAnnotation, services.SourceRangesAnnotation)}, services.EndpointWatches()...)
 }
 
 // Translate implements drivers.Driver. What is being deleted keeps its Set until it is gone.

@@ -11,11 +11,11 @@ import (
 )
 
 // allowed returns the ranges that a load balancer's listeners let in, an empty list for everybody, and nil where that is not the
-// listeners' concern or stays as it is. The pods are always among them: the clusterIP is served by the same listeners. They are of
+// listeners' concern. The pods are always among them: the clusterIP is served by the same listeners. They are of
 // the IP versions of its VIPs; if none is left, nobody is let in.
 func (b *builder) allowed(f frame) []string {
 	switch {
-	case b.wants.provider.lacksCIDRs || b.Outside.RangesUnreadable:
+	case b.wants.provider.lacksCIDRs:
 		return nil
 	case !b.Limited():
 		return []string{}

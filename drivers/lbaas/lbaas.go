@@ -25,6 +25,8 @@ const (
 	VIPSecurityGroupAnnotation = "kuryr.org/neutron-vip-sg"
 	// FloatingIPAnnotation is the floating IP that leads to the Service, the first of several.
 	FloatingIPAnnotation = services.FloatingIPAnnotation
+	// SourceRangesAnnotation is spec.loadBalancerSourceRanges as they were read last.
+	SourceRangesAnnotation = services.SourceRangesAnnotation
 	// AddressAnnotation is the address that a Service of type LoadBalancer has outside; its value is the address itself.
 	AddressAnnotation = services.AddressAnnotation
 )
@@ -53,7 +55,8 @@ func (d *driver) Info() drivers.Info {
 			drivers.KindLookup, drivers.KindLoadBalancer, drivers.KindFloatingIP, drivers.KindSecurityGroupRule,
 		},
 		Annotations: []string{
-			VIPAnnotation, PoolAnnotation, PoolsAnnotation, VIPSecurityGroupAnnotation, FloatingIPAnnotation, AddressAnnotation,
+			VIPAnnotation, PoolAnnotation, PoolsAnnotation, VIPSecurityGroupAnnotation, FloatingIPAnnotation, SourceRangesAnnotation,
+			AddressAnnotation,
 		},
 		Status: []string{drivers.StatusLoadBalancer},
 	}
@@ -73,7 +76,7 @@ func (d *driver) Configure(_ context.Context, values drivers.Values) error {
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
 	source.Fields = append(source.Fields, "metadata.labels['"+SecurityGroupLabel+"']")
-	written := services.WrittenWatch(VIPAnnotation, PoolAnnotation, PoolsAnnotation, FloatingIPAnnotation)
+	written := services.WrittenWatch(VIPAnnotation, PoolAnnotation, PoolsAnnotation, FloatingIPAnnotation, SourceRangesAnnotation)
 	return append([]drivers.Watch{source, services.PodsWatch(), written}, services.EndpointWatches()...)
 }
 

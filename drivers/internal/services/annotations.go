@@ -45,6 +45,8 @@ const (
 const (
 	// FloatingIPAnnotation is the floating IP that leads to the Service, the first of several: a JSON document.
 	FloatingIPAnnotation = "kuryr.org/neutron-fip"
+	// SourceRangesAnnotation is spec.loadBalancerSourceRanges as they were read last, with commas between them.
+	SourceRangesAnnotation = "kuryr.org/source-ranges"
 	// AddressAnnotation is the address that a Service of type LoadBalancer has outside; its value is the address itself.
 	AddressAnnotation = AnnotationPrefix + "load-balancer-address"
 )
@@ -88,7 +90,7 @@ type Outside struct {
 	// Had is the address that the Service has, which may be the one that it once asked for; only where that cannot be read.
 	Had              string
 	Ranges           []netip.Prefix // of clients; empty: everybody
-	RangesUnreadable bool
+	RangesUnreadable bool           // one of them; and none were read before
 	// Problems are annotations whose values are bad; what they are about is kept.
 	Problems []string
 }
@@ -170,15 +172,7 @@ func (r *Reader) Outside() Outside {
 
 // Spec reads what the spec says of the way from outside. An address that cannot be read is none from then on.
 func (r *Reader) Spec(s *Service, out *Outside) {
-	for _, text := range s.Spec.LoadBalancerSourceRanges {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			out.Keep, out.RangesUnreadable = true, true
-			r.Problems = append(r.Problems, fmt.Sprintf("spec.loadBalancerSourceRanges: %q is no range such as 10.0.0.0/16; %s", text, Kept))
-			continue
-		}
-		out.Ranges = append(out.Ranges, p.Masked())
-	}
+	r.ranges(s, out)
 	if address := s.Spec.LoadBalancerIP; address != "" && s.Spec.Type == TypeLoadBalancer {
 		if _, err := netip.ParseAddr(address); err != nil {
 			r.Problems = append(r.Problems, fmt.Sprintf("spec.loadBalancerIP: %q is no IP address; %s", address, Kept))
@@ -187,6 +181,53 @@ func (r *Reader) Spec(s *Service, out *Outside) {
 		}
 	}
 	out.Problems = r.Problems
+}
+
+// ranges reads the ranges of clients. Where one cannot be read those that were read last count; where there were none, those that can.
+func (r *Reader) ranges(s *Service, out *Outside) {
+	for _, text := range s.Spec.LoadBalancerSourceRanges {
+		p, ok := rangeOf(text)
+		if !ok {
+			out.RangesUnreadable = true
+			r.Problems = append(r.Problems, fmt.Sprintf("spec.loadBalancerSourceRanges: %q is no range such as 10.0.0.0/16; %s", text, Kept))
+			continue
+		}
+		out.Ranges = append(out.Ranges, p)
+	}
+	if !out.RangesUnreadable {
+		return
+	}
+	var last []netip.Prefix
+	for text := range strings.SplitSeq(r.Last()[SourceRangesAnnotation], ",") {
+		p, ok := rangeOf(text)
+		if !ok {
+			out.Keep = true
+			return
+		}
+		last = append(last, p)
+	}
+	out.Ranges, out.RangesUnreadable = last, false
+}
+
+// rangeOf reads a range as an API server does, which lets numbers begin with zeros.
+func rangeOf(text string) (netip.Prefix, bool) {
+	address, bits, _ := strings.Cut(strings.TrimSpace(text), "/")
+	if parts := strings.Split(address, "."); len(parts) == 4 {
+		for i, part := range parts {
+			parts[i] = plain(part)
+		}
+		address = strings.Join(parts, ".")
+	}
+	p, err := netip.ParsePrefix(address + "/" + plain(bits))
+	return p.Masked(), err == nil
+}
+
+// plain is a number without the zeros that it begins with.
+func plain(number string) string {
+	if rest := strings.TrimLeft(number, "0"); rest != "" || number == "" {
+		return rest
+	}
+	return "0"
 }
 
 // floating returns the address of the floating IP that was written on the Service; empty without one.

@@ -129,7 +129,7 @@ func (b *Builder) Ingress(key string, address drivers.Value) {
 	b.Set.Outputs = append(b.Set.Outputs, drivers.Output{Kind: drivers.Ingress, Key: key, Text: address})
 }
 
-// FloatingOutputs says on the Service how it is reached from outside.
+// FloatingOutputs says on the Service how it is reached from outside, and by whom.
 func (b *Builder) FloatingOutputs() {
 	if len(b.Floatings) > 0 {
 		b.Document(FloatingIPAnnotation, b.Floatings[0], "")
@@ -138,6 +138,15 @@ func (b *Builder) FloatingOutputs() {
 	if at >= 0 {
 		b.Set.Outputs = append(b.Set.Outputs, drivers.Output{
 			Kind: drivers.Annotation, Key: AddressAnnotation, Text: b.Set.Outputs[at].Text,
+		})
+	}
+	if b.Limited() && !b.Outside.RangesUnreadable {
+		var texts []string
+		for _, r := range b.Outside.Ranges {
+			texts = append(texts, r.String())
+		}
+		b.Set.Outputs = append(b.Set.Outputs, drivers.Output{
+			Kind: drivers.Annotation, Key: SourceRangesAnnotation, Text: drivers.Text(strings.Join(texts, ",")),
 		})
 	}
 }

@@ -126,6 +126,9 @@ func (c *Config) LetsIn(s *Service) ([]netip.Prefix, bool) {
 	var out Outside
 	r := c.Reader(s, nil)
 	r.Spec(s, &out)
+	if out.RangesUnreadable {
+		return nil, false // it keeps the rules that it had, whatever these are
+	}
 	return c.Limits(s, out)
 }
 
