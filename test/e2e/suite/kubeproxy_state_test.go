@@ -247,8 +247,8 @@ func (s *site) proxiedAmiss(ctx context.Context, c cluster, owned map[string][]t
 
 // proxied says what OVN should have for a Service, and what is amiss with its floating IPs: they lead nowhere, for OVN has their addresses.
 func (c *cluster) proxied(svc *unstructured.Unstructured, owned []thing) (want []string, amiss string) {
-	address, _, _ := unstructured.NestedString(svc.Object, "spec", "clusterIP")
-	addresses := []string{address}
+	addresses, _, _ := unstructured.NestedStringSlice(svc.Object, "spec", "clusterIPs")
+	clusterIPs := len(addresses)
 	for _, o := range owned {
 		if o["kind"] != "floatingips" {
 			amiss += fmt.Sprintf("it has %s; ", describe([]thing{o}))
@@ -261,7 +261,7 @@ func (c *cluster) proxied(svc *unstructured.Unstructured, owned []thing) (want [
 			addresses = append(addresses, o.str("floating_ip_address"))
 		}
 	}
-	if text := reachedAmiss(svc, addresses[1:]); text != "" {
+	if text := reachedAmiss(svc, addresses[clusterIPs:]); text != "" {
 		amiss += text
 	}
 	for _, line := range c.wanted(svc) {
@@ -272,10 +272,23 @@ func (c *cluster) proxied(svc *unstructured.Unstructured, owned []thing) (want [
 			amiss += err.Error()
 		}
 		for _, address := range addresses {
-			want = append(want, fmt.Sprintf("%s %s to %v", protocol, net.JoinHostPort(address, port), strings.Fields(members)))
+			want = append(want, fmt.Sprintf("%s %s to %v", protocol, net.JoinHostPort(address, port), sameFamily(address, strings.Fields(members))))
 		}
 	}
 	return want, amiss
+}
+
+// sameFamily writes those of some members that have the IP version of an address as OVN does.
+func sameFamily(address string, members []string) []string {
+	list := []string{}
+	for _, member := range members {
+		i := strings.LastIndex(member, ":")
+		if host := member[:i]; strings.Contains(host, ":") == strings.Contains(address, ":") {
+			list = append(list, net.JoinHostPort(host, member[i+1:]))
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // reachedAmiss says whether a Service of type LoadBalancer is not yet reached from outside, or another one is still: the cloud alone shows only

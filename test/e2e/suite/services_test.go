@@ -135,6 +135,18 @@ func addressOf(t *testing.T, namespace, name string) (clusterIP, ingress string)
 	return clusterIP, ingress
 }
 
+// awaitIngress waits until a Service's status names an address.
+func awaitIngress(t *testing.T, namespace, name string) (address string) {
+	t.Helper()
+	await(t, fmt.Sprintf("the status of %s/%s to name an address", namespace, name), func(context.Context) string {
+		if _, address = addressOf(t, namespace, name); address == "" {
+			return "it names none"
+		}
+		return ""
+	})
+	return address
+}
+
 // balanced waits until calls of an address are answered by all of these pods, and by nobody else.
 func (n *nic) balanced(t *testing.T, protocol, address string, among ...string) {
 	t.Helper()
