@@ -42,16 +42,17 @@ func texts(ranges []netip.Prefix) []string {
 
 // access adds what leads to the Service from outside.
 func (b *builder) access() {
+	shut := b.shut()
 	switch {
 	case !b.Ours():
-	case b.Guard != nil && !b.Outside.Unread && b.unguarded():
-		b.idle()
+	case shut || b.Guard != nil && !b.Outside.Unread && b.unguarded():
+		b.idle(b.Service.Spec.LoadBalancerIP)
 	case b.Outside.Keep:
 		b.stay()
 	case b.Limited() && b.wants.provider.lacksCIDRs && !b.config.MemberRules:
 		b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no "+
 			"address outside: name another provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup, services.OptMemberRules)
-		b.idle()
+		b.idle(b.Service.Spec.LoadBalancerIP)
 	case b.Outside.VIPNet != "" || b.Outside.VIPSub != "":
 		b.ownVIP()
 	case b.Outside.Internal:
@@ -60,13 +61,40 @@ func (b *builder) access() {
 		b.IngressOf(b.floating(b.Service.Spec.LoadBalancerIP, b.vipOf4()))
 	}
 	b.ExternalIPs(func(addr netip.Addr) {
-		if b.Outside.Unread || b.Ours() && b.Outside.Keep {
+		switch {
+		case shut:
+			b.idle(addr.String())
+		case b.Outside.Unread || b.Ours() && b.Outside.Keep:
 			b.leave(addr)
-			return
+		default:
+			b.floating(addr.String(), b.vipOf4())
 		}
-		b.floating(addr.String(), b.vipOf4())
 	})
 	b.SayInternalGap()
+}
+
+// shut says, with an Event, whether the Service gets no address outside because the security group that its label names would keep nobody
+// out. What leads to a Service by annotations that cannot be read stays all the same.
+func (b *builder) shut() bool {
+	label := b.Service.Metadata.Labels[SecurityGroupLabel]
+	if label == "" || !b.wants.provider.ignoresGroups {
+		return false
+	}
+	const advice = "take it away, name another provider in annotation %s, or limit clients by rules of the pods' security groups"
+	switch outside := b.Ours() || len(b.Service.Spec.ExternalIPs) > 0; {
+	case outside && b.Outside.Unread:
+		b.Say(drivers.Error, "SecurityGroupNotEnforced", "label %s = %q has no effect: traffic does not come by the port of a VIP of %s; an address outside "+
+			"that the Service has stays open until what cannot be read is put right; "+advice, SecurityGroupLabel, label, &b.wants.provider,
+			services.ProviderAnnotation)
+		return false
+	case outside:
+		b.Say(drivers.Error, "SecurityGroupNotEnforced", "the Service gets no address outside: label %s = %q is for the port of its VIP, and traffic does "+
+			"not come by that with %s; "+advice, SecurityGroupLabel, label, &b.wants.provider, services.ProviderAnnotation)
+		return true
+	}
+	b.Say(drivers.Warning, "SecurityGroupNotEnforced", "label %s = %q has no effect: it is for the port of the Service's VIP, and traffic does not come "+
+		"by that with %s; "+advice, SecurityGroupLabel, label, &b.wants.provider, services.ProviderAnnotation)
+	return false
 }
 
 // unguarded says, with an Event, that the security groups would not keep others than the Service's clients from all of its members. They
@@ -89,12 +117,14 @@ func (b *builder) unguarded() bool {
 }
 
 // idle keeps the floating IP of a Service that must not be reached by it. It leads nowhere.
-func (b *builder) idle() {
-	if !b.Outside.Internal && b.vipOf4() != nil {
-		b.Floating(b.Service.Spec.LoadBalancerIP, services.Way{
-			IPv4: true, Lead: func(_ string, fip *drivers.FloatingIP) { fip.PortID = drivers.Empty() },
-		})
+func (b *builder) idle(address string) {
+	if b.Outside.Internal && address == b.Service.Spec.LoadBalancerIP || b.vipOf4() == nil {
+		return
 	}
+	b.Floating(address, services.Way{
+		IPv4: true, Lead: func(_ string, fip *drivers.FloatingIP) { fip.PortID = drivers.Empty() },
+		Instead: "an IPv6 address is that of a VIP of its own",
+	})
 }
 
 // stay leaves the address that a Service of type LoadBalancer has outside as it is. The load balancers are followed as far as it is known

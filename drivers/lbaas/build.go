@@ -168,7 +168,7 @@ func (b *builder) parts(f frame) drivers.LoadBalancer {
 func (b *builder) guard(lb *drivers.LoadBalancer) {
 	label, ok := b.Service.Metadata.Labels[SecurityGroupLabel]
 	switch {
-	case !ok:
+	case !ok || b.wants.provider.ignoresGroups:
 	case label == "":
 		lb.VIPSecurityGroups = []drivers.Value{}
 	case !services.IsUUID(label):

@@ -17,6 +17,8 @@ type provider struct {
 	additionalVIPs bool
 	// ignoresVIPs: it accepts and shows further addresses, and serves none of them.
 	ignoresVIPs bool
+	// ignoresGroups: security groups of the VIP's port keep nobody out, for traffic does not come by it.
+	ignoresGroups bool
 	// monitors: protocols of Services whose members it can check.
 	monitors []string
 	// proxies: it can tell members the client's address by the PROXY protocol.
@@ -29,7 +31,8 @@ func providerOf(name string) provider {
 	switch name {
 	case "ovn":
 		return provider{
-			name: name, algorithms: []string{sourceIPPort}, lacksCIDRs: true, keepsClient: true, onSubnet: true, ignoresVIPs: true, monitors: all[:2],
+			name: name, algorithms: []string{sourceIPPort}, lacksCIDRs: true, keepsClient: true, onSubnet: true, ignoresVIPs: true,
+			ignoresGroups: true, monitors: all[:2],
 		}
 	case "amphora", "octavia":
 		return provider{
