@@ -19,6 +19,8 @@ type provider struct {
 	ignoresVIPs bool
 	// ignoresGroups: security groups of the VIP's port keep nobody out, for traffic does not come by it.
 	ignoresGroups bool
+	// affinitySeconds: how long a client of a TCP port keeps its member, for which Octavia has no setting; 0: as long as people expect.
+	affinitySeconds int64
 	// monitors: protocols of Services whose members it can check.
 	monitors []string
 	// proxies: it can tell members the client's address by the PROXY protocol.
@@ -32,7 +34,7 @@ func providerOf(name string) provider {
 	case "ovn":
 		return provider{
 			name: name, algorithms: []string{sourceIPPort}, lacksCIDRs: true, keepsClient: true, onSubnet: true, ignoresVIPs: true,
-			ignoresGroups: true, monitors: all[:2],
+			ignoresGroups: true, affinitySeconds: 360, monitors: all[:2],
 		}
 	case "amphora", "octavia":
 		return provider{

@@ -33,12 +33,23 @@ func (b *builder) remarks() {
 // affinity says where the time that a client keeps its member for cannot be set.
 func (b *builder) affinity() {
 	clientIP, seconds := b.Service.Affinity()
-	if !clientIP || seconds == services.DefaultAffinitySeconds {
+	own := b.wants.provider.affinitySeconds
+	if !clientIP || seconds == own || own == 0 && seconds == services.DefaultAffinitySeconds {
 		return
 	}
-	if ports := b.Numbers(func(p *services.Port) bool { return p.Protocol == "TCP" }); ports != "" {
+	ports := b.Numbers(func(p *services.Port) bool { return p.Protocol == "TCP" })
+	switch {
+	case ports == "":
+	case own == 0:
 		b.Say(drivers.Warning, "AffinityTimeoutIgnored", "clients of TCP port %s keep their member, but not for timeoutSeconds %d: Octavia has "+
 			"a time for UDP and SCTP only", ports, seconds)
+	default:
+		severity := drivers.Warning
+		if seconds == services.DefaultAffinitySeconds {
+			severity = drivers.Note // few ask for it: an API server fills it in
+		}
+		b.Say(severity, "AffinityTimeoutIgnored", "clients of TCP port %s keep their member for %d s after the last connection, and not for "+
+			"timeoutSeconds %d: Octavia has a time for UDP and SCTP only, and %s one of its own for TCP", ports, own, seconds, &b.wants.provider)
 	}
 }
 
