@@ -216,8 +216,8 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 	p := r.start()
 	r.createNamespace("shop")
 	r.createService("shop", "web", object{"type": "LoadBalancer"})
-	const key = "loadbalancer.openstack.org/connection-limit"
-	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"77"}}}`, key))
+	const key, method = "loadbalancer.openstack.org/connection-limit", "loadbalancer.openstack.org/lb-method"
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"77",%q:"LEAST_CONNECTIONS"}}}`, key, method))
 	limit := func() string {
 		for _, l := range r.cloud.Objects("listener") {
 			if strings.HasPrefix(fmt.Sprint(l["name"]), "shop/web") {
@@ -230,10 +230,15 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 		if limit() != "77" {
 			return "it is " + limit()
 		}
+		svc, err := r.kube.Get(services(), "shop", "web")
+		r.check(err)
+		if pool, _ := at(svc, "metadata", "annotations", "kuryr.org/neutron-pool").(string); !strings.Contains(pool, "LEAST_CONNECTIONS") {
+			return "the pool is " + pool
+		}
 		return r.servicesAmiss(p)
 	})
-	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"many","loadbalancer.openstack.org/floating-network-id":"x"}}}`, key))
-	for _, name := range []string{key, "floating-network-id"} {
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"many",%q:"FASTEST","loadbalancer.openstack.org/floating-network-id":"x"}}}`, key, method))
+	for _, name := range []string{key, method, "floating-network-id"} {
 		must(t, "an Event", func() string {
 			for _, e := range r.events() {
 				if strings.Contains(e, name) && strings.Contains(e, "BadAnnotation") {
@@ -245,10 +250,15 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 	}
 	r.scale("shop", "web", 2)
 	must(t, "members", func() string { return r.balancersAmiss() })
+	for _, pool := range r.cloud.Objects("pool") {
+		if strings.HasPrefix(fmt.Sprint(pool["name"]), "shop/web") && pool["lb_algorithm"] != "LEAST_CONNECTIONS" {
+			t.Errorf("pool %v has %v", pool["name"], pool["lb_algorithm"])
+		}
+	}
 	if limit() != "77" || r.cloud.Count("floatingip") != 1 {
 		t.Errorf("limit %s, %d floating IPs", limit(), r.cloud.Count("floatingip"))
 	}
-	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:null,"loadbalancer.openstack.org/floating-network-id":null}}}`, key))
+	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null,"loadbalancer.openstack.org/floating-network-id":null}}}`, key, method))
 	must(t, "no limit", func() string {
 		if limit() != "-1" {
 			return "it is " + limit()
@@ -317,7 +327,7 @@ func TestBadAnnotationMovesNoExternalIP(t *testing.T) {
 
 // A security group that is not there is said, and what is known is written on the Service all the same.
 func TestGroupThatIsNotThere(t *testing.T) {
-	r := newBalancerRig(t, simcloud.OVN(brief()))
+	r := newBalancerRig(t, simcloud.Amphora(brief())) // OVN's load balancers ignore groups
 	p := r.start()
 	r.createNamespace("shop")
 	r.createService("shop", "web", object{"type": "LoadBalancer"})
