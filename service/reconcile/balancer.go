@@ -38,6 +38,8 @@ type balancerState struct {
 	busy      map[string]*busyState // by id
 	// piecemeal are those whose parts were refused when they were asked for together, and until when that is remembered.
 	piecemeal map[doubtKey]time.Time
+	// refusedParts are the parts of load balancers whose creation was refused for good.
+	refusedParts map[refusalKey]partRefusal
 	// tight is when the quota of load balancers was last seen to be used up.
 	tight time.Time
 	// lapsed are load balancers that were refused otherwise, since when something else was wished of them.
@@ -55,7 +57,7 @@ type balancerState struct {
 func newBalancerState() balancerState {
 	return balancerState{
 		providers: map[string]*trust{}, mendings: map[doubtKey]*mending{}, busy: map[string]*busyState{}, piecemeal: map[doubtKey]time.Time{}, clock: clock.RealClock{},
-		lapsed: map[doubtKey]string{}, unclear: map[doubtKey]failure{},
+		lapsed: map[doubtKey]string{}, unclear: map[doubtKey]failure{}, refusedParts: map[refusalKey]partRefusal{},
 		activation: 5 * time.Minute, stillAfter: stillAfter,
 	}
 }

@@ -151,6 +151,7 @@ func (s *store) recount(now time.Time, err error) []item {
 	}
 	maps.DeleteFunc(s.busy, func(id string, _ *busyState) bool { return !known[id] })
 	maps.DeleteFunc(s.piecemeal, func(_ doubtKey, until time.Time) bool { return now.After(until) })
+	maps.DeleteFunc(s.refusedParts, func(_ refusalKey, r partRefusal) bool { return now.After(r.until) })
 	woken = append(woken, s.forgetSwaps()...)
 	maps.DeleteFunc(s.mendings, func(_ doubtKey, m *mending) bool { return now.After(m.until) })
 	if back {

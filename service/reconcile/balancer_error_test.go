@@ -21,19 +21,18 @@ type stepped struct {
 	clk *clocktesting.FakeClock
 }
 
-func steppedBalancers(t *testing.T) stepped {
+func steppedBalancers(t *testing.T, o simcloud.Options) stepped {
 	t.Helper()
 	clk := clocktesting.NewFakeClock(time.Now())
 	work := simcloud.Work{Create: time.Second, Update: time.Second, Delete: time.Second}
-	return stepped{newWorld(t, simkube.Options{}, simcloud.Options{
-		Clock: clk, Providers: []simcloud.Provider{simcloud.Amphora(work), simcloud.OVN(work)},
-	}), clk}
+	o.Clock, o.Providers = clk, []simcloud.Provider{simcloud.Amphora(work), simcloud.OVN(work)}
+	return stepped{newWorld(t, simkube.Options{}, o), clk}
 }
 
 func (w stepped) start(s setup) *raven {
 	w.t.Helper()
 	s.clock = w.clk
-	return w.world.start(s.configured(func(c *reconcile.Config) { c.DriftInterval = 20 * time.Second }))
+	return w.world.start(s.configured(func(c *reconcile.Config) { c.DriftInterval, c.AmbiguousWait = 20*time.Second, 300*time.Millisecond }))
 }
 
 // until lets time pass until something is so.
@@ -112,7 +111,7 @@ func TestDeletionThatEndsInError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := steppedBalancers(t)
+			w := steppedBalancers(t, simcloud.Options{})
 			a := script("a", says(shop("amphora")))
 			r := w.start(with(a))
 			w.createMap("a", "place")
@@ -175,7 +174,7 @@ func TestRecovery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := steppedBalancers(t)
+			w := steppedBalancers(t, simcloud.Options{})
 			s := with(script("a", always(shopOf(1).set())))
 			s.user = c.user
 			r := w.start(s)
@@ -210,6 +209,72 @@ func TestRecovery(t *testing.T) {
 			w.told("made anew as a whole or in part, 1 times, next at", "3 times, next at")
 			w.clk.Step(20 * time.Minute)
 			breaks(c.forgotten...)
+		})
+	}
+}
+
+// TestPartsThatAreNotKnown: an older Octavia refuses a whole load balancer for a protocol that it does not know. The rest is served; people are told of
+// the one that is not, and it is asked for every now and then, however often something else changes.
+func TestPartsThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ listener, pool, refused, why string }{
+		"SCTP":    {"SCTP", "SCTP", "POST pool 400", "Value: 'SCTP'"},
+		"PROXYV2": {"TCP", "PROXYV2", "POST pool 400", "Value: 'PROXYV2'"},
+		// This is found out when there is a VIP port, which stays behind.
+		"ill matched": {"HTTP", "UDP", "POST listener 400", "Validation failure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := steppedBalancers(t, simcloud.Options{NoProtocols: []string{"SCTP", "PROXYV2"}})
+			set := func(members int) drivers.Set {
+				s := shopOf(members)
+				s.address = "10.7.200.7"
+				s.extra = func(lb *drivers.LoadBalancer) { lb.Listeners[1].Protocol, lb.Pools[1].Protocol = &c.listener, &c.pool }
+				return s.set()
+			}
+			a := script("a", always(set(1)))
+			r := w.start(with(a))
+			refused := func() (n int) {
+				for _, write := range w.lbWrites() {
+					if write == c.refused {
+						n++
+					}
+				}
+				return n
+			}
+			served := func(members int) {
+				t.Helper()
+				w.until(fmt.Sprint(members, " members"), func() (bool, string) {
+					o := r.object("a", "x")
+					why := fmt.Sprint(o.State, o.Reasons)
+					return len(w.members("shop:TCP:80")) == members && len(w.named("listener", "shop:TCP:80")) == 1 && o.State == reconcile.Terminal &&
+						strings.Contains(why, c.why), why + w.dump()
+				})
+			}
+			w.createMap("a", "x")
+			served(1)
+			w.told(c.why)
+			counts := map[string]int{}
+			for _, write := range w.lbWrites() {
+				counts[write]++
+			}
+			if counts["POST loadbalancer 400"] != 1 || counts["POST loadbalancer 201"] != 1 || counts["DELETE loadbalancer 204"] != 0 {
+				t.Errorf("want it refused with parts, and made without: %v", w.lbWrites())
+			}
+			for n := 2; n <= 5; n++ {
+				a.now(always(set(n)))
+				w.touchMap("x", n)
+				served(n)
+			}
+			if n := refused(); n != 1 {
+				t.Errorf("the part was refused %d times: %v", n, w.lbWrites())
+			}
+			w.clk.Step(11 * time.Minute)
+			w.until("it is asked for again", func() (bool, string) { return refused() == 2, fmt.Sprint(w.lbWrites()) })
+			served(5)
+			if n := len(w.named("loadbalancer", "shop")); n != 1 {
+				t.Errorf("%d load balancers", n)
+			}
 		})
 	}
 }

@@ -39,8 +39,8 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 	})
 	step.Attrs = entrusted(wanted, t)
 	made, freed, err := e.tryBalancer(ctx, step)
-	if openstack.Classify(err) == openstack.ClassUnsupported && hasParts(step.Attrs) {
-		// One of the parts is more than the provider can do: it is told which when they are made one by one.
+	if hasParts(step.Attrs) && blamesParts(err) {
+		// One of the parts is more than the provider, or this Octavia, can do: it is told which when they are made one by one.
 		e.store.do(func() { e.store.piecemeal[key] = e.clock.Now().Add(piecemealFor) })
 		step.Attrs = entrusted(wanted, trust{bare: true})
 		if left := (leftError{}); errors.As(err, &left) {
@@ -48,6 +48,9 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 			return made, left
 		}
 		made, freed, err = e.tryBalancer(ctx, step)
+		if openstack.Classify(err) == openstack.ClassTerminal { // nor is it taken without parts: it is not they that are to blame
+			e.store.do(func() { delete(e.store.piecemeal, key) })
+		}
 	}
 	if freed && openstack.Classify(err) == openstack.ClassExists {
 		made, _, err = e.tryBalancer(ctx, step)
@@ -81,7 +84,7 @@ func (e *Engine) tryBalancer(ctx context.Context, step *plan.Step) (made plan.Ob
 	switch {
 	case err != nil:
 		return made, freed, fmt.Errorf("%w; looking for a VIP port that this left behind: %w", refusal, err)
-	case wait > 0 && (class == openstack.ClassUnsupported || class == openstack.ClassExists):
+	case wait > 0 && (class == openstack.ClassUnsupported || class == openstack.ClassExists || hasParts(step.Attrs) && blamesParts(refusal)):
 		return made, freed, leftError{error: refusal, wait: wait}
 	}
 	return made, freed, refusal
@@ -214,6 +217,7 @@ func (e *Engine) afterBalancer(ctx context.Context, fail stepError) error {
 	case openstack.ClassQuota:
 		e.store.do(func() { e.store.tight = e.clock.Now() })
 	case openstack.ClassForbidden, openstack.ClassUnsupported, openstack.ClassTerminal:
+		e.refuse(fail)
 		// Which of the three it is depends on the release.
 		if step.Op == plan.Failover {
 			e.store.do(func() {

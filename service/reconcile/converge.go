@@ -288,6 +288,10 @@ func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
 		case step.Op == plan.Tag && try.tagged[tagKey(step)]:
 			continue
 		}
+		if err := e.store.refusalOf(step, e.clock.Now()); err != nil {
+			try.failed[keyOf(step)] = err
+			continue
+		}
 		ready = append(ready, step)
 		busy[step.ID] = busy[step.ID] || oneByOne(step)
 	}

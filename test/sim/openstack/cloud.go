@@ -55,6 +55,9 @@ type Options struct {
 	NoAdditionalVIPs bool
 	// NoAdditiveMembers has Octavia's API be of a release that ignores additive_only in a change of many members, as before Train.
 	NoAdditiveMembers bool
+	// NoProtocols are protocols that Octavia does not know yet: it is older than 2.23 without SCTP, than 2.22 without PROXYV2, and has no
+	// additional VIPs either.
+	NoProtocols []string
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
 	LogSize int
 }
@@ -120,6 +123,7 @@ func New(o Options) *Cloud {
 	if o.Providers == nil {
 		o.Providers = []Provider{Amphora(Work{}), OVN(Work{})}
 	}
+	o.NoAdditionalVIPs = o.NoAdditionalVIPs || len(o.NoProtocols) > 0
 	seed := o.Seed
 	if seed == 0 {
 		seed = rand.Uint64()

@@ -11,11 +11,15 @@ const (
 	maxTimeout = 24 * 24 * 60 * 60 * 1000 // milliseconds
 )
 
+func listenerProtocols() []string {
+	return []string{"TCP", "HTTPS", "HTTP", "TERMINATED_HTTPS", "UDP", "SCTP", "PROMETHEUS"}
+}
+
 func listenerFields() []field {
 	timeout := lbInt(0, maxTimeout)
 	ref := lbString(255)
 	return []field{
-		{"protocol", post | required, lbEnum("TCP", "HTTPS", "HTTP", "TERMINATED_HTTPS", "UDP", "SCTP", "PROMETHEUS"), nil},
+		{"protocol", post | required, lbEnum(listenerProtocols()...), nil},
 		{"protocol_port", post | required, lbInt(1, maxPort), nil},
 		{"connection_limit", rw, lbInt(-1, maxInt), int64(-1)},
 		{"default_pool_id", rw, lbUUID, nil},

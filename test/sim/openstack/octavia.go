@@ -82,6 +82,10 @@ func (c *Cloud) octaviaVersions(r *http.Request, path string) (response, bool) {
 	switch {
 	case c.opts.NoAdditiveMembers:
 		most = 11
+	case slices.Contains(c.opts.NoProtocols, "PROXYV2"):
+		most = 22
+	case len(c.opts.NoProtocols) > 0:
+		most = 23
 	case c.opts.NoAdditionalVIPs:
 		most = 26
 	}
@@ -181,6 +185,9 @@ func (t *tx) balancerCreate(where target, in map[string]any) (response, error) {
 	}
 	if where.parent != "" {
 		attrs["pool_id"] = where.parent
+	}
+	if err := t.c.unknownProtocol(attrs, k.name == "pool"); err != nil {
+		return response{}, err
 	}
 	doc, err := lbForCreate(k, attrs)
 	if err != nil {

@@ -145,6 +145,36 @@ func TestStuckChildren(t *testing.T) {
 	h.do(404, "GET", "/lbaas/loadbalancers/"+doc["id"].(string), nil)
 }
 
+// TestOldProtocols: what an older Octavia does not know it refuses wherever it is, by 400, and makes nothing.
+func TestOldProtocols(t *testing.T) {
+	h := caller{t, openstack.New(openstack.Options{NoProtocols: []string{"SCTP", "PROXYV2"}})}
+	s := h.subnet()
+	for value, want := range map[string]string{
+		"SCTP":    "Invalid input for field/attribute protocol. Value: 'SCTP'. Value should be one of: HTTP, HTTPS, PROMETHEUS, TCP, TERMINATED_HTTPS, UDP",
+		"PROXYV2": "Invalid input for field/attribute protocol. Value: 'PROXYV2'. Value should be one of: HTTP, HTTPS, PROXY, TCP, UDP",
+	} {
+		body := full(s, "amphora", "ROUND_ROBIN", 1)
+		listener := body["loadbalancer"].(attrs)["listeners"].([]attrs)[0]
+		if listener["protocol"] = value; value == "PROXYV2" {
+			listener["protocol"], listener["default_pool"].(attrs)["protocol"] = "TCP", value
+		}
+		if got := h.do(400, "POST", "/lbaas/loadbalancers", body)["faultstring"]; got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+	body := full(s, "amphora", "ROUND_ROBIN", 1)
+	delete(body["loadbalancer"].(attrs), "listeners")
+	delete(body["loadbalancer"].(attrs), "pools")
+	id := h.do(201, "POST", "/lbaas/loadbalancers", body)["loadbalancer"].(attrs)["id"]
+	listener := attrs{"name": "x", "protocol": "SCTP", "protocol_port": 9, "loadbalancer_id": id}
+	h.do(400, "POST", "/lbaas/listeners", attrs{"listener": listener})
+	listener["protocol"] = "TCP"
+	h.do(201, "POST", "/lbaas/listeners", attrs{"listener": listener})
+	if n := h.c.Count("loadbalancer"); n != 1 {
+		t.Errorf("%d load balancers", n)
+	}
+}
+
 // TestProviderFaults: what goes wrong after the request went well.
 func TestProviderFaults(t *testing.T) {
 	w := dial(t, openstack.Options{})

@@ -260,6 +260,37 @@ func lbNested(name string, fields ...field) convert {
 	}
 }
 
+// unknownProtocol refuses protocols, and health monitors of them, that an older Octavia does not know, wherever they are in a create.
+func (c *Cloud) unknownProtocol(in any, pool bool) error {
+	if l, ok := in.([]any); ok {
+		for _, element := range l {
+			if err := c.unknownProtocol(element, pool); err != nil {
+				return err
+			}
+		}
+	}
+	doc, ok := in.(map[string]any)
+	if !ok || len(c.opts.NoProtocols) == 0 {
+		return nil
+	}
+	known := listenerProtocols()
+	if pool {
+		known = poolProtocolNames()
+	}
+	for _, name := range []string{"protocol", "type"} {
+		if p := str(doc, name); slices.Contains(c.opts.NoProtocols, p) {
+			_, err := lbEnum(slices.DeleteFunc(known, func(x string) bool { return slices.Contains(c.opts.NoProtocols, x) })...)(p)
+			return invalidField(name, p, err.Error())
+		}
+	}
+	for _, below := range []string{"listeners", "pools", "default_pool", "healthmonitor"} {
+		if err := c.unknownProtocol(doc[below], below == "pools" || below == "default_pool"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // lbRaw leaves a value for later.
 func lbRaw(v any) (any, error) { return v, nil }
 

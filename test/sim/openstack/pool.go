@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+func poolProtocolNames() []string {
+	return []string{"TCP", "HTTP", "HTTPS", "PROXY", "PROXYV2", "UDP", "SCTP"}
+}
+
 func poolFields() []field {
 	persistence := lbNested("session_persistence",
 		field{"type", required, lbEnum("SOURCE_IP", "HTTP_COOKIE", "APP_COOKIE"), nil},
@@ -15,7 +19,7 @@ func poolFields() []field {
 	)
 	ref := lbString(255)
 	return []field{
-		{"protocol", post | required, lbEnum("TCP", "HTTP", "HTTPS", "PROXY", "PROXYV2", "UDP", "SCTP"), nil},
+		{"protocol", post | required, lbEnum(poolProtocolNames()...), nil},
 		{"lb_algorithm", rw | required, lbEnum("LEAST_CONNECTIONS", "ROUND_ROBIN", "SOURCE_IP", "SOURCE_IP_PORT"), nil},
 		{"session_persistence", rw | noFilter, persistence, nil},
 		{"tls_container_ref", rw, ref, nil},
