@@ -202,8 +202,8 @@ func (s *site) namespaceAmiss(ns *unstructured.Unstructured, owned []thing) []st
 	if o := network; o != nil && o.str("name") != ns.GetName() {
 		amiss = append(amiss, fmt.Sprintf("%s: its network's name is %q", of, o.str("name")))
 	}
-	if o := group; o != nil && len(o.things("security_group_rules")) != 4 {
-		amiss = append(amiss, fmt.Sprintf("%s: its security group has %d rules, not 4", of, len(o.things("security_group_rules"))))
+	if o := group; o != nil && len(ownRules(o)) != 4 {
+		amiss = append(amiss, fmt.Sprintf("%s: its security group has %d rules for all ports, not 4", of, len(ownRules(o))))
 	}
 	return amiss
 }
@@ -347,4 +347,9 @@ func lineDiff(want, have string) string {
 		}
 	}
 	return b.String()
+}
+
+// ownRules are the rules that a namespace's security group has by itself: those for the ports of Services are not among them.
+func ownRules(group thing) []thing {
+	return slices.DeleteFunc(group.things("security_group_rules"), func(rule thing) bool { return rule["port_range_min"] != nil })
 }
