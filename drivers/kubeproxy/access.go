@@ -2,6 +2,7 @@ package kubeproxy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
@@ -49,11 +50,25 @@ func (b *builder) access() {
 	}
 }
 
-// reserve keeps a floating IP that there is, and opens nothing at its address.
+// reserve keeps a floating IP that there is, and opens nothing at its address. What is written of it stays written: only that says which
+// one it is, where that cannot be read.
 func (b *builder) reserve(name string) {
-	if !b.Made[name] {
-		b.Made[name] = true
-		b.Set.Undecided = append(b.Set.Undecided, name)
+	if !b.StayFloating(name) || b.Outside.There.Text != "" {
+		return
+	}
+	b.Floatings = b.Floatings[:len(b.Floatings)-1] // nobody waits for what was never made
+}
+
+// closed says whether the Service gets no address outside, whatever leads to it.
+func (b *builder) closed() bool {
+	label := b.Service.Metadata.Labels[services.SecurityGroupLabel]
+	switch _, open := b.GroupOpen(); {
+	case label != "" && (b.Ours() || len(b.Service.Spec.ExternalIPs) > 0):
+		return true
+	case !b.Limited():
+		return false
+	default:
+		return open || !b.config.MemberRules
 	}
 }
 
@@ -161,7 +176,8 @@ func (b *builder) remarkOnNetworks() {
 		b.Say(drivers.Warning, "AnnotationsWithoutEffect", "annotation %s or %s has no effect: the floating IP leads to the Service by itself, without a "+
 			"VIP of its own", services.VIPSubnet, services.VIPNetwork)
 	}
-	if len(b.Floatings) > 0 && out.Network != "" && out.Network != strings.ToLower(b.ExternalNet) {
+	open := slices.ContainsFunc(b.served, func(vip drivers.OVNVIP) bool { return vip.External })
+	if open && out.Network != "" && out.Network != strings.ToLower(b.ExternalNet) {
 		b.Say(drivers.Warning, "FloatingNetworkNotChecked", "nobody answers for the floating IP unless the router has its external gateway on network %s, which "+
 			"annotation %s names", out.Network, services.FloatingNetwork)
 	}

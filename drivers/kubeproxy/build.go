@@ -52,8 +52,8 @@ func (b *builder) build() (drivers.Set, error) {
 
 // virtual returns the addresses that a pod that reaches itself is seen with: those of the Service, as far as they are known beforehand.
 func (b *builder) virtual() []netip.Addr {
-	asked, err := netip.ParseAddr(b.Service.Spec.LoadBalancerIP)
-	if asked = asked.Unmap(); err != nil || b.Outside.Internal || slices.Contains(b.addrs, asked) {
+	asked, ok := b.asked()
+	if !ok || b.Outside.Internal || slices.Contains(b.addrs, asked) {
 		return b.addrs
 	}
 	return append(slices.Clone(b.addrs), asked)

@@ -38,7 +38,7 @@ func (d *driver) Info() drivers.Info {
 			drivers.KindLookup, drivers.KindOVNLoadBalancerGroup, drivers.KindOVNLoadBalancer, drivers.KindFloatingIP,
 			drivers.KindSecurityGroupRule,
 		},
-		Annotations: []string{services.FloatingIPAnnotation, services.SourceRangesAnnotation, services.AddressAnnotation},
+		Annotations: services.Written(),
 		Status:      []string{drivers.StatusLoadBalancer},
 	}
 }
@@ -60,7 +60,7 @@ func (d *driver) Watches() []drivers.Watch {
 	return append([]drivers.Watch{source, {
 		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
 		Fields: []string{"metadata.name"}, Source: true,
-	}, services.PodsWatch(), services.WrittenWatch(services.FloatingIPAnnotation, services.SourceRangesAnnotation)}, services.EndpointWatches()...)
+	}, services.PodsWatch(), services.WrittenWatch(services.Written()...)}, services.EndpointWatches()...)
 }
 
 // Translate implements drivers.Driver. What is being deleted keeps its Set until it is gone.
@@ -117,16 +117,20 @@ func (c *config) service(object drivers.Object, needs *drivers.Needs) (drivers.S
 	r := c.Reader(s, needs)
 	outside := r.Outside()
 	r.Spec(s, &outside)
+	// All is asked for at once, whatever is not known yet: there are few rounds.
 	ports, known, err := services.Ask(needs, s)
-	if err != nil || r.Waiting {
+	if err != nil {
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, outside, ports)}
+	if b.closed() {
+		b.Outside.There = r.There()
+	}
 	answered := true
 	if clients, limited := c.Limits(s, outside); limited && c.MemberRules {
 		b.Guard, answered, err = c.Guard(needs, s, clients, c.LetsIn)
 	}
-	if err != nil || !known || !answered {
+	if err != nil || !known || !answered || r.Waiting {
 		return drivers.Set{}, err
 	}
 	b.unused(&r)

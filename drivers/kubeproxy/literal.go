@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,10 +34,16 @@ func (b *builder) has(addr netip.Addr) bool {
 	return slices.ContainsFunc(b.addrs, func(a netip.Addr) bool { return a.Is4() == addr.Is4() })
 }
 
-// asked6 returns the IPv6 address that a Service of type LoadBalancer asks for. There are no IPv6 floating IPs.
+// asked returns the address that a Service of type LoadBalancer asks for; the one that it has where that cannot be read.
+func (b *builder) asked() (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(cmp.Or(b.Service.Spec.LoadBalancerIP, b.Outside.Had))
+	return addr.Unmap(), err == nil
+}
+
+// asked6 returns that address if it is an IPv6 one. There are no IPv6 floating IPs.
 func (b *builder) asked6() (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(b.Service.Spec.LoadBalancerIP)
-	return addr, err == nil && addr.Is6() && !addr.Is4In6()
+	addr, ok := b.asked()
+	return addr, ok && addr.Is6()
 }
 
 // assign serves the address that a Service of type LoadBalancer has outside, and says it in the status.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,6 +55,9 @@ const (
 // SecurityGroupLabel on a Service is the UUID of the security group that its VIP has, as on a Pod of its port.
 const SecurityGroupLabel = "kuryr.org/neutron-security-group"
 
+// Written lists those that are written on a Service.
+func Written() []string { return []string{FloatingIPAnnotation, SourceRangesAnnotation, AddressAnnotation} }
+
 // Annotations lists all that are read of a Service.
 func Annotations() []string {
 	return append(ClassAnnotations(), ClassAnnotation, ProviderAnnotation, InternalAnnotation)
@@ -88,11 +92,19 @@ type Outside struct {
 	VIPNet, VIPSub  string // of an own VIP; both empty: none
 	KeepOnDelete    bool
 	// Had is the address that the Service has, which may be the one that it once asked for; only where that cannot be read.
-	Had              string
+	Had string
+	// There is the floating IP that was written on the Service; only of who asks for it.
+	There            FloatingIP
 	Ranges           []netip.Prefix // of clients; empty: everybody
 	RangesUnreadable bool           // one of them; and none were read before
 	// Problems are annotations whose values are bad; what they are about is kept.
 	Problems []string
+}
+
+// FloatingIP is what is read of the floating IP that was written on a Service, the first of several. It is empty without one.
+type FloatingIP struct {
+	Text             string // as it was written
+	Address, Network string
 }
 
 // Reader reads the annotations of a Service or of a class.
@@ -177,7 +189,7 @@ func (r *Reader) Spec(s *Service, out *Outside) {
 		if _, err := netip.ParseAddr(address); err != nil {
 			r.Problems = append(r.Problems, fmt.Sprintf("spec.loadBalancerIP: %q is no IP address; %s", address, Kept))
 			s.Spec.LoadBalancerIP = ""
-			out.Keep, out.Unread, out.Had = true, true, r.floating()
+			out.Keep, out.Unread, out.Had = true, true, r.had(s)
 		}
 	}
 	out.Problems = r.Problems
@@ -230,20 +242,46 @@ func plain(number string) string {
 	return "0"
 }
 
-// floating returns the address of the floating IP that was written on the Service; empty without one.
-func (r *Reader) floating() string {
+// There returns the floating IP that was written on the Service.
+func (r *Reader) There() FloatingIP {
 	var document struct {
 		Address string `json:"floating_ip_address"`
+		Network string `json:"floating_network_id"`
 	}
 	text, ok := r.Last()[FloatingIPAnnotation]
 	if !ok || json.Unmarshal([]byte(text), &document) != nil {
-		return ""
+		return FloatingIP{}
 	}
-	addr, err := netip.ParseAddr(document.Address)
-	if err != nil {
+	there := FloatingIP{Text: text}
+	if addr, err := netip.ParseAddr(document.Address); err == nil {
+		there.Address = addr.String()
+	}
+	if IsUUID(document.Network) {
+		there.Network = strings.ToLower(document.Network)
+	}
+	return there
+}
+
+// had returns the address that a Service of type LoadBalancer has outside: that of a floating IP which is none of its externalIPs, or an
+// IPv6 address as it is; empty without one.
+func (r *Reader) had(s *Service) string {
+	if address := r.There().Address; address != "" && !s.external(address) {
+		return address
+	}
+	addr, err := netip.ParseAddr(r.Last()[AddressAnnotation])
+	own, _ := s.ClusterIPs() // who serves them tells what is wrong with them
+	if addr = addr.Unmap(); err != nil || addr.Is4() || addr.Zone() != "" || slices.Contains(own, addr) {
 		return ""
 	}
 	return addr.String()
+}
+
+// external says whether an address is one of spec.externalIPs.
+func (s *Service) external(address string) bool {
+	return slices.ContainsFunc(s.Spec.ExternalIPs, func(text string) bool {
+		addr, err := netip.ParseAddr(text)
+		return err == nil && addr.Unmap().String() == address
+	})
 }
 
 // Number returns the number that an annotation gives, fallback where it is not there, and nil where it is bad or not known.
