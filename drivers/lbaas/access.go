@@ -43,16 +43,15 @@ func texts(ranges []netip.Prefix) []string {
 // access adds what leads to the Service from outside.
 func (b *builder) access() {
 	shut := b.shut()
+	b.closed = b.unlimitable()
 	switch {
 	case !b.Ours():
-	case shut || b.Guard != nil && !b.Outside.Unread && b.unguarded():
+	case shut || b.closed && !b.Outside.Unread:
 		b.idle(b.Service.Spec.LoadBalancerIP)
+	case b.closed:
+		b.close()
 	case b.Outside.Keep:
 		b.stay()
-	case b.Limited() && b.wants.provider.lacksCIDRs && !b.config.MemberRules:
-		b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no "+
-			"address outside: name another provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup, services.OptMemberRules)
-		b.idle(b.Service.Spec.LoadBalancerIP)
 	case b.Outside.VIPNet != "" || b.Outside.VIPSub != "":
 		b.ownVIP()
 	case b.Outside.Internal:
@@ -97,6 +96,19 @@ func (b *builder) shut() bool {
 	return false
 }
 
+// unlimitable says, with an Event, that the Service limits its clients and nothing would enforce that for all of its members.
+func (b *builder) unlimitable() bool {
+	switch {
+	case !b.Limited() || !b.wants.provider.lacksCIDRs:
+		return false
+	case b.config.MemberRules:
+		return b.unguarded()
+	}
+	b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no address outside: name "+
+		"another provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup, services.OptMemberRules)
+	return true
+}
+
 // unguarded says, with an Event, that the security groups would not keep others than the Service's clients from all of its members. They
 // serve the clusterIP by the same listeners.
 func (b *builder) unguarded() bool {
@@ -127,6 +139,34 @@ func (b *builder) idle(address string) {
 	})
 }
 
+// close does for a Service what idle does where it cannot be read which floating IP is wanted: the one that there is stays, and leads nowhere.
+// Where its address cannot be read it has one of two names; nothing is made by the other.
+func (b *builder) close() {
+	there := b.Outside.There
+	for _, name := range b.FloatingNames() {
+		if there.Network == "" {
+			b.StayFloating(name) // none is written yet; as soon as there is one it is closed
+			continue
+		}
+		r := drivers.Resource{
+			Name: name, After: []drivers.Ref{{Name: readable}},
+			Spec: drivers.FloatingIP{FloatingNetworkID: drivers.Text(there.Network), PortID: drivers.Empty()},
+		}
+		if b.Outside.KeepOnDelete {
+			r.OnDelete = drivers.Retain
+		}
+		b.Made[name] = true
+		b.Add(r)
+	}
+	if there.Network != "" {
+		b.Set.Undecided = append(b.Set.Undecided, readable)
+		b.AsWritten = true
+	}
+}
+
+// readable is the name of nothing: what waits for it is not made before the Service can be read.
+const readable = "readable-service"
+
 // stay leaves the address that a Service of type LoadBalancer has outside as it is. The load balancers are followed as far as it is known
 // which of them there are.
 func (b *builder) stay() {
@@ -136,7 +176,7 @@ func (b *builder) stay() {
 	}
 	out := &b.Outside
 	switch own := out.VIPNet != "" || out.VIPSub != ""; {
-	case own && !out.Unaimed:
+	case own && !out.Unaimed && !b.aimless():
 		b.external()
 	default:
 		b.Set.Undecided = append(b.Set.Undecided, externalBalancer)
@@ -159,7 +199,7 @@ func (b *builder) leave(addr netip.Addr) {
 	case to == nil || addr.Is6():
 	case b.led[to.balancer]:
 		b.further(addr.String())
-	case b.Ours() && b.Outside.Unaimed: // the first leads to the clusterIP, or to one of its own
+	case b.closed, b.Ours() && b.Outside.Unaimed: // the first leads to the clusterIP, or to one of its own
 		b.Set.Undecided = append(b.Set.Undecided, furtherName(addr.String()))
 		fallthrough
 	default:
@@ -170,12 +210,24 @@ func (b *builder) leave(addr netip.Addr) {
 // ownVIP adds a load balancer with a VIP on the network that the Service names, and a floating IP to it unless it is internal. No floating
 // IP leads to an IPv6 VIP: it is what the Service is reached by.
 func (b *builder) ownVIP() {
+	if b.aimless() {
+		b.Say(drivers.Error, "AddressNotServed", "the Service gets no address outside: of the network that annotation %s names Octavia may take an IPv4 "+
+			"subnet for the VIP, and the Service is IPv6; name a subnet of it in annotation %s, or an IPv6 address in spec.loadBalancerIP",
+			services.VIPNetwork, services.VIPSubnet)
+		return
+	}
 	b.external()
 	if ip4 := b.vipOf4() != nil; ip4 && !b.Outside.Internal {
 		b.IngressOf(b.floating(b.Service.Spec.LoadBalancerIP, &vip{balancer: externalBalancer}))
 		return
 	}
 	b.Ingress("external", drivers.From(externalBalancer, "vip_address"))
+}
+
+// aimless says whether nothing makes sure that the own VIP of an IPv6 Service is an IPv6 one: on a network alone Octavia prefers IPv4.
+func (b *builder) aimless() bool {
+	asked, err := netip.ParseAddr(b.Service.Spec.LoadBalancerIP)
+	return b.vipOf4() == nil && b.Outside.VIPSub == "" && (err != nil || asked.Is4())
 }
 
 // external adds a load balancer with a VIP on the network that the Service names. It is an IPv4 one if the Service has an IPv4 clusterIP.

@@ -42,6 +42,9 @@ func (c *config) read(s *services.Service, needs *drivers.Needs) (settings, bool
 	r := reader{Reader: c.Reader(s, needs)}
 	out := r.all(c)
 	r.Spec(s, &out.outside)
+	if _, limited := c.Limits(s, out.outside); limited && out.outside.Unread {
+		out.outside.There = r.There()
+	}
 	if len(r.lacks) > 0 && !r.Waiting {
 		return out, true, fmt.Errorf("%s: the Service gets no load balancer until annotation %s is put right", strings.Join(r.Problems, "; "),
 			strings.Join(r.lacks, ", "))

@@ -28,6 +28,8 @@ type builder struct {
 	routed map[services.PodName]services.Pod
 	vips   []vip
 	led    map[string]bool // the load balancers that a floating IP leads to
+	// closed says that source ranges would not be enforced, so that no address outside may be open.
+	closed bool
 }
 
 // vip is a clusterIP and the load balancer that serves it.

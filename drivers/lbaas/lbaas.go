@@ -93,17 +93,18 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if !s.Proxied() || len(s.Spec.Ports) == 0 {
 		return drivers.Set{}, nil
 	}
+	// All is asked for at once, whatever is not known yet: there are few rounds.
 	wanted, read, err := c.read(s, needs)
 	if err != nil {
 		return drivers.Set{}, err
 	}
 	ports, known, err := services.Ask(needs, s)
-	if err != nil || !read {
+	if err != nil {
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, wanted.outside, ports), wants: wanted}
-	pods, answered, err := b.ask(needs)
-	if err != nil || !known || !answered {
+	pods, answered, err := b.ask(needs, !read)
+	if err != nil || !read || !known || !answered {
 		return drivers.Set{}, err
 	}
 	b.routed = pods
@@ -115,15 +116,15 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 }
 
 // ask returns the Service's pods, nil where all members are routed anyway, and asks for its guard where only security groups limit its
-// clients. It says whether all that is known yet.
-func (b *builder) ask(needs *drivers.Needs) (map[services.PodName]services.Pod, bool, error) {
+// clients, or may, where what the Service wants is not known yet. It says whether all that is known yet.
+func (b *builder) ask(needs *drivers.Needs, whatever bool) (map[services.PodName]services.Pod, bool, error) {
 	var pods map[services.PodName]services.Pod
 	known, guarded := true, true
 	var err error
-	if b.onSubnet(b.wants.provider) && len(b.Service.Spec.Selector) > 0 {
+	if (whatever || b.onSubnet(b.wants.provider)) && len(b.Service.Spec.Selector) > 0 {
 		pods, known, err = services.Pods(needs, b.Service)
 	}
-	if clients, limited := b.Limits(b.Service, b.Outside); err == nil && limited && b.wants.provider.lacksCIDRs && b.config.MemberRules {
+	if clients, limited := b.Limits(b.Service, b.Outside); err == nil && limited && (whatever || b.wants.provider.lacksCIDRs) && b.config.MemberRules {
 		b.Guard, guarded, err = b.config.Guard(needs, b.Service, clients, b.letsIn)
 	}
 	return pods, known && guarded, err

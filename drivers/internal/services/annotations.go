@@ -56,7 +56,9 @@ const (
 const SecurityGroupLabel = "kuryr.org/neutron-security-group"
 
 // Written lists those that are written on a Service.
-func Written() []string { return []string{FloatingIPAnnotation, SourceRangesAnnotation, AddressAnnotation} }
+func Written() []string {
+	return []string{FloatingIPAnnotation, SourceRangesAnnotation, AddressAnnotation}
+}
 
 // Annotations lists all that are read of a Service.
 func Annotations() []string {
@@ -176,7 +178,9 @@ func (r *Reader) Outside() Outside {
 	}
 	out := Outside{Internal: r.Flag(InternalAnnotation, false), VIPNet: text(VIPNetwork), VIPSub: text(VIPSubnet)}
 	out.Unaimed = len(r.Problems) > before
-	out.Network, out.Subnet, out.KeepOnDelete = text(FloatingNetwork), text(FloatingSubnet), r.Flag(KeepFloatingIP, false)
+	out.Network, out.Subnet = text(FloatingNetwork), text(FloatingSubnet)
+	unread := len(r.Problems)
+	out.KeepOnDelete = r.Flag(KeepFloatingIP, r.Unclassed) || len(r.Problems) > unread // who may have asked for it has asked for it
 	out.Unread = len(r.Problems) > before
 	out.Keep = out.Unread
 	return out

@@ -26,6 +26,8 @@ type Builder struct {
 	Guard *Guard
 	// Floatings are the logical names of floating IPs, also of those that stay as they are.
 	Floatings []string
+	// AsWritten says that what is written of a floating IP stays so: which one it is cannot be read.
+	AsWritten bool
 
 	config *Config
 }

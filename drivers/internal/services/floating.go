@@ -131,7 +131,12 @@ func (b *Builder) Ingress(key string, address drivers.Value) {
 
 // FloatingOutputs says on the Service how it is reached from outside, and by whom.
 func (b *Builder) FloatingOutputs() {
-	if len(b.Floatings) > 0 {
+	switch {
+	case b.AsWritten:
+		b.Set.Outputs = append(b.Set.Outputs, drivers.Output{
+			Kind: drivers.Annotation, Key: FloatingIPAnnotation, Text: drivers.Text(b.Outside.There.Text),
+		})
+	case len(b.Floatings) > 0:
 		b.Document(FloatingIPAnnotation, b.Floatings[0], "")
 	}
 	at := slices.IndexFunc(b.Set.Outputs, func(o drivers.Output) bool { return o.Kind == drivers.Ingress })
