@@ -206,8 +206,10 @@ func (s *store) resting(id plan.Owner, now time.Time) map[string]string {
 		if key.kind != drivers.KindLoadBalancer {
 			continue
 		}
-		m := s.mendings[identityKey(key.kind, s.cloud.entries[key].Identity)]
-		if m != nil && m.going == key.id && now.Before(m.next) {
+		lb := s.cloud.entries[key].Observed
+		m := s.mendings[identityKey(key.kind, lb.Identity)]
+		condition, _ := plan.ConditionOf(&lb) // one that somebody has brought back can go at once
+		if m != nil && m.going == key.id && now.Before(m.next) && condition == plan.Broken {
 			texts[key.id] = fmt.Sprintf("load balancer %s is in ERROR though it was asked to go %d times: its provider fails to remove it, which an "+
 				"administrator of the cloud can look into; next at %s", key.id, m.asks, m.next.Format(time.TimeOnly))
 		}

@@ -155,6 +155,49 @@ func TestDeletionThatEndsInError(t *testing.T) {
 	}
 }
 
+// TestDeletionOfWhatIsWellAgain: a load balancer that did not go, and that somebody has brought back, is asked to go at once: the one that is to take its
+// place waits for that.
+func TestDeletionOfWhatIsWellAgain(t *testing.T) {
+	t.Parallel()
+	w := steppedBalancers(t, simcloud.Options{})
+	set := func(provider string) func(string, *drivers.Needs) (drivers.Set, error) {
+		return always(served{provider: provider, ports: []int64{80}}.set())
+	}
+	a := script("a", set("amphora"))
+	r := w.start(with(a))
+	w.createMap("a", "x")
+	w.untilDone(r, "x")
+	first := text(w.one("loadbalancer", "shop"), "id")
+	w.cloud.ResetLog()
+	remove, err := w.cloud.AddFault(simcloud.Rule{Method: http.MethodDelete, Kind: "loadbalancer", Action: simcloud.ActionProviderError})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.now(set("ovn"))
+	w.touchMap("x", 1)
+	w.until("it rests", func() (bool, string) {
+		o := r.object("a", "x")
+		why := fmt.Sprint(o.State, o.Reasons)
+		return strings.Contains(why, "in ERROR though it was asked to go") && w.one("loadbalancer", "shop")["provisioning_status"] == "ERROR", why + w.dump()
+	})
+	n := len(w.asked(http.MethodDelete))
+	w.cloud.RemoveFault(remove)
+	if err := w.cloud.SetProvisioningStatus(first, "ACTIVE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.engine.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it is asked to go, and no time has passed", func() (bool, string) {
+		return len(w.asked(http.MethodDelete)) > n, fmt.Sprint(w.lbWrites(), r.object("a", "x").Reasons)
+	})
+	w.until("the other one is there", func() (bool, string) {
+		found := w.named("loadbalancer", "shop")
+		return len(found) == 1 && found[0]["provider"] == "ovn" && found[0]["provisioning_status"] == "ACTIVE", w.dump()
+	})
+	w.untilDone(r, "x")
+}
+
 // TestRecovery: a load balancer in ERROR is failed over where that is allowed, else made anew; after that it is made anew less and less often, with an
 // Event; and when it has been well for long that is forgotten.
 func TestRecovery(t *testing.T) {
@@ -168,8 +211,10 @@ func TestRecovery(t *testing.T) {
 			simcloud.UserAdmin, []string{"PUT loadbalancer_failover 202"}, []string{"PUT loadbalancer_failover 202"}, true,
 		},
 		"anybody": {
-			"", []string{"PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 201"},
-			[]string{"DELETE loadbalancer 204", "POST loadbalancer 201"}, false,
+			"",
+			[]string{"PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 201"},
+			[]string{"DELETE loadbalancer 204", "POST loadbalancer 201"},
+			false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
