@@ -112,7 +112,7 @@ func (s *store) overtaken(w *want, d *plan.Desired) bool {
 			if l.address == "" || has(gone.old, l) || !has(lb.Attrs, l) || !s.settledAt(lb, l) {
 				continue
 			}
-			v := veto{wish: wish, old: gone.old, until: s.balancerState.clock.Now().Add(terminalTry), rival: &rival{id: lb.ID}}
+			v := veto{wish: wish, old: gone.old, parts: gone.parts, until: s.balancerState.clock.Now().Add(terminalTry), rival: &rival{id: lb.ID}}
 			_, v.rival.wish = s.wishFor(lb.Identity)
 			v.err = fmt.Errorf("load balancer %s is made anew as it was: %s", s.describe(d.Identity), s.keeps(lb, l))
 			s.vetoes[key] = v

@@ -18,6 +18,7 @@ import (
 // swap is a load balancer that goes for another one: what it was made of, should the other be refused.
 type swap struct {
 	old   map[string]any
+	parts map[string]any // its listeners and pools
 	id    plan.Identity
 	lb    string // its id in the cloud
 	since time.Time
@@ -115,9 +116,10 @@ func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Obs
 			return made, err
 		}
 		step.Attrs = wanted
-		v = veto{old: gone.old, err: fmt.Errorf("load balancer %s is made anew as it was, since another one was refused: %w", nameOf(*step), err)}
+		v = veto{old: gone.old, parts: gone.parts, err: fmt.Errorf("load balancer %s is made anew as it was, since another one was refused: %w", nameOf(*step), err)}
 		e.store.do(func() { // before anything is asked for: an answer may be lost
 			delete(e.store.lapsed, key)
+			delete(e.store.piecemeal, key)
 			_, v.wish = e.store.wishFor(step.Identity)
 			e.store.vetoes[key] = v
 		})
@@ -129,6 +131,9 @@ func (e *Engine) replaceBalancer(ctx context.Context, step *plan.Step) (plan.Obs
 func (e *Engine) makeAgain(ctx context.Context, step *plan.Step, v veto) (plan.Observed, error) {
 	key := identityKey(step.Kind, step.Identity)
 	step.Attrs = asItWas(step.Attrs, v.old)
+	if pools := listOf(step.Attrs["pools"]); len(pools) > 0 {
+		step.Attrs["pools"] = balancedAsBefore(pools, listOf(v.parts["pools"]))
+	}
 	if v.until.IsZero() && v.wish != "" {
 		step.Attrs["tags"] = []string{refusedTag(refusedMark, v.wish)}
 	}

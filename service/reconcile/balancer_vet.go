@@ -43,6 +43,7 @@ func fixed() []string {
 type veto struct {
 	wish  string         // what of it cannot be changed in place
 	old   map[string]any // what it is made of instead
+	parts map[string]any // the listeners and pools of that one, if it has gone
 	until time.Time      // zero: as long as the wish stands
 	rival *rival         // nil: it is not about another load balancer
 	err   error
@@ -222,7 +223,7 @@ func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
 			return mendedError{stepError{step: step, err: v.err}}
 		}
 	}
-	e.store.do(func() { e.store.swaps[key] = swap{old, step.Identity, lb.ID, e.clock.Now()} })
+	e.store.do(func() { e.store.swaps[key] = swap{old, partsOf(lb), step.Identity, lb.ID, e.clock.Now()} })
 	return nil
 }
 

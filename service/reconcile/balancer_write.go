@@ -31,24 +31,30 @@ func (e *Engine) createBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 	wanted := step.Attrs
 	asked, _ := wanted["provider"].(string)
 	key := identityKey(step.Kind, step.Identity)
-	var t trust
+	var (
+		t       trust
+		less    map[string]any
+		refused bool
+	)
 	e.store.do(func() {
-		t = *e.store.trustOf(asked)
-		_, refused := e.store.piecemeal[key]
-		t.bare = t.bare || refused
+		t, less = *e.store.trustOf(asked), e.store.lesser(key, wanted)
+		_, refused = e.store.piecemeal[key]
 	})
 	step.Attrs = entrusted(wanted, t)
+	if refused {
+		step.Attrs = entrusted(less, t)
+	}
 	made, freed, err := e.tryBalancer(ctx, step)
-	if hasParts(step.Attrs) && blamesParts(err) {
+	if parts(less) < parts(step.Attrs) && blamesParts(err) {
 		// One of the parts is more than the provider, or this Octavia, can do: it is told which when they are made one by one.
 		e.store.do(func() { e.store.piecemeal[key] = e.clock.Now().Add(piecemealFor) })
-		step.Attrs = entrusted(wanted, trust{bare: true})
+		step.Attrs = entrusted(less, t)
 		if left := (leftError{}); errors.As(err, &left) {
 			left.otherwise = true
 			return made, left
 		}
 		made, freed, err = e.tryBalancer(ctx, step)
-		if openstack.Classify(err) == openstack.ClassTerminal { // nor is it taken without parts: it is not they that are to blame
+		if openstack.Classify(err) == openstack.ClassTerminal { // nor is it taken without them: it is not they that are to blame
 			e.store.do(func() { delete(e.store.piecemeal, key) })
 		}
 	}
@@ -127,8 +133,11 @@ func entrusted(attrs map[string]any, t trust) map[string]any {
 	return attrs
 }
 
-func hasParts(attrs map[string]any) bool {
-	return len(listOf(attrs["listeners"]))+len(listOf(attrs["pools"])) > 0
+func hasParts(attrs map[string]any) bool { return parts(attrs) > 0 }
+
+// parts counts the listeners and pools that a load balancer is to be made with.
+func parts(attrs map[string]any) int {
+	return len(listOf(attrs["listeners"])) + len(listOf(attrs["pools"]))
 }
 
 // changeBalancer applies a step on a load balancer that exists. What it changes is written into what is known when the answer comes,
