@@ -2,8 +2,8 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +21,18 @@ type heir struct {
 	step   plan.Step
 	wanted map[string]any // of Octavia's, what it would be made of
 	group  string         // of OVN's, the group that it would be in
-	within string         // of OVN's, the network of its namespace's pods, "" while that is not known
+	within string         // of OVN's, the network of its namespace's pods, "" while that is not known, or if there is none
+	lacks  unplacedError  // of OVN's, why that is not known, and what may change it
 }
+
+// unplacedError says that a load balancer in OVN would not serve its namespace's pods.
+type unplacedError struct {
+	text     string
+	waits    []waitKey // what may change that
+	conflict bool      // it does not pass by itself
+}
+
+func (u unplacedError) Error() string { return u.text }
 
 // heirs returns the load balancers that an owner is to have instead of those of a kind. The store is locked.
 func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
@@ -42,14 +52,37 @@ func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
 			h.wanted, _ = s.given(w, d)
 		case drivers.KindOVNLoadBalancer:
 			h.group = textOf(s.known(w, d.Attrs["group_id"]))
-			role := drivers.Role{Kind: "Namespace", Name: o.target.namespace, Role: drivers.PodNetwork}
-			h.within, _ = s.known(w, drivers.Ref{Role: &role}).(string)
+			h.within, h.lacks = s.podNetwork(w, o.target.namespace)
+			h.lacks.waits = slices.Collect(maps.Keys(w.looked))
 		default:
 			continue
 		}
 		list = append(list, h)
 	}
 	return list
+}
+
+// podNetwork returns the network of a namespace's pods, or why it is not known. Where no driver says that there is one, there is neither. The store is
+// locked.
+func (s *store) podNetwork(w *want, namespace string) (id string, lacks unplacedError) {
+	role := drivers.Role{Kind: "Namespace", Name: namespace, Role: drivers.PodNetwork}
+	if id, _ = s.known(w, drivers.Ref{Role: &role}).(string); id != "" {
+		return id, unplacedError{}
+	}
+	if conflict := s.roleConflict(role); conflict != "" {
+		return "", unplacedError{text: conflict, conflict: true}
+	}
+	silent := slices.ContainsFunc(slices.Collect(maps.Values(s.drivers)), func(d *driverState) bool { return !d.answered() })
+	for _, o := range s.owners {
+		silent = silent || o.target.watch.Kind == role.Kind && o.target.name == role.Name && s.silent(o)
+	}
+	switch {
+	case len(s.roles[role]) > 0:
+		lacks.text = "the network of its namespace's pods is not there yet"
+	case silent:
+		lacks.text = "it is not known yet which network its namespace's pods are in; still open: " + s.unanswered()
+	}
+	return "", lacks
 }
 
 // vetHandover looks, before a load balancer goes for one of the other kind, whether that one can come, as far as looking tells: the database
@@ -85,11 +118,12 @@ func (e *Engine) vetHeirInOVN(_ context.Context, _ *owner, h heir) error {
 		return stepError{step: h.step, err: err}
 	case !there:
 		return stepError{step: h.step, err: fmt.Errorf("its group %s is not in OVN's northbound database", h.group)}
-	case h.within == "":
-		return stepError{step: h.step, err: errors.New("the network of its namespace's pods is not there yet")}
+	case h.lacks.text != "":
+		return stepError{step: h.step, err: h.lacks}
+	case h.within == "": // who reaches its pods how is not ours to say
 	case !slices.Contains(listOf(group.Attrs["networks"]), any(h.within)):
-		return stepError{step: h.step, err: fmt.Errorf("the network %s of its namespace's pods has not joined its group %s in OVN's northbound database yet",
-			h.within, h.group)}
+		h.lacks.text = fmt.Sprintf("the network %s of its namespace's pods has not joined its group %s in OVN's northbound database yet", h.within, h.group)
+		return stepError{step: h.step, err: h.lacks}
 	}
 	return nil
 }

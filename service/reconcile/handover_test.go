@@ -1,11 +1,13 @@
 package reconcile_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/kubeproxy"
@@ -77,6 +79,8 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 		// away has the target be away, and returns what brings it back; nil: nothing does.
 		away   func(w *ovnWorld) (back func())
 		reason string
+		// alone says that what comes back is all that wakes who waits for it.
+		alone bool
 	}{
 		"OVN is not configured": {to: kubeproxy.New(), reason: "[ovn] nb_connection"},
 		"Octavia answers nothing": {to: lbaas.New(), reason: "503", away: func(w *ovnWorld) func() {
@@ -90,7 +94,7 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			w.cloud.SetOctavia(false)
 			return func() { w.cloud.SetOctavia(true) }
 		}},
-		"the namespace's network is not in OVN yet": {to: kubeproxy.New(), reason: "has not joined its group", away: func(w *ovnWorld) func() {
+		"the namespace's network is not in OVN yet": {to: kubeproxy.New(), reason: "has not joined its group", alone: true, away: func(w *ovnWorld) func() {
 			if err := w.neutron.Close(); err != nil {
 				w.t.Fatal(err)
 			}
@@ -124,7 +128,11 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			if c.to.Info().Name == "kubeproxy" && c.away == nil { // without a database
 				r = w.start(setup{drivers: map[string]drivers.Driver{"namespace": namespace.New(), "kubeproxy": c.to}, values: values})
 			} else {
-				p = w.run(c.to, values)
+				p = w.run(c.to, values, func(conf *reconcile.Config) {
+					if c.alone {
+						conf.BackoffBase, conf.BackoffMax = time.Hour, time.Hour
+					}
+				})
 				r = p.raven
 			}
 			w.waitsFor(r, "shop", c.reason)
@@ -133,13 +141,39 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 				return
 			}
 			back()
-			if err := r.engine.Observe(t.Context()); err != nil {
-				t.Fatal(err)
+			if !c.alone {
+				if err := r.engine.Observe(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			w.eventuallyServed("shop", c.to.Info().Name)
 			w.quiet(p)
 		})
 	}
+}
+
+// otherNetworks is a driver of namespaces that does not say which network pods are in.
+type otherNetworks struct{ drivers.Driver }
+
+func (o otherNetworks) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+	set, err := o.Driver.Translate(ctx, object, needs)
+	for i, r := range set.Resources {
+		set.Resources[i].Exports = slices.DeleteFunc(slices.Clone(r.Exports), func(role string) bool { return role == drivers.PodNetwork })
+	}
+	return set, err
+}
+
+// TestHandoverWhereNobodySaysWherePodsAre: there is nothing to wait for.
+func TestHandoverWhereNobodySaysWherePodsAre(t *testing.T) {
+	w := newOVNWorld(t)
+	w.namespaces = otherNetworks{namespace.New()}
+	w.createNamespace("web")
+	p := w.run(lbaas.New(), outside())
+	w.createShop("shop", "10.96.0.10")
+	w.eventuallyServed("shop", "lbaas")
+	p.stop()
+	w.run(kubeproxy.New(), outside())
+	w.eventuallyServed("shop", "kubeproxy")
 }
 
 // TestHandoverWhileOVNIsAway: the group is known, and the database is away when the old load balancer could go.

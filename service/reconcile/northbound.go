@@ -187,6 +187,7 @@ func (e *Engine) northboundVerdict(f stepError) verdict {
 		missing *ovn.MissingError
 		invalid *ovn.InvalidError
 		taken   *ovn.ConflictError
+		outside unplacedError
 	)
 	switch {
 	case errors.As(f.err, &away):
@@ -199,6 +200,8 @@ func (e *Engine) northboundVerdict(f stepError) verdict {
 		return v
 	case errors.As(f.err, &taken):
 		return verdict{phase: Waiting, next: result{again: e.config.SlowRetry}, waits: []waitKey{waitGone(taken.Holder)}}
+	case errors.As(f.err, &outside): // that nobody says more of it wakes nobody
+		return verdict{phase: Waiting, next: result{backoff: true}, waits: outside.waits, patient: !outside.conflict}
 	case errors.As(f.err, &invalid):
 		return verdict{phase: Terminal}
 	}

@@ -28,8 +28,9 @@ import (
 // ovnWorld is a simulated cluster and cloud with OVN's real northbound database, in which the cloud's networks and routers are.
 type ovnWorld struct {
 	*world
-	server  *northbound.Server
-	neutron *northbound.Neutron
+	server     *northbound.Server
+	neutron    *northbound.Neutron
+	namespaces drivers.Driver // nil: Raven's
 }
 
 func newOVNWorld(t *testing.T) *ovnWorld {
@@ -84,6 +85,10 @@ func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any
 		w.t.Fatal(err)
 	}
 	p := &proxied{nb: nb}
+	namespaces := w.namespaces
+	if namespaces == nil {
+		namespaces = namespace.New()
+	}
 	p.raven = w.start(setup{
 		config: func(c *reconcile.Config) {
 			c.Northbound, c.SlowRetry = nb, time.Hour
@@ -91,7 +96,7 @@ func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any
 				f(c)
 			}
 		},
-		drivers: map[string]drivers.Driver{"namespace": namespace.New(), services.Info().Name: services}, values: values,
+		drivers: map[string]drivers.Driver{"namespace": namespaces, services.Info().Name: services}, values: values,
 	})
 	nb.Follow(p.engine.FollowNorthbound())
 	stop := p.stop
