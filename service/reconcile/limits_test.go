@@ -99,11 +99,14 @@ func TestQuota(t *testing.T) {
 		w.createMap("a", fmt.Sprintf("n%d", i))
 	}
 	waiting(10)
+	var have []reconcile.ObjectStatus
+	w.eventually("three have theirs", func() (bool, string) {
+		have = r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Done})
+		return len(have) == 3, fmt.Sprint(r.engine.Counts())
+	})
 	w.createMap("b", "free")
 	r.stands("b", "free", reconcile.Done, "")
-	for _, o := range r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Done})[:1] {
-		w.deleteMap(o.Name)
-	}
+	w.deleteMap(have[0].Name)
 	waiting(9)
 	w.cloud.ResetLog()
 	time.Sleep(time.Second)
