@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,13 +50,8 @@ Exit statuses: 0 stopped as asked, 1 an error, 130 and 143 ended at once by a se
 	}
 }
 
-// gcPercent keeps the heap of a daemon with 10,000 pods under 200 MiB (`make bench`), for a few percent of processor time.
-const gcPercent = 50
-
 func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	paceCollector()
 	// From here on a signal is either heard by the launcher or ends the load: none gets lost between them, nor ends the process.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
