@@ -27,17 +27,7 @@ func (p *proxied) kills(t *testing.T) {
 		{name: stack.Northd, server: true},
 	} {
 		t.Run(turn.name, func(t *testing.T) {
-			if turn.server {
-				needControls(t)
-				turn.kill = func(t *testing.T) {
-					t.Helper()
-					killed(t, turn.name)
-				}
-				turn.start = func(t *testing.T) {
-					t.Helper()
-					started(t, turn.name)
-				}
-			}
+			turn.control(t)
 			f := p.far.flow(t, "udp", p.vip)
 			who, _ := f.now()
 			p.churn(t, who)

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -141,15 +140,7 @@ func measured(t *testing.T, client *nic, vip, pod string, write func()) float64 
 	time.Sleep(calmBefore)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := client.run(ctx, fmt.Sprintf("first %s %s", net.JoinHostPort(vip, "80"), pod))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, out := client.begin(ctx, t, fmt.Sprintf("first %s %s", net.JoinHostPort(vip, "80"), pod))
 	defer func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -187,10 +188,10 @@ func (n *nic) run(ctx context.Context, peer string) *exec.Cmd {
 	return cmd
 }
 
-// serve answers with the pod's name until the test ends.
-func (n *nic) serve(t *testing.T) {
+// begin starts this program inside of the namespace, and returns what it prints. Who asked for it ends it.
+func (n *nic) begin(ctx context.Context, t *testing.T, peer string) (*exec.Cmd, io.Reader) {
 	t.Helper()
-	cmd := n.run(context.Background(), "serve "+n.pod)
+	cmd := n.run(ctx, peer)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -199,6 +200,13 @@ func (n *nic) serve(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, out
+}
+
+// serve answers with the pod's name until the test ends.
+func (n *nic) serve(t *testing.T) {
+	t.Helper()
+	cmd, out := n.begin(context.Background(), t, "serve "+n.pod)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -35,17 +35,7 @@ func TestRestarts(t *testing.T) {
 	for i, turn := range turns {
 		namespace := fmt.Sprintf("rs-%d", i)
 		t.Run(turn.name, func(t *testing.T) {
-			if turn.server {
-				needControls(t)
-				turn.kill = func(t *testing.T) {
-					t.Helper()
-					killed(t, turn.name)
-				}
-				turn.start = func(t *testing.T) {
-					t.Helper()
-					started(t, turn.name)
-				}
-			}
+			turn.control(t)
 			if undisturbed == "" && i > 0 {
 				t.Fatalf("there is nothing to compare with: run it with the first turn, E2E='%s/(%s|%s)$'", strings.TrimPrefix(t.Name(), "Test"), turns[0].name, turn.name)
 			}
@@ -75,6 +65,24 @@ type turn struct {
 	provider  string           // of load balancers, "" for the site's
 	first     bool             // of the life of a Service only the first change is disturbed, and
 	disturbed bool             // has been
+}
+
+// control has a server killed and started by the stack's controls.
+func (turn *turn) control(t *testing.T) {
+	t.Helper()
+	if !turn.server {
+		return
+	}
+	needControls(t)
+	name := turn.name
+	turn.kill = func(t *testing.T) {
+		t.Helper()
+		killed(t, name)
+	}
+	turn.start = func(t *testing.T) {
+		t.Helper()
+		started(t, name)
+	}
 }
 
 func killDriver(s *site, name string) func(*testing.T) {

@@ -42,17 +42,7 @@ func TestServicesRestarts(t *testing.T) {
 	undisturbed := map[string][]string{}
 	for _, turn := range turns {
 		t.Run(turn.name, func(t *testing.T) {
-			if turn.server {
-				needControls(t)
-				turn.kill = func(t *testing.T) {
-					t.Helper()
-					killed(t, turn.name)
-				}
-				turn.start = func(t *testing.T) {
-					t.Helper()
-					started(t, turn.name)
-				}
-			}
+			turn.control(t)
 			ends := turn.live(t, s)
 			if undisturbed[turn.provider] == nil {
 				undisturbed[turn.provider] = ends

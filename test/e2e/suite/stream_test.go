@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -27,15 +26,7 @@ type stream struct {
 // flow begins one, which ends with the test.
 func (n *nic) flow(t *testing.T, protocol, address string) *stream {
 	t.Helper()
-	cmd := n.run(context.Background(), "flow "+protocol+" "+net.JoinHostPort(address, "80"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, out := n.begin(context.Background(), t, "flow "+protocol+" "+net.JoinHostPort(address, "80"))
 	f := &stream{began: time.Now(), counts: map[string]int{}}
 	read := make(chan struct{})
 	go func() {
