@@ -68,18 +68,18 @@ type turn struct {
 }
 
 // control has a server killed and started by the stack's controls.
-func (turn *turn) control(t *testing.T) {
+func (r *turn) control(t *testing.T) {
 	t.Helper()
-	if !turn.server {
+	if !r.server {
 		return
 	}
 	needControls(t)
-	name := turn.name
-	turn.kill = func(t *testing.T) {
+	name := r.name
+	r.kill = func(t *testing.T) {
 		t.Helper()
 		killed(t, name)
 	}
-	turn.start = func(t *testing.T) {
+	r.start = func(t *testing.T) {
 		t.Helper()
 		started(t, name)
 	}
