@@ -26,28 +26,45 @@ func (b *builder) access() {
 	default:
 		b.assign()
 	}
+	var also []string // beside the address of the type LoadBalancer
 	b.ExternalIPs(func(addr netip.Addr) {
-		if b.literally(addr) && !b.shut {
-			b.literal("spec.externalIPs:", addr, everyone)
-			return
+		before := len(b.served)
+		if b.externalIP(addr); len(b.served) > before {
+			also = append(also, addr.String())
 		}
-		if name := drivers.FloatingIPName(addr.String()); b.shut || b.Outside.Unread || b.Ours() && b.Outside.Keep {
-			switch {
-			case b.shut:
-				b.reserve(name)
-			case b.StayFloating(name):
-				b.external(name, everyone)
-			}
-			return
-		}
-		b.floating(addr.String(), everyone) // source ranges are about the address of the type LoadBalancer, as for kube-proxy
 	})
 	b.others()
 	b.remarkOnNetworks()
 	if b.config.MemberRules {
 		b.SayInternalGap()
 		b.sayUnguarded()
+		b.sayLimited(also)
 	}
+}
+
+// externalIP serves one of spec.externalIPs. Source ranges are about the address of the type LoadBalancer, as for kube-proxy: none are looked at.
+func (b *builder) externalIP(addr netip.Addr) {
+	name := drivers.FloatingIPName(addr.String())
+	switch {
+	case b.literally(addr) && !b.shut:
+		b.literal("spec.externalIPs:", addr, everyone)
+	case b.shut:
+		b.reserve(name)
+	case !b.Outside.Unread && !(b.Ours() && b.Outside.Keep):
+		b.floating(addr.String(), everyone)
+	case b.StayFloating(name):
+		b.external(name, everyone)
+	}
+}
+
+// sayLimited says that the rules for the Service's own address limit who reaches it at others: endpoints have one group for all.
+func (b *builder) sayLimited(also []string) {
+	if _, open := b.GroupOpen(); open || !b.Limited() || len(also) == 0 {
+		return // no rule limits anybody
+	}
+	b.Say(drivers.Warning, "ExternalIPsLimited", "spec.externalIPs %s: clients beyond spec.loadBalancerSourceRanges are not let in there either, for rules of "+
+		"the pods' security group keep the ranges, at whatever address a client comes in by; a Service of its own for the externalIPs, with other "+
+		"target ports, lets in everybody", strings.Join(also, ", "))
 }
 
 // reserve keeps a floating IP that there is, and opens nothing at its address. What is written of it stays written: only that says which
