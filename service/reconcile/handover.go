@@ -3,8 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,18 +19,8 @@ type heir struct {
 	step   plan.Step
 	wanted map[string]any // of Octavia's, what it would be made of
 	group  string         // of OVN's, the group that it would be in
-	within string         // of OVN's, the network of its namespace's pods, "" while that is not known, or if there is none
-	lacks  unplacedError  // of OVN's, why that is not known, and what may change it
+	berths []berth        // of OVN's, where it has to be
 }
-
-// unplacedError says that a load balancer in OVN would not serve its namespace's pods.
-type unplacedError struct {
-	text     string
-	waits    []waitKey // what may change that
-	conflict bool      // it does not pass by itself
-}
-
-func (u unplacedError) Error() string { return u.text }
 
 // heirs returns the load balancers that an owner is to have instead of those of a kind. The store is locked.
 func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
@@ -52,8 +40,7 @@ func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
 			h.wanted, _ = s.given(w, d)
 		case drivers.KindOVNLoadBalancer:
 			h.group = textOf(s.known(w, d.Attrs["group_id"]))
-			h.within, h.lacks = s.podNetwork(w, o.target.namespace)
-			h.lacks.waits = slices.Collect(maps.Keys(w.looked))
+			h.berths = s.berths(w, o.target.namespace, d.Attrs)
 		default:
 			continue
 		}
@@ -62,31 +49,8 @@ func (s *store) heirs(o *owner, gone drivers.Kind) []heir {
 	return list
 }
 
-// podNetwork returns the network of a namespace's pods, or why it is not known. Where no driver says that there is one, there is neither. The store is
-// locked.
-func (s *store) podNetwork(w *want, namespace string) (id string, lacks unplacedError) {
-	role := drivers.Role{Kind: "Namespace", Name: namespace, Role: drivers.PodNetwork}
-	if id, _ = s.known(w, drivers.Ref{Role: &role}).(string); id != "" {
-		return id, unplacedError{}
-	}
-	if conflict := s.roleConflict(role); conflict != "" {
-		return "", unplacedError{text: conflict, conflict: true}
-	}
-	silent := slices.ContainsFunc(slices.Collect(maps.Values(s.drivers)), func(d *driverState) bool { return !d.answered() })
-	for _, o := range s.owners {
-		silent = silent || o.target.watch.Kind == role.Kind && o.target.name == role.Name && s.silent(o)
-	}
-	switch {
-	case len(s.roles[role]) > 0:
-		lacks.text = "the network of its namespace's pods is not there yet"
-	case silent:
-		lacks.text = "it is not known yet which network its namespace's pods are in; still open: " + s.unanswered()
-	}
-	return "", lacks
-}
-
 // vetHandover looks, before a load balancer goes for one of the other kind, whether that one can come, as far as looking tells: the database
-// answers and has its group, which the namespace's network has joined; Octavia answers, has what it would be made of, and a place for it in the quota. Otherwise the old one serves on.
+// answers and has its group, which the namespace's network has joined, and its router if there are addresses outside; Octavia answers, has what it would be made of, and a place for it in the quota. Otherwise the old one serves on.
 func (e *Engine) vetHandover(ctx context.Context, o *owner, gone drivers.Kind) error {
 	if gone != drivers.KindLoadBalancer && gone != drivers.KindOVNLoadBalancer {
 		return nil
@@ -104,26 +68,6 @@ func (e *Engine) vetHandover(ctx context.Context, o *owner, gone drivers.Kind) e
 	}
 	if gone == drivers.KindOVNLoadBalancer && len(list) > 0 {
 		return e.promise(ctx, o, list)
-	}
-	return nil
-}
-
-func (e *Engine) vetHeirInOVN(_ context.Context, _ *owner, h heir) error {
-	if e.config.Northbound == nil {
-		return stepError{step: h.step, err: noNorthbound()}
-	}
-	group, there, err := e.config.Northbound.Get(drivers.KindOVNLoadBalancerGroup, h.group)
-	switch {
-	case err != nil:
-		return stepError{step: h.step, err: err}
-	case !there:
-		return stepError{step: h.step, err: fmt.Errorf("its group %s is not in OVN's northbound database", h.group)}
-	case h.lacks.text != "":
-		return stepError{step: h.step, err: h.lacks}
-	case h.within == "": // who reaches its pods how is not ours to say
-	case !slices.Contains(listOf(group.Attrs["networks"]), any(h.within)):
-		h.lacks.text = fmt.Sprintf("the network %s of its namespace's pods has not joined its group %s in OVN's northbound database yet", h.within, h.group)
-		return stepError{step: h.step, err: h.lacks}
 	}
 	return nil
 }

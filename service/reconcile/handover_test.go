@@ -101,6 +101,13 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			w.nbctl("--all", "destroy", "Logical_Switch")
 			return w.follow
 		}},
+		"the router is not in OVN yet": {to: kubeproxy.New(), reason: "the router ", alone: true, away: func(w *ovnWorld) func() {
+			if err := w.neutron.Close(); err != nil {
+				w.t.Fatal(err)
+			}
+			w.nbctl("--all", "destroy", "Logical_Router")
+			return w.follow
+		}},
 		"there is no room": {to: lbaas.New(), cloud: simcloud.Options{Quotas: map[string]int{"load_balancer": 0}}, reason: "the quota has room for 0"},
 		"no such provider": {to: lbaas.New(), values: noProvider, reason: `the cloud has no provider "nosuch"`},
 	} {
