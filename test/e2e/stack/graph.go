@@ -17,8 +17,18 @@ type step struct {
 	do    func(context.Context) error
 }
 
+// stepError is what a step failed with.
+type stepError struct {
+	name string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.name + ": " + e.err.Error() }
+
+func (e *stepError) Unwrap() error { return e.err }
+
 // runSteps does them, as many at once as their order allows, and prints each with the time it took. The first that fails stops
-// the others; its error names it.
+// the others; its error names it. Where the time is over before any fails, the error has what each says that had begun, and names the others.
 func runSteps(ctx context.Context, steps []step, progress io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -34,9 +44,10 @@ func runSteps(ctx context.Context, steps []step, progress io.Writer) error {
 		}
 	}
 	var (
-		all   sync.WaitGroup
-		write sync.Mutex
-		began = time.Now()
+		all    sync.WaitGroup
+		mu     sync.Mutex // of what follows, and of progress
+		failed = map[string]error{}
+		began  = time.Now()
 	)
 	for _, s := range steps {
 		all.Go(func() {
@@ -49,31 +60,47 @@ func runSteps(ctx context.Context, steps []step, progress io.Writer) error {
 			}
 			start := time.Now()
 			if err := s.do(ctx); err != nil {
-				cancel(fmt.Errorf("%s: %w", s.name, err))
+				err = &stepError{name: s.name, err: err}
+				mu.Lock()
+				defer mu.Unlock()
+				failed[s.name] = err
+				cancel(err)
 				return
 			}
-			write.Lock()
-			defer write.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
 			fmt.Fprintf(progress, "[%6.1fs] %s (%.1fs)\n", time.Since(began).Seconds(), s.name, time.Since(start).Seconds())
 			close(done[s.name])
 		})
 	}
 	all.Wait()
 	err := context.Cause(ctx)
-	if err != nil && errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w before these were done: %s", err, strings.Join(undone(steps, done), ", "))
+	var culprit *stepError
+	if errors.As(err, &culprit) || !errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	return err
+	return overdue(err, steps, done, failed)
 }
 
-func undone(steps []step, done map[string]chan struct{}) []string {
-	var names []string
+// overdue is the error of steps that ran out of time: what those say that had begun, and which ones waited for them.
+func overdue(cause error, steps []step, done map[string]chan struct{}, failed map[string]error) error {
+	var begun []error
+	var names, waiting []string
 	for _, s := range steps {
 		select {
 		case <-done[s.name]:
+			continue
 		default:
-			names = append(names, s.name)
+		}
+		if err := failed[s.name]; err != nil {
+			names, begun = append(names, s.name), append(begun, err)
+		} else {
+			waiting = append(waiting, s.name)
 		}
 	}
-	return names
+	text := "before these were done: " + strings.Join(names, ", ")
+	if len(waiting) > 0 {
+		text += "; these had not begun: " + strings.Join(waiting, ", ")
+	}
+	return fmt.Errorf("%w %s\n%w", cause, text, errors.Join(begun...))
 }

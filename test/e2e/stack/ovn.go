@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -95,9 +96,16 @@ func (b *builder) ovnHost() {
 	}, "bridges", "OVN's databases begun")
 	// The chassis is what Neutron binds ports to and schedules gateways on.
 	b.step("chassis", []string{OVNController, Northd}, func(ctx context.Context) error {
-		return poll(ctx, func() bool {
-			out, err := b.Run(ctx, "ovn-sbctl", "--timeout=20", "--db="+net.OVNSouth, "--bare", "--columns=name", "list", "Chassis")
+		var out string
+		err := poll(ctx, func() bool {
+			var err error
+			out, err = b.Run(ctx, "ovn-sbctl", "--timeout=20", "--db="+net.OVNSouth, "--bare", "--columns=name", "list", "Chassis")
 			return err == nil && strings.Contains(out, net.Chassis)
 		})
+		if err != nil {
+			controller, _ := b.Component(OVNController) // it was added above
+			return fmt.Errorf("ovn-controller has not written chassis %s (there is %q): %w\n%s", net.Chassis, strings.TrimSpace(out), err, Tail(controller.Log, tail))
+		}
+		return nil
 	})
 }
