@@ -39,12 +39,13 @@ const tail = 25
 func (s *Stack) awaitReady(ctx context.Context, c Component) error {
 	var last error
 	died := false
+	// What answers for one that has died is another's server.
 	err := poll(ctx, func() bool {
-		if last = s.look(ctx, c); last == nil {
+		if died = !s.process(c.Name).alive(); died {
 			return true
 		}
-		died = !s.process(c.Name).alive()
-		return died
+		last = s.look(ctx, c)
+		return last == nil
 	})
 	switch {
 	case died:
