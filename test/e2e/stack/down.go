@@ -13,39 +13,34 @@ import (
 	"time"
 )
 
-// Down stops everything of the stack in dir, and removes all but what is in artifacts. It can be called again, and on what
-// an Up that failed left behind. A folder without a stack is no error. The error names what cannot be removed, or what had to
-// be searched for, because a server left it behind.
+// Down stops everything of the stack in dir, and removes all but its artifacts and those of the stack before. It can be called again, and on
+// what an Up that failed left behind. A folder without a stack is no error. The error names what cannot be removed: the stack is still there
+// then. It names too what had to be searched for and killed, because a server left it behind: then the stack is gone all the same.
 func Down(ctx context.Context, dir string) error {
 	s, err := Open(dir)
 	if err != nil {
-		if _, missing := os.Stat(filepath.Join(dir, "stack.json")); errors.Is(missing, os.ErrNotExist) {
+		if _, missing := os.Stat(filepath.Join(dir, stateFile)); errors.Is(missing, os.ErrNotExist) {
 			return nil
 		}
 		return err
 	}
 	errs := []error{s.stopAll(ctx)}
 	left := s.leftProcesses()
+	var strayed error
+	if len(left) > 0 {
+		strayed = fmt.Errorf("these outlived who started them, and were killed: %s", names(left))
+	}
 	for _, p := range left {
 		_ = syscall.Kill(p.pid, syscall.SIGKILL) // looked for again below
-	}
-	if len(left) > 0 {
-		errs = append(errs, fmt.Errorf("these outlived who started them, and were killed: %s", names(left)))
 	}
 	if err := poll(ctx, func() bool { return len(s.leftProcesses()) == 0 }); err != nil {
 		errs = append(errs, fmt.Errorf("still running: %s", names(s.leftProcesses())))
 	}
 	errs = append(errs, s.removeNetwork(ctx))
-	for _, path := range s.state.Made {
-		// Another stack's may stand in it: then it is not empty, or there again when that one starts.
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EBUSY) {
-			errs = append(errs, err)
-		}
-	}
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return errors.Join(err, strayed)
 	}
-	return s.removeFiles()
+	return errors.Join(s.removeFiles(), strayed)
 }
 
 // stopAll stops the servers: those that others need after those.
@@ -116,21 +111,4 @@ func (s *Stack) removeNetwork(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// removeFiles removes the folder but for artifacts; stack.json goes last, so that what fails can be tried again.
-func (s *Stack) removeFiles() error {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if entry.Name() == "artifacts" || entry.Name() == "stack.json" {
-			continue
-		}
-		if err := os.RemoveAll(s.path(entry.Name())); err != nil {
-			return err
-		}
-	}
-	return os.Remove(s.path("stack.json"))
 }

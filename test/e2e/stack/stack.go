@@ -96,7 +96,6 @@ type state struct {
 	Network    Network     `json:"network"`
 	Endpoints  Endpoints   `json:"endpoints"`
 	Started    time.Time   `json:"started"`
-	Made       []string    `json:"made,omitempty"` // folders outside of dir that were made, deepest last
 }
 
 // Stack is a stack that stands. Its methods may be called from many goroutines; two that concern one component wait for
@@ -112,9 +111,9 @@ type Stack struct {
 
 // Open gives the stack that stands in dir.
 func Open(dir string) (*Stack, error) {
-	content, err := os.ReadFile(filepath.Join(dir, "stack.json"))
+	content, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no stack stands in %s: make e2e-up brings one up", dir)
+		return nil, fmt.Errorf("no stack stands in %s: %s brings one up", dir, Make("e2e-up", dir))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the stack: %w", err)

@@ -248,6 +248,9 @@ func TestDownLeavesTheArtifactsOnly(t *testing.T) {
 	}
 	// The second outlives its leader in a session of its own, and is found by its mark.
 	s := standing(t, shell("db", "echo ready now; exec sleep 1000"), shell("api", "setsid sleep 1000 & echo ready now; wait", "db"))
+	if err := os.Mkdir(s.path(olderArtifacts), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"db", "api"} {
 		if err := s.Start(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -267,14 +270,12 @@ func TestDownLeavesTheArtifactsOnly(t *testing.T) {
 	if left := s.leftProcesses(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if err := Down(t.Context(), s.Dir()); err != nil {
-		t.Errorf("a second time: %v", err)
-	}
+	// Nothing of it is there any more, so that the next one can come up.
 	entries, err := os.ReadDir(s.Dir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(entries) != 1 || entries[0].Name() != "artifacts" {
+	if len(entries) != 2 || entries[0].Name() != artifacts || entries[1].Name() != olderArtifacts {
 		t.Errorf("left: %v", entries)
 	}
 	if err := Down(t.Context(), s.Dir()); err != nil {
@@ -361,10 +362,11 @@ func TestTheServersOfAStack(t *testing.T) {
 func built(t *testing.T) *builder {
 	t.Helper()
 	dir := t.TempDir()
-	b, err := newBuilder(Options{Dir: dir, ControlPlane: "/bin/true", Cache: dir, Progress: &bytes.Buffer{}, shared: filepath.Join(dir, "shared")})
-	if err != nil {
+	b := newBuilder(Options{Dir: dir, ControlPlane: "/bin/true", Cache: dir, Progress: &bytes.Buffer{}})
+	if err := b.layOut(); err != nil {
 		t.Fatal(err)
 	}
+	b.release()
 	b.addAll()
 	if err := errors.Join(b.err, b.save()); err != nil {
 		t.Fatal(err)
@@ -374,8 +376,12 @@ func built(t *testing.T) *builder {
 
 func TestAStackIsNotBroughtUpWhereOneStands(t *testing.T) {
 	s := standing(t)
-	if _, err := Up(t.Context(), Options{Dir: s.Dir()}); !errors.Is(err, ErrStands) && !strings.Contains(fmt.Sprint(err), "too long") {
+	if _, err := Up(t.Context(), Options{Dir: s.Dir()}); !errors.Is(err, ErrStands) || !strings.Contains(err.Error(), "make e2e-down E2E_DIR="+s.Dir()+" ") {
 		t.Errorf("the error is %v", err)
+	}
+	// Of two that come up at once the second finds out when it writes.
+	if err := (&builder{Stack: s}).claim(); !errors.Is(err, ErrStands) {
+		t.Errorf("the error of claiming what another has is %v", err)
 	}
 	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "make e2e-up") {
 		t.Errorf("the error of a folder without a stack is %v", err)

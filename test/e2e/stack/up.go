@@ -4,14 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"text/template"
 	"time"
@@ -25,35 +21,26 @@ var files embed.FS
 // password is every password of the stack. All listens on loopback only.
 const password = "raven-e2e"
 
-// ErrStands is the error of Up where a stack stands already.
-var ErrStands = errors.New("a stack stands")
-
 // Options say how a stack is brought up.
 type Options struct {
 	Dir          string    // where it stands; below 40 bytes, for the sockets in it
 	ControlPlane string    // the program of test/e2e/kubernetes
 	Cache        string    // a folder that keeps what is worth keeping: the migrated databases
 	Progress     io.Writer // gets a line for each step
-
-	shared string // the folder that octavia-lib insists on; tests have another
 }
 
-// Up brings a stack up in an empty or missing folder, and returns when all of it is ready. What it started before it fails
-// it leaves for Down, with the logs.
+// Up brings a stack up in a vacant folder (see Vacant), and returns when all of it is ready. What it started before it fails
+// it leaves for Down, with the logs. What an earlier stack left in artifacts is in artifacts.1 then, and what was there is gone.
 func Up(ctx context.Context, o Options) (*Stack, error) {
-	o.shared = sharedSockets
-	if len(o.Dir) > 40 {
-		return nil, fmt.Errorf("the folder's name %s is too long for the sockets in it: 40 bytes at most", o.Dir)
-	}
-	if _, err := os.Stat(filepath.Join(o.Dir, "stack.json")); err == nil {
-		return nil, fmt.Errorf("%w in %s: make e2e-down takes it down", ErrStands, o.Dir)
-	}
-	// What an earlier stack left for people to read goes when the next one comes.
-	if err := os.RemoveAll(filepath.Join(o.Dir, "artifacts")); err != nil {
+	if err := Vacant(o.Dir); err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(o)
-	if err != nil {
+	b := newBuilder(o)
+	if err := b.claim(); err != nil {
+		return nil, err
+	}
+	defer b.release()
+	if err := b.layOut(); err != nil {
 		return nil, err
 	}
 	b.addAll()
@@ -73,15 +60,16 @@ type builder struct {
 	Options
 	steps []step
 	ports map[string]int
+	holds []io.Closer // of the ports: see hold
 	// The first error of writing files; later calls do nothing.
 	err error
 
 	external, management string // ids of networks, known once Neutron runs
 }
 
-func newBuilder(o Options) (*builder, error) {
+func newBuilder(o Options) *builder {
 	prefix := fmt.Sprintf("rv%.4x", sha256.Sum256([]byte(o.Dir)))[:6]
-	s := &Stack{dir: o.Dir}
+	s := &Stack{dir: o.Dir, locks: map[string]*lock{}}
 	s.state = state{
 		Kubeconfig: s.path("kubeconfig"), Clouds: s.path("clouds.yaml"), Artifacts: s.path("artifacts"), Started: time.Now(),
 		Network: Network{
@@ -89,77 +77,28 @@ func newBuilder(o Options) (*builder, error) {
 			OVS: "unix:" + s.path("ovs", "db.sock"), OVNNorth: "unix:" + s.path("ovn", "nb.sock"), OVNSouth: "unix:" + s.path("ovn", "sb.sock"),
 		},
 	}
+	return &builder{Stack: s, Options: o}
+}
+
+// layOut makes the folders and chooses the ports.
+func (b *builder) layOut() error {
+	if err := b.setAside(); err != nil {
+		return err
+	}
 	for _, dir := range []string{".", "artifacts", "artifacts/log", "pid", "etc", "etc/policy.d", "pki", "mysql", "ovn", "ovs", "rabbit", "octavia", "py", "lock", "keystone/fernet", "keystone/credential"} {
-		if err := os.MkdirAll(s.path(dir), 0o755); err != nil {
-			return nil, err
+		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
+			return err
 		}
 	}
 	for _, dir := range []string{"tmp", "sock"} { // for servers that give up root
-		if err := os.MkdirAll(s.path(dir), 0o755); err != nil {
-			return nil, err
+		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
+			return err
 		}
-		if err := os.Chmod(s.path(dir), 0o1777); err != nil {
-			return nil, err
-		}
-	}
-	b := &builder{Stack: s, Options: o}
-	b.locks = map[string]*lock{}
-	return b, b.choosePorts()
-}
-
-// choosePorts takes ports that are free now. All are held until the last is chosen, so that they differ.
-func (b *builder) choosePorts() error {
-	b.ports = map[string]int{}
-	for _, name := range []string{
-		"etcd", "etcd-peer", "apiserver", "controller-manager", "scheduler", "kwok",
-		"memcached", "keystone", "neutron", "octavia", "epmd", "rabbitmq", "rabbitmq-dist",
-	} {
-		listener, err := listen()
-		if err != nil {
-			return fmt.Errorf("looking for a free port: %w", err)
-		}
-		defer listener.Close()
-		b.ports[name] = listener.Addr().(*net.TCPAddr).Port
-	}
-	b.state.Endpoints = Endpoints{
-		Kubernetes: "https://127.0.0.1:" + b.Port("apiserver"), Etcd: "http://127.0.0.1:" + b.Port("etcd"),
-		Keystone: "http://127.0.0.1:" + b.Port("keystone") + "/v3",
-		Neutron:  "http://127.0.0.1:" + b.Port("neutron"), Octavia: "http://127.0.0.1:" + b.Port("octavia"),
-	}
-	return nil
-}
-
-// lowestPort is where ports are looked for, up to those that the kernel gives to connections.
-const lowestPort = 12000
-
-// FreePort is a port of loopback that nobody listens on, and that no connection gets by itself (see listen): a server may go away and
-// come back to it.
-func FreePort() (int, error) {
-	listener, err := listen()
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
-}
-
-// listen takes a port that no connection gets by itself: while a server is away, those who call it could be given its port for their own
-// end, and it could not be started again.
-func listen() (net.Listener, error) {
-	first := 0
-	if content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
-		_, _ = fmt.Sscan(string(content), &first)
-	}
-	config := &net.ListenConfig{}
-	for range 100 {
-		if first <= lowestPort {
-			break
-		}
-		listener, err := config.Listen(context.Background(), "tcp4", "127.0.0.1:"+strconv.Itoa(lowestPort+rand.IntN(first-lowestPort)))
-		if err == nil {
-			return listener, nil
+		if err := os.Chmod(b.path(dir), 0o1777); err != nil {
+			return err
 		}
 	}
-	return config.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+	return b.choosePorts()
 }
 
 func (b *builder) addAll() {
@@ -212,15 +151,6 @@ func (b *builder) render(source, target string) error {
 		return err
 	}
 	return errors.Join(t.Execute(file, b), file.Close())
-}
-
-// save writes stack.json.
-func (b *builder) save() error {
-	content, err := json.MarshalIndent(b.state, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(b.path("stack.json"), content, 0o644)
 }
 
 // What the templates say.

@@ -1,0 +1,131 @@
+package stack
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrStands is the error of Vacant and Up where a stack stands already.
+var ErrStands = errors.New("a stack stands")
+
+// ErrOccupied is the error of Vacant and Up where the folder holds what no stack has left there. Down would remove it.
+var ErrOccupied = errors.New("the folder is not empty")
+
+// What outlives a stack: its artifacts, and those of the stack before.
+const artifacts, olderArtifacts = "artifacts", "artifacts.1"
+
+// stateFile is what a folder with a stack in it is known by.
+const stateFile = "stack.json"
+
+// Make is how a person calls a target of the Makefile for the stack in dir.
+func Make(target, dir string) string {
+	if dir == DefaultDir {
+		return "make " + target
+	}
+	return "make " + target + " E2E_DIR=" + dir
+}
+
+// Vacant says why no stack can come up in dir, or nil: one stands there (ErrStands), something else is there (ErrOccupied), the
+// name is too long. Nothing is touched, and the folder may be missing.
+func Vacant(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, stateFile)); err == nil {
+		return stands(dir)
+	}
+	if len(dir) > 40 {
+		return fmt.Errorf("the folder's name %s is too long for the sockets in it: 40 bytes at most", dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking whether a stack can stand there: %w", err)
+	}
+	var others []string
+	for _, entry := range entries {
+		if !outlives(entry.Name()) {
+			others = append(others, entry.Name())
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	shown := strings.Join(others[:min(5, len(others))], ", ")
+	if len(others) > 5 {
+		shown += fmt.Sprintf(" and %d more", len(others)-5)
+	}
+	return fmt.Errorf("%w: %s holds %s, which would go with the stack; name an empty folder (E2E_DIR), or remove that", ErrOccupied, dir, shown)
+}
+
+func stands(dir string) error {
+	return fmt.Errorf("%w in %s: %s takes it down", ErrStands, dir, Make("e2e-down", dir))
+}
+
+// outlives says whether an entry of the folder stays there for people to read.
+func outlives(name string) bool { return name == artifacts || name == olderArtifacts }
+
+// claim makes the folder this stack's: of several that come up at once in it, one gets it.
+func (b *builder) claim() error {
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return err
+	}
+	written, err := b.writeState()
+	if err != nil {
+		return err
+	}
+	err = os.Link(written, b.path(stateFile)) // which a rename would replace
+	if errors.Is(err, os.ErrExist) {
+		err = stands(b.dir)
+	}
+	return errors.Join(err, os.Remove(written))
+}
+
+// save writes stack.json.
+func (b *builder) save() error {
+	written, err := b.writeState()
+	if err != nil {
+		return err
+	}
+	return os.Rename(written, b.path(stateFile))
+}
+
+// writeState writes what is to become stack.json: nobody may read half of it.
+func (b *builder) writeState() (path string, err error) {
+	content, err := json.MarshalIndent(b.state, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	path = fmt.Sprintf("%s.%d", b.path(stateFile), os.Getpid())
+	return path, os.WriteFile(path, content, 0o644)
+}
+
+// setAside keeps what the last stack left for people to read, and lets go of what the one before it left.
+func (b *builder) setAside() error {
+	if _, err := os.Stat(b.path(artifacts)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := os.RemoveAll(b.path(olderArtifacts)); err != nil {
+		return err
+	}
+	return os.Rename(b.path(artifacts), b.path(olderArtifacts))
+}
+
+// removeFiles removes the folder but for what outlives the stack; stack.json goes last, so that what fails can be tried again.
+func (s *Stack) removeFiles() error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(entry os.DirEntry) bool { return outlives(entry.Name()) || entry.Name() == stateFile })
+	for _, entry := range entries {
+		if err := os.RemoveAll(s.path(entry.Name())); err != nil {
+			return err
+		}
+	}
+	return os.Remove(s.path(stateFile))
+}
