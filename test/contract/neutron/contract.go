@@ -133,6 +133,16 @@ func (a *api) refused(status int, errorType, method, path string, body any, head
 	if r.status != status || r.errorType() != errorType {
 		a.t.Errorf("%s %s %v: got %s; want %d %s", method, path, body, r, status, errorType)
 	}
+	if method == http.MethodPost && r.status == http.StatusCreated { // it has to go all the same
+		for _, inner := range r.body {
+			one, _ := inner.(attrs)
+			for _, made := range append(docs(inner), one) {
+				if id := text(made, "id"); id != "" {
+					a.deleteLater(strings.TrimPrefix(path, "/"), id)
+				}
+			}
+		}
+	}
 	if e, ok := r.body["NeutronError"].(map[string]any); ok {
 		for _, key := range []string{"type", "message", "detail"} {
 			if _, there := e[key].(string); !there {

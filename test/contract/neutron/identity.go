@@ -27,16 +27,9 @@ func quotas(a *api) {
 		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): quotas are read, not met")
 		return
 	}
-	limit := func(ports int64) {
-		a.t.Helper()
-		a.must(http.MethodPut, path, attrs{"quota": attrs{"port": ports}}, "X-Auth-Token: "+a.target.Admin.Token())
-	}
-	a.t.Cleanup(func() { limit(had) })
-	details, _ := a.must(http.MethodGet, path+"/details.json", nil, "X-Auth-Token: "+a.target.Admin.Token()).body["quota"].(attrs)
-	ports, _ := details["port"].(attrs)
-	used := number(ports, "used")
+	limit, used := a.limited(project, "port")
 	if used < 1 {
-		a.t.Fatalf("of ports there are used, limited and reserved %v", ports)
+		a.t.Fatalf("of ports there are %d used", used)
 	}
 	limit(used + 1)
 	name := a.prefix + "-quota"
@@ -57,6 +50,25 @@ func quotas(a *api) {
 		a.t.Errorf("a limit below what there is left %d of 2 ports", len(left))
 	}
 	a.refused(http.StatusConflict, "OverQuota", http.MethodPost, "/ports", attrs{"port": one})
+}
+
+// limited returns what sets a project's limit of a resource until the test ends, and how many there are. An administrator is known.
+func (a *api) limited(project, resource string) (limit func(int64), used int64) {
+	a.t.Helper()
+	path, admin := "/quotas/"+project, "X-Auth-Token: "+a.target.Admin.Token()
+	limit = func(n int64) {
+		a.t.Helper()
+		a.must(http.MethodPut, path, attrs{"quota": attrs{resource: n}}, "X-Auth-Token: "+a.target.Admin.Token())
+	}
+	limits, _ := a.must(http.MethodGet, path, nil, admin).body["quota"].(attrs)
+	if _, there := limits[resource]; !there {
+		a.t.Fatalf("quotas are %v", limits)
+	}
+	had := number(limits, resource)
+	a.t.Cleanup(func() { limit(had) })
+	details, _ := a.must(http.MethodGet, path+"/details.json", nil, admin).body["quota"].(attrs)
+	is, _ := details[resource].(attrs)
+	return limit, number(is, "used")
 }
 
 // identity makes a request to Keystone; path is below /v3.

@@ -91,6 +91,7 @@ func (t *tx) createAll(k *kind, in map[string]any) (response, error) {
 	}
 	for _, o := range objects {
 		made = append(made, t.c.encode(t.who, o))
+		k.settled(t, o)
 	}
 	var out response
 	if bulk {
@@ -100,6 +101,13 @@ func (t *tx) createAll(k *kind, in map[string]any) (response, error) {
 	}
 	out.items = len(made)
 	return out, nil
+}
+
+// settled does what is left to do with a resource once the answer about it is written.
+func (k *kind) settled(t *tx, o *object) {
+	if k.settle != nil {
+		k.settle(t, o)
+	}
 }
 
 // item is GET, PUT or DELETE of one resource.
@@ -142,7 +150,9 @@ func (t *tx) item(r *http.Request, where target, in map[string]any) (response, e
 		if err := k.update(t, o, attrs); err != nil {
 			return response{}, err
 		}
-		return response{status: http.StatusOK, body: join("{", quote(k.name), ":", string(t.c.encode(t.who, o)), "}"), items: 1}, nil
+		body := join("{", quote(k.name), ":", string(t.c.encode(t.who, o)), "}")
+		k.settled(t, o)
+		return response{status: http.StatusOK, body: body, items: 1}, nil
 	case http.MethodDelete:
 		if err := k.remove(t, o); err != nil {
 			return response{}, err

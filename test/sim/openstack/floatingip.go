@@ -24,7 +24,7 @@ func floatingIPKind() *kind {
 			field{"qos_policy_id", rw | none, orNil(asUUID), nil},
 			field{"router_id", none, nil, nil}, field{"status", none, nil, nil},
 		),
-		create: createFloatingIP, update: updateFloatingIP, remove: removeFloatingIP,
+		create: createFloatingIP, update: updateFloatingIP, remove: removeFloatingIP, settle: settleFloatingIP,
 	}
 	delete(k.fields, "name")
 	return k
@@ -87,7 +87,7 @@ func (t *tx) associate(doc map[string]any, self *object) (map[string]any, error)
 		if str(doc, "fixed_ip_address") != "" {
 			return nil, badResource("floatingip", "fixed_ip_address cannot be specified without a port_id")
 		}
-		return map[string]any{"port_id": nil, "fixed_ip_address": nil, "router_id": nil, "status": "DOWN"}, nil
+		return leadsNowhere(), nil
 	}
 	p, ok := t.get("port", portID)
 	if !ok {
@@ -113,7 +113,11 @@ func (t *tx) associate(doc map[string]any, self *object) (map[string]any, error)
 		return nil, notFound("ExternalGatewayForFloatingIPNotFound",
 			"External network %s is not reachable from subnet %s.  Therefore, cannot associate Port %s with a Floating IP.", external, subnet, portID)
 	}
-	return map[string]any{"port_id": portID, "fixed_ip_address": fixed, "router_id": router, "status": "ACTIVE"}, nil
+	return map[string]any{"port_id": portID, "fixed_ip_address": fixed, "router_id": router}, nil
+}
+
+func leadsNowhere() map[string]any {
+	return map[string]any{"port_id": nil, "fixed_ip_address": nil, "router_id": nil}
 }
 
 // pickFixed returns the port's address that the floating IP stands for, and its subnet.
@@ -151,22 +155,28 @@ func (t *tx) routerBetween(subnet, external string) string {
 	return ""
 }
 
+// updateFloatingIP works out anew where one leads, whatever is changed of it: of a port with several addresses the address has to be named.
 func updateFloatingIP(t *tx, o *object, in map[string]any) error {
-	_, port := in["port_id"]
-	_, fixed := in["fixed_ip_address"]
-	if port || fixed {
-		doc := cloneWith(o.doc, in)
-		if port && !fixed {
-			doc["fixed_ip_address"] = nil
-		}
-		link, err := t.associate(doc, o)
-		if err != nil {
-			return err
-		}
-		in = cloneWith(in, link)
+	if _, given := in["port_id"]; !given && str(in, "fixed_ip_address") != "" {
+		return badResource("floatingip", "fixed_ip_address cannot be specified without a port_id")
 	}
-	t.update(o, in)
+	doc := cloneWith(o.doc, in)
+	doc["fixed_ip_address"] = in["fixed_ip_address"]
+	link, err := t.associate(doc, o)
+	if err != nil {
+		return err
+	}
+	t.update(o, cloneWith(in, link))
 	return nil
+}
+
+// settleFloatingIP sets the state once the answer is written, which OVN's driver does: who names the answer's revision afterwards is refused.
+func settleFloatingIP(t *tx, o *object) {
+	status := "DOWN"
+	if o.doc["router_id"] != nil {
+		status = "ACTIVE"
+	}
+	t.update(o, map[string]any{"status": status})
 }
 
 func removeFloatingIP(t *tx, o *object) error {

@@ -11,8 +11,23 @@ func portMissing(id string) *apiError {
 	return notFound("PortNotFound", "Port %s could not be found.", id)
 }
 
+// asFixedIPs takes a subnet twice, and an address once.
 func asFixedIPs(v any) (any, error) {
-	return listOf(dictOf(map[string]convert{"subnet_id": orNil(asUUID), "ip_address": orNil(asIP)}), true)(v)
+	out, err := listOf(dictOf(map[string]convert{"subnet_id": orNil(asUUID), "ip_address": orNil(asIP)}), false)(v)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	fixed, _ := out.([]any)
+	for _, f := range fixed {
+		m, _ := f.(map[string]any)
+		a := str(m, "ip_address")
+		if a != "" && seen[a] {
+			return nil, fmt.Errorf("Duplicate IP address '%s'", a) //nolint:revive,staticcheck // Neutron's words
+		}
+		seen[a] = true
+	}
+	return out, nil
 }
 
 func portKind() *kind {
@@ -356,7 +371,8 @@ func removePort(t *tx, o *object) error {
 // erasePort removes a port, its addresses, and what floating IPs say of it.
 func (t *tx) erasePort(o *object) {
 	for f := range t.c.by("floatingip", "port_id", o.id) {
-		t.change(f, map[string]any{"port_id": nil, "fixed_ip_address": nil, "router_id": nil, "status": "DOWN"})
+		t.change(f, leadsNowhere())
+		settleFloatingIP(t, f)
 	}
 	for _, f := range list(o.doc, "fixed_ips") {
 		t.releaseAddress(f)

@@ -50,6 +50,7 @@ type kind struct {
 	create  func(t *tx, in map[string]any) (*object, error)
 	update  func(t *tx, o *object, in map[string]any) error
 	remove  func(t *tx, o *object) error
+	settle  func(t *tx, o *object)                        // what becomes of one after a create or an update was answered
 	render  func(c *Cloud, o *object, doc map[string]any) // adds what is computed
 }
 

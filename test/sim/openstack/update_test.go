@@ -63,7 +63,10 @@ func TestSubnetUpdate(t *testing.T) {
 	}
 	h.do(200, "PUT", "/floatingips/"+ids.Replace("$fip"), attrs{"floatingip": attrs{"port_id": nil}})
 	f, _ := h.do(200, "PUT", "/floatingips/"+ids.Replace("$fip"), attrs{"floatingip": attrs{"port_id": ids.Replace("$p")}})["floatingip"].(attrs)
-	if f["status"] != "ACTIVE" || f["fixed_ip_address"] != "10.0.0.9" || f["router_id"] != ids.Replace("$r") {
+	if f["status"] != "DOWN" || f["fixed_ip_address"] != "10.0.0.9" || f["router_id"] != ids.Replace("$r") {
+		t.Errorf("a floating IP that is just associated is %v", f)
+	}
+	if f, _ = h.do(200, "GET", "/floatingips/"+ids.Replace("$fip"), nil)["floatingip"].(attrs); f["status"] != "ACTIVE" {
 		t.Errorf("an associated floating IP is %v", f)
 	}
 	h.do(404, "PUT", "/floatingips/"+ids.Replace("$fip"), attrs{"floatingip": attrs{"port_id": p}}) // no router reaches it

@@ -1,0 +1,405 @@
+package neutron
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// external returns the id of a network that floating IPs are of.
+func (a *api) external() string {
+	a.t.Helper()
+	found := a.list("networks", "router:external=true")
+	if len(found) == 0 {
+		a.t.Skip("there is no external network: no floating IPs")
+	}
+	return text(found[0], "id")
+}
+
+// way is a network of the project's with a router.
+type way struct{ external, network, subnet, router string }
+
+// outside makes a network whose router has its gateway on the external network.
+func (a *api) outside(cidr string) way {
+	a.t.Helper()
+	w := way{external: a.external()}
+	w.network, w.subnet = a.network(cidr)
+	w.router = text(a.create("routers", attrs{"name": a.prefix, "external_gateway_info": attrs{"network_id": w.external}}), "id")
+	a.attach(w.router, w.subnet)
+	return w
+}
+
+// attach makes a subnet one of a router's until the test ends.
+func (a *api) attach(router, subnet string) {
+	a.t.Helper()
+	a.must(http.MethodPut, "/routers/"+router+"/add_router_interface", attrs{"subnet_id": subnet})
+	a.t.Cleanup(func() {
+		r := a.do(http.MethodPut, "/routers/"+router+"/remove_router_interface", attrs{"subnet_id": subnet})
+		if r.status != http.StatusOK && r.status != http.StatusNotFound {
+			a.t.Errorf("cleaning up: taking subnet %s from router %s: %s", subnet, router, r)
+		}
+	})
+}
+
+// floating makes a floating IP.
+func (a *api) floating(external string, more attrs) attrs {
+	a.t.Helper()
+	in := attrs{"floating_network_id": external}
+	maps.Copy(in, more)
+	return a.create("floatingips", in)
+}
+
+func floatingAt(f attrs) string { return "/floatingips/" + text(f, "id") }
+
+// floatingNow reads a floating IP.
+func (a *api) floatingNow(f attrs) attrs {
+	a.t.Helper()
+	doc, _ := a.must(http.MethodGet, floatingAt(f), nil).body["floatingip"].(attrs)
+	return doc
+}
+
+// refloat changes a floating IP, and returns what the cloud makes of it.
+func (a *api) refloat(f, in attrs, headers ...string) attrs {
+	a.t.Helper()
+	doc, _ := a.must(http.MethodPut, floatingAt(f), attrs{"floatingip": in}, headers...).body["floatingip"].(attrs)
+	return doc
+}
+
+// leads checks in the answer of a request, and in what is read after it, where a floating IP leads; without a port, nowhere.
+func (a *api) leads(answer attrs, port attrs, fixed, router string) {
+	a.t.Helper()
+	want := attrs{"port_id": nil, "fixed_ip_address": nil, "router_id": nil}
+	if port != nil {
+		want = attrs{"port_id": port["id"], "fixed_ip_address": fixed, "router_id": router}
+	}
+	for what, doc := range map[string]attrs{"the answer": answer, "what is read": a.floatingNow(answer)} {
+		for name, value := range want {
+			if is, there := doc[name]; !there || is != value {
+				a.t.Errorf("%s: %s of the floating IP is %v, want %v; it is %v", what, name, is, value, doc)
+			}
+		}
+	}
+}
+
+// floatingIPs are made, known again, changed and deleted.
+func floatingIPs(a *api) {
+	external := a.external()
+	mark := "raven:cluster=" + a.prefix + " raven:name=floatingip-4"
+	f := a.floating(external, attrs{"description": mark})
+	at, address, project := floatingAt(f), text(f, "floating_ip_address"), text(f, "project_id")
+	if addr, err := netip.ParseAddr(address); err != nil || !addr.Is4() || f["floating_network_id"] != external || f["description"] != mark || project == "" {
+		a.t.Errorf("a new floating IP is %v (%v)", f, err)
+	}
+	a.leads(f, nil, "", "")
+	tag := a.prefix + ":name=floatingip-172@24@4@240"
+	a.must(http.MethodPut, at+"/tags/"+url.PathEscape(tag), nil)
+	a.must(http.MethodPut, at+"/tags/"+url.PathEscape(tag), nil) // twice is no error
+	other := a.floating(external, nil)
+	both := "id=" + text(f, "id") + "&id=" + text(other, "id")
+	for query, want := range map[string]int{
+		both: 2, both + "&project_id=" + project: 2, both + "&floating_network_id=" + external: 2,
+		"floating_ip_address=" + address: 1, "floating_ip_address=" + address + "&project_id=" + project: 1, "floating_ip_address=192.0.2.1": 0,
+		both + "&port_id=" + uuid.NewString(): 0, both + "&router_id=" + uuid.NewString(): 0,
+		"tags=" + url.QueryEscape(tag): 1, both + "&not-tags=" + url.QueryEscape(tag): 1,
+	} {
+		if got := a.list("floatingips", query); len(got) != want {
+			a.t.Errorf("floatingips?%s gave %d, want %d: %v", query, len(got), want, got)
+		}
+	}
+	for _, x := range a.list("floatingips", "id="+text(f, "id")) {
+		if tags := sorted(x["tags"]); x["description"] != mark || len(tags) != 1 || tags[0] != tag || x["floating_ip_address"] != address {
+			a.t.Errorf("in a list the floating IP is %v", x)
+		}
+	}
+	a.floatingPages(both)
+
+	now := number(a.floatingNow(f), "revision_number")
+	match := func(n int64) string { return fmt.Sprintf("If-Match: revision_number=%d", n) }
+	text2 := attrs{"description": "raven:found " + mark}
+	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at, attrs{"floatingip": text2}, match(now-1))
+	if doc := a.refloat(f, text2, match(now)); doc["description"] != text2["description"] || doc["floating_ip_address"] != address || number(doc, "revision_number") <= now {
+		a.t.Errorf("with a new description the floating IP is %v, and was of revision %d", doc, now)
+	}
+	a.must(http.MethodDelete, at+"/tags/"+url.PathEscape(tag), nil)
+	if doc := a.floatingNow(f); len(sorted(doc["tags"])) != 0 || doc["description"] != text2["description"] {
+		a.t.Errorf("after its tag was taken away the floating IP is %v", doc)
+	}
+	a.must(http.MethodDelete, at, nil)
+	a.refused(http.StatusNotFound, "FloatingIPNotFound", http.MethodGet, at, nil)
+	a.refused(http.StatusNotFound, "FloatingIPNotFound", http.MethodPut, at, attrs{"floatingip": text2})
+
+	network := text(a.create("networks", attrs{"name": a.prefix}), "id")
+	for _, bad := range []struct {
+		status    int
+		errorType string
+		in        attrs
+	}{
+		{http.StatusBadRequest, "BadRequest", attrs{"floating_network_id": network}}, // which is not external
+		{http.StatusNotFound, "NetworkNotFound", attrs{"floating_network_id": uuid.NewString()}},
+		{http.StatusBadRequest, "HTTPBadRequest", attrs{"description": mark}},
+	} {
+		a.refused(bad.status, bad.errorType, http.MethodPost, "/floatingips", attrs{"floatingip": bad.in})
+	}
+}
+
+// floatingPages reads two floating IPs page by page, each from where the last one ended.
+func (a *api) floatingPages(query string) {
+	a.t.Helper()
+	seen := map[string]int{}
+	for marker, pages := "", 0; pages < 5; pages++ {
+		r := a.must(http.MethodGet, "/floatingips?limit=1&"+query+marker, nil)
+		got := docs(r.body["floatingips"])
+		for _, f := range got {
+			seen[text(f, "id")]++
+			marker = "&marker=" + text(f, "id")
+		}
+		next := slices.ContainsFunc(docs(r.body["floatingips_links"]), func(l attrs) bool { return l["rel"] == "next" })
+		if len(got) == 0 || !next {
+			break
+		}
+	}
+	if len(seen) != 2 {
+		a.t.Errorf("the pages of two floating IPs had %v", seen)
+	}
+	for id, times := range seen {
+		if times != 1 {
+			a.t.Errorf("floating IP %s came %d times", id, times)
+		}
+	}
+}
+
+// floatingAddresses are asked for: by a member never, by an administrator for the member's project, which then has the floating IP as its own.
+func floatingAddresses(a *api) {
+	external := a.external()
+	first := a.floating(external, nil)
+	address, project := text(first, "floating_ip_address"), text(first, "project_id")
+	a.must(http.MethodDelete, floatingAt(first), nil) // so that it is free
+	ask := attrs{"floating_network_id": external, "floating_ip_address": address}
+	body := attrs{"floatingip": ask}
+	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/floatingips", body)
+	if a.target.Admin == nil {
+		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): nobody can ask for an address")
+		return
+	}
+	admin := "X-Auth-Token: " + a.target.Admin.Token()
+	ask["project_id"] = project
+	made := func() attrs {
+		a.t.Helper()
+		doc, _ := a.must(http.MethodPost, "/floatingips", body, admin).body["floatingip"].(attrs)
+		a.deleteLater("floatingips", text(doc, "id"))
+		if doc["floating_ip_address"] != address || doc["project_id"] != project {
+			a.t.Errorf("asked for %v, the floating IP is %v", ask, doc)
+		}
+		return doc
+	}
+	f := made()
+	a.refused(http.StatusConflict, "IpAddressAlreadyAllocated", http.MethodPost, "/floatingips", body, admin)
+	found := a.list("floatingips", "floating_ip_address="+address+"&project_id="+project)
+	if len(found) != 1 || found[0]["id"] != f["id"] {
+		a.t.Fatalf("by its address the project finds %v, want %s", found, text(f, "id"))
+	}
+	a.refloat(f, attrs{"description": a.prefix}) // which takes it
+	a.must(http.MethodPut, floatingAt(f)+"/tags/"+a.prefix, nil)
+	a.must(http.MethodDelete, floatingAt(f), nil)
+	made() // the address is free again
+
+	delete(ask, "project_id")
+	subnets := docs(a.must(http.MethodGet, "/subnets?ip_version=4&network_id="+external, nil, admin).body["subnets"])
+	within := func(address string) (attrs, bool) {
+		addr, err := netip.ParseAddr(address)
+		i := slices.IndexFunc(subnets, func(s attrs) bool {
+			cidr, cerr := netip.ParsePrefix(text(s, "cidr"))
+			return err == nil && cerr == nil && cidr.Contains(addr)
+		})
+		if i < 0 {
+			return nil, false
+		}
+		return subnets[i], true
+	}
+	far := slices.DeleteFunc([]string{"203.0.113.77", "198.51.100.77", "192.0.2.77"}, func(s string) bool { _, in := within(s); return in })[0]
+	subnet, known := within(address)
+	if !known {
+		a.t.Fatalf("%s is in none of the external network's subnets %v", address, subnets)
+	}
+	ask["floating_ip_address"] = far
+	a.refused(http.StatusBadRequest, "InvalidIpForNetwork", http.MethodPost, "/floatingips", body, admin)
+	ask["subnet_id"] = subnet["id"]
+	a.refused(http.StatusBadRequest, "InvalidIpForSubnet", http.MethodPost, "/floatingips", body, admin)
+
+	// A subnet may be asked for by a member too.
+	in := a.floating(external, attrs{"subnet_id": subnet["id"]})
+	if s, known := within(text(in, "floating_ip_address")); !known || s["id"] != subnet["id"] {
+		a.t.Errorf("asked for subnet %v, the floating IP is %v", subnet, in)
+	}
+	_, own := a.network("10.73.0.0/24")
+	delete(ask, "floating_ip_address")
+	ask["subnet_id"] = own
+	a.refused(http.StatusBadRequest, "InvalidInput", http.MethodPost, "/floatingips", body)
+	ask["subnet_id"] = uuid.NewString()
+	a.refused(http.StatusNotFound, "SubnetNotFound", http.MethodPost, "/floatingips", body)
+}
+
+// floatingPorts: where floating IPs may lead, and where not.
+func floatingPorts(a *api) {
+	w := a.outside("10.71.0.0/24")
+	p, q := a.port(w.network, nil), a.port(w.network, nil)
+	to := func(port attrs) attrs { return attrs{"port_id": port["id"]} }
+	f := a.floating(w.external, to(p))
+	a.leads(f, p, fixedIPs(p)[0], w.router)
+	g := a.floating(w.external, attrs{"port_id": nil})
+	own := "project_id=" + text(f, "project_id")
+	had := len(a.list("floatingips", own))
+	refused := func(status int, errorType string, port attrs) {
+		a.t.Helper()
+		a.refused(status, errorType, http.MethodPut, floatingAt(g), attrs{"floatingip": to(port)})
+		a.refused(status, errorType, http.MethodPost, "/floatingips", attrs{"floatingip": attrs{"floating_network_id": w.external, "port_id": port["id"]}})
+		a.leads(g, nil, "", "")
+		if now := a.list("floatingips", own); len(now) != had {
+			a.t.Errorf("a create that was refused with %s has brought the floating IPs from %d to %d: %v", errorType, had, len(now), now)
+		}
+	}
+	refused(http.StatusConflict, "FloatingIPPortAlreadyAssociated", p)
+	refused(http.StatusNotFound, "PortNotFound", attrs{"id": uuid.NewString()})
+	refused(http.StatusBadRequest, "BadRequest", a.port(text(a.create("networks", attrs{"name": a.prefix}), "id"), nil)) // without an address
+
+	// Without a router, and with one that has no gateway there, the external network is out of reach.
+	n, s := a.network("10.72.0.0/24")
+	far := a.port(n, nil)
+	refused(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound", far)
+	router := text(a.create("routers", attrs{"name": a.prefix}), "id")
+	a.attach(router, s)
+	refused(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound", far)
+	a.must(http.MethodPut, "/routers/"+router, attrs{"router": attrs{"external_gateway_info": attrs{"network_id": w.external}}})
+	a.leads(a.refloat(g, to(far)), far, fixedIPs(far)[0], router)
+
+	a.leads(a.refloat(f, to(q)), q, fixedIPs(q)[0], w.router) // from one port to another
+	for _, x := range []struct {
+		query string
+		want  attrs
+	}{{"port_id=" + text(q, "id"), f}, {"router_id=" + w.router, f}, {"router_id=" + router, g}} {
+		if got := a.list("floatingips", x.query); len(got) != 1 || got[0]["id"] != x.want["id"] {
+			a.t.Errorf("floatingips?%s gave %v, want %s", x.query, got, text(x.want, "id"))
+		}
+	}
+	a.leads(a.refloat(f, attrs{"description": a.prefix}), q, fixedIPs(q)[0], w.router) // a description alone leaves that as it is
+	a.leads(a.refloat(f, attrs{"port_id": nil, "fixed_ip_address": nil}), nil, "", "")
+	a.leads(a.refloat(f, attrs{"port_id": nil}), nil, "", "") // twice is no error
+	a.leads(a.refloat(g, to(p)), p, fixedIPs(p)[0], w.router) // it is free
+}
+
+// floatingFixed: of a port with two addresses one has to be named, in each change.
+func floatingFixed(a *api) {
+	w := a.outside("10.74.0.0/24")
+	two := a.port(w.network, attrs{"fixed_ips": []attrs{{"subnet_id": w.subnet}, {"subnet_id": w.subnet}}})
+	ips := fixedIPs(two)
+	if len(ips) != 2 {
+		a.t.Fatalf("the port has the addresses %v, want two", ips)
+	}
+	to := func(ip string) attrs { return attrs{"port_id": two["id"], "fixed_ip_address": ip} }
+	refused := func(f, in attrs, saying string) {
+		a.t.Helper()
+		r := a.refused(http.StatusBadRequest, "BadRequest", http.MethodPut, floatingAt(f), attrs{"floatingip": in})
+		if !strings.Contains(r.text, saying) {
+			a.t.Errorf("%v is refused with %s, want %q in it", in, r, saying)
+		}
+	}
+	f, g := a.floating(w.external, nil), a.floating(w.external, nil)
+	refused(f, attrs{"port_id": two["id"]}, "multiple fixed IPv4 addresses")
+	refused(f, to("10.74.0.250"), "does not have fixed ip")
+	refused(f, attrs{"fixed_ip_address": ips[0]}, "without a port_id")
+	a.leads(a.refloat(f, to(ips[1])), two, ips[1], w.router)
+	a.leads(a.refloat(g, to(ips[0])), two, ips[0], w.router) // one for each
+	a.must(http.MethodDelete, floatingAt(g), nil)
+	refused(f, attrs{"fixed_ip_address": ips[0]}, "without a port_id") // though it has one
+	refused(f, attrs{"description": "x"}, "multiple fixed IPv4 addresses")
+	a.leads(a.refloat(f, to(ips[0])), two, ips[0], w.router)
+	again := to(ips[0])
+	again["description"] = a.prefix
+	if doc := a.refloat(f, again); doc["description"] != a.prefix {
+		a.t.Errorf("the description is %v", doc["description"])
+	}
+}
+
+// floatingStates: a floating IP outlives the port it leads to; its state changes after the answer, and its revision with it.
+func floatingStates(a *api) {
+	w := a.outside("10.75.0.0/24")
+	p := a.port(w.network, nil)
+	f := a.floating(w.external, attrs{"description": a.prefix})
+	state := func(want string) attrs {
+		a.t.Helper()
+		doc := a.floatingNow(f)
+		if doc["status"] != want {
+			a.t.Errorf("the floating IP is %v, want it %s", doc, want)
+		}
+		return doc
+	}
+	state("DOWN")
+	answer := a.refloat(f, attrs{"port_id": p["id"]})
+	at, next := floatingAt(f), attrs{"floatingip": attrs{"description": a.prefix + " x"}}
+	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at, next,
+		fmt.Sprintf("If-Match: revision_number=%d", number(answer, "revision_number")))
+	a.must(http.MethodPut, at, next, fmt.Sprintf("If-Match: revision_number=%d", number(state("ACTIVE"), "revision_number")))
+	before := number(state("ACTIVE"), "revision_number")
+	a.must(http.MethodDelete, "/ports/"+text(p, "id"), nil)
+	a.leads(f, nil, "", "")
+	if after := state("DOWN"); number(after, "revision_number") <= before || after["description"] != a.prefix+" x" ||
+		after["floating_ip_address"] != f["floating_ip_address"] {
+		a.t.Errorf("after its port was deleted the floating IP is %v; its revision was %d", after, before)
+	}
+}
+
+// floatingHolds: while a floating IP leads through a router, its interface and its gateway stay.
+func floatingHolds(a *api) {
+	w := a.outside("10.76.0.0/24")
+	p := a.port(w.network, nil)
+	f := a.floating(w.external, attrs{"port_id": p["id"]})
+	at := "/routers/" + w.router
+	inner := a.list("ports", "device_id="+w.router+"&network_id="+w.network)
+	if len(inner) != 1 {
+		a.t.Fatalf("the router's ports on the network are %v", inner)
+	}
+	none := attrs{"router": attrs{"external_gateway_info": nil}}
+	a.refused(http.StatusConflict, "RouterInterfaceInUseByFloatingIP", http.MethodPut, at+"/remove_router_interface", attrs{"subnet_id": w.subnet})
+	a.refused(http.StatusConflict, "RouterInterfaceInUseByFloatingIP", http.MethodPut, at+"/remove_router_interface", attrs{"port_id": inner[0]["id"]})
+	a.refused(http.StatusConflict, "RouterExternalGatewayInUseByFloatingIp", http.MethodPut, at, none)
+	a.refused(http.StatusConflict, "RouterInUse", http.MethodDelete, at, nil)
+	a.leads(f, p, fixedIPs(p)[0], w.router)
+	a.leads(a.refloat(f, attrs{"port_id": nil}), nil, "", "")
+	a.must(http.MethodPut, at+"/remove_router_interface", attrs{"port_id": inner[0]["id"]})
+	a.must(http.MethodPut, at, none)
+	a.must(http.MethodDelete, at, nil)
+	a.leads(a.floatingNow(f), nil, "", "")
+}
+
+// floatingQuota: floating IPs have a limit of their own; what is over it leaves nothing.
+func floatingQuota(a *api) {
+	external := a.external()
+	f := a.floating(external, nil)
+	project := text(f, "project_id")
+	if a.target.Admin == nil {
+		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): quotas are not met")
+		return
+	}
+	limit, used := a.limited(project, "floatingip")
+	if used < 1 {
+		a.t.Fatalf("%d floating IPs are used of the quota, want one at least", used)
+	}
+	body := attrs{"floatingip": attrs{"floating_network_id": external}}
+	limit(used)
+	r := a.refused(http.StatusConflict, "OverQuota", http.MethodPost, "/floatingips", body)
+	if e, _ := r.body["NeutronError"].(attrs); e["message"] != "Quota exceeded for resources: ['floatingip']." {
+		a.t.Errorf("over quota gave %s", r)
+	}
+	if now := a.list("floatingips", "project_id="+project); int64(len(now)) != used {
+		a.t.Errorf("what was over quota has brought the floating IPs from %d to %d", used, len(now))
+	}
+	limit(used + 1)
+	a.floating(external, nil)
+	a.refused(http.StatusConflict, "OverQuota", http.MethodPost, "/floatingips", body)
+}
