@@ -31,6 +31,24 @@ func (r *runtime) connectOVN(ctx context.Context) error {
 	return err
 }
 
+// mayDropOVN refuses a configuration without OVN's northbound database while load balancers of ours are in it, as far as that was seen: nobody would
+// see them any more, so that they served on, as they are, beside those of another driver.
+func (r *runtime) mayDropOVN(next *config.Values) error {
+	if r == nil || r.northbound == nil {
+		return nil
+	}
+	if _, configured := ovn.FromConfig(next); configured {
+		return nil
+	}
+	s := r.northbound.Status()
+	if s.Balancers == 0 {
+		return nil
+	}
+	return fmt.Errorf("[ovn] nb_connection is not in it any more, and OVN's northbound database still has %d load balancers of this cluster's, which nobody would "+
+		"see then: they would serve on as they are, also beside those of another driver; keep the option until `raven status` says 0 load balancers, which "+
+		"another driver for Services or `raven cleanup` brings about", s.Balancers)
+}
+
 // waitOVN waits as long as an attempt to connect may take, so that what is there is seen from the beginning. The error says that it is not.
 func (r *runtime) waitOVN(ctx context.Context) error {
 	if r.northbound == nil {

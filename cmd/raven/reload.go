@@ -34,6 +34,9 @@ func (d *daemon) reload(ctx context.Context) error {
 			return errors.Join(err, d.logs.Reset(ctx))
 		}
 	}
+	if err := d.current().mayDropOVN(l.values); err != nil {
+		return fmt.Errorf("the new configuration is not taken over: %w", err)
+	}
 	next, err := prepare(ctx, l, d.log, true)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)

@@ -59,7 +59,9 @@ func Options() []config.Option {
 			Name: "nb_connection", Type: config.List, Deprecated: former("ovn_nb_connection"), SampleDefault: "ssl:192.0.2.10:6641,ssl:192.0.2.11:6641,ssl:192.0.2.12:6641",
 			Pattern: `^(unix:/.+|(tcp|ssl):.+:[0-9]+)$`,
 			Help: "The servers of OVN's northbound database: unix:/path, tcp:address:port or ssl:address:port; of a cluster all of them. Needed by " +
-				"drivers that make OVN load balancers (kubeproxy), and as long as some that were made are left. Default: none.",
+				"drivers that make OVN load balancers (kubeproxy), and as long as some that were made are left: whoever changes to another driver keeps " +
+				"it until `raven status` says 0 load balancers. A reload without it is refused until then; after a start without it they serve on beside the " +
+				"other driver's. Default: none.",
 		},
 		{
 			Name: "nb_private_key", Deprecated: former("ovn_nb_private_key"), SampleDefault: "/etc/kuryr/ovn/raven-privkey.pem",
