@@ -10,8 +10,9 @@
 //	raven-e2e able                       whether a stack can stand on this machine, and why not
 //	raven-e2e prepare                    installs the packages and builds the control plane
 //
-// It exits with 0; 1 if a scenario failed; 2 if the stack did not come up or go down, or the call is wrong; 3 if scenarios
-// failed in a run with an environment fault; 4 if this machine is not able to.
+// It exits with 0 if something was shown and nothing failed; 1 if a scenario failed, and not only after an environment fault; 2 if the stack did not
+// come up or go down, the run was interrupted, no scenario ran or every one was skipped, or the call is wrong; 3 if scenarios failed after an
+// environment fault, and none before; 4 if this machine is not able to.
 package main
 
 import (
@@ -46,7 +47,7 @@ type options struct {
 	dir, repository string
 	full            bool
 	upBound         time.Duration
-	out             io.Writer
+	out, complaints io.Writer
 }
 
 func main() {
@@ -56,7 +57,7 @@ func main() {
 func command() int {
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
-	o := options{out: os.Stdout}
+	o := options{out: os.Stdout, complaints: os.Stderr}
 	flag.StringVar(&o.dir, "dir", stack.DefaultDir, "the `folder` of the stack")
 	flag.StringVar(&o.repository, "repository", ".", "the root of the repository")
 	flag.BoolVar(&o.full, "full", false, "the sizes of a night, not of an hour")
@@ -64,21 +65,21 @@ func command() int {
 	flag.Parse()
 	var err error
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	arg := flag.Arg(1)
 	switch flag.Arg(0) {
 	case "run":
 		return o.run(ctx, arg)
 	case "up":
-		if err := o.up(ctx); err != nil {
-			return o.upFailed(ctx, err)
+		if status := o.up(ctx); status != 0 {
+			return status
 		}
 		return o.tell()
 	case "test":
 		return o.test(ctx, arg)
 	case "down":
-		return harness(o.down(ctx))
+		return o.harness(o.down(ctx))
 	case "status":
 		return o.status(ctx)
 	case "kill", "start":
@@ -93,32 +94,38 @@ func command() int {
 		return 0
 	case "prepare":
 		_, err := o.prepare(ctx)
-		return harness(err)
+		return o.harness(err)
 	}
-	fmt.Fprintln(os.Stderr, "raven-e2e: say run, up, test, down, status, kill, start, forget, able or prepare")
+	fmt.Fprintln(o.complaints, "raven-e2e: say run, up, test, down, status, kill, start, forget, able or prepare")
 	return statusHarness
 }
 
 // endings are the signals that end a run in order, with all servers taken down: of a terminal that is closed too.
 func endings() []os.Signal { return []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} }
 
+// errUnable says that no stack can stand on this machine.
+var errUnable = errors.New("this machine is not able to")
+
 // harness shows an error that is not Raven's.
-func harness(err error) int {
+func (o options) harness(err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "raven-e2e:", err)
+	fmt.Fprintln(o.complaints, "raven-e2e:", err)
+	if errors.Is(err, errUnable) {
+		return statusUnable
+	}
 	return statusHarness
 }
 
 // run is all of it. What fails is shown before the stack goes down; its artifacts stay.
 func (o options) run(ctx context.Context, pattern string) int {
-	if err := o.up(ctx); err != nil {
-		return o.upFailed(ctx, err)
+	if status := o.up(ctx); status != 0 {
+		return status
 	}
 	status := o.test(ctx, pattern)
 	if err := o.down(ctx); err != nil {
-		return max(status, harness(err))
+		return max(status, o.harness(err))
 	}
 	return status
 }
@@ -126,7 +133,7 @@ func (o options) run(ctx context.Context, pattern string) int {
 // prepare installs packages and builds the control plane at once: one mostly waits for the disk and the network.
 func (o options) prepare(ctx context.Context) (program string, err error) {
 	if err := machine.Able(); err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", errUnable, err)
 	}
 	cache, err := machine.CacheDir()
 	if err != nil {
@@ -142,33 +149,34 @@ func (o options) prepare(ctx context.Context) (program string, err error) {
 	return program, group.Wait()
 }
 
-func (o options) up(ctx context.Context) error {
+// up brings the stack up. Where it fails, what came up is taken away again, and what stood there before is left alone.
+func (o options) up(ctx context.Context) int {
+	// Before the minutes of what follows.
+	if err := stack.Vacant(o.dir); err != nil {
+		return o.harness(err)
+	}
 	program, err := o.prepare(ctx)
 	if err != nil {
-		return err
+		return o.harness(err)
 	}
 	cache, err := machine.CacheDir()
 	if err != nil {
-		return err
+		return o.harness(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.upBound)
+	bounded, cancel := context.WithTimeout(ctx, o.upBound)
 	defer cancel()
 	began := time.Now()
-	if _, err := stack.Up(ctx, stack.Options{Dir: o.dir, ControlPlane: program, Cache: cache, Progress: o.out}); err != nil {
-		return err
+	_, err = stack.Up(bounded, stack.Options{Dir: o.dir, ControlPlane: program, Cache: cache, Progress: o.out})
+	switch {
+	case errors.Is(err, stack.ErrStands), errors.Is(err, stack.ErrOccupied): // somebody was faster
+		return o.harness(err)
+	case err != nil:
+		status := o.harness(err)
+		fmt.Fprintln(o.complaints, "raven-e2e: the servers' logs are in", filepath.Join(o.dir, "artifacts", "log"))
+		return max(status, o.harness(o.down(ctx)))
 	}
 	fmt.Fprintf(o.out, "the stack stands after %.1f s\n", time.Since(began).Seconds())
-	return nil
-}
-
-// upFailed takes away what came up. A stack that stood before is left alone.
-func (o options) upFailed(ctx context.Context, err error) int {
-	status := harness(err)
-	if errors.Is(err, stack.ErrStands) {
-		return status
-	}
-	fmt.Fprintln(os.Stderr, "raven-e2e: the servers' logs are in", filepath.Join(o.dir, "artifacts", "log"))
-	return max(status, harness(o.down(ctx)))
+	return 0
 }
 
 func (o options) down(ctx context.Context) error {
@@ -181,33 +189,33 @@ func (o options) down(ctx context.Context) error {
 func (o options) control(ctx context.Context, verb, name string) int {
 	s, err := stack.Open(o.dir)
 	if err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	if verb == "kill" {
-		return harness(s.Kill(ctx, name))
+		return o.harness(s.Kill(ctx, name))
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.upBound)
 	defer cancel()
-	return harness(s.Start(ctx, name))
+	return o.harness(s.Start(ctx, name))
 }
 
 func (o options) forget(ctx context.Context) int {
 	s, err := stack.Open(o.dir)
 	if err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	if err := s.Compact(ctx); err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.upBound)
 	defer cancel()
-	return harness(s.Restart(ctx, stack.APIServer))
+	return o.harness(s.Restart(ctx, stack.APIServer))
 }
 
 func (o options) status(ctx context.Context) int {
 	s, err := stack.Open(o.dir)
 	if err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	status := 0
 	for _, c := range s.Components() {
@@ -225,7 +233,7 @@ func (o options) status(ctx context.Context) int {
 func (o options) tell() int {
 	s, err := stack.Open(o.dir)
 	if err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	net := s.Network()
 	fmt.Fprintf(o.out, `
@@ -233,16 +241,17 @@ func (o options) tell() int {
   export OS_CLIENT_CONFIG_FILE=%s OS_CLOUD=%s     # or %s, %s
 
 Try:
-  kubectl get nodes                                # one, played by kwok: a pod runs once it has its port
+  kubectl get nodes                                # one, played by kwok: a pod runs once it has its port; with kubectl installed
   openstack network list                           # with python3-openstackclient installed
   ovn-nbctl --db=%s show
   ovs-vsctl --db=%s show
   ip netns exec %s ip link                # where Open vSwitch's bridges are
-  bin/raven-e2e -dir %s kill neutron-server; bin/raven-e2e -dir %[10]s start neutron-server
-  make e2e-test E2E=<pattern>                      # scenarios on this stack
-  make e2e-down
+  bin/raven-e2e -dir %[9]s kill neutron-server; bin/raven-e2e -dir %[9]s start neutron-server
+  %s E2E=<pattern>    # scenarios on this stack
+  %s
 
 logs: %s
-`, s.Kubeconfig(), s.Clouds(), stack.AdminCloud, stack.Cloud, stack.AppCredCloud, net.OVNNorth, net.OVS, net.Namespace, o.dir, o.dir, filepath.Join(s.Artifacts(), "log"))
+`, s.Kubeconfig(), s.Clouds(), stack.AdminCloud, stack.Cloud, stack.AppCredCloud, net.OVNNorth, net.OVS, net.Namespace, o.dir,
+		stack.Make("e2e-test", o.dir), stack.Make("e2e-down", o.dir), filepath.Join(s.Artifacts(), "log"))
 	return 0
 }

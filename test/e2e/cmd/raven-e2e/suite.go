@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,55 +25,94 @@ const suiteBound, fullBound = "3h", "8h"
 
 // event is a line of go test -json.
 type event struct {
+	Time                 time.Time
 	Action, Test, Output string
 	Elapsed              float64
 }
 
 // scenario is a test and its outcome.
 type scenario struct {
-	name, result string
+	name, result string // the result is ok, FAIL, skip, or cut, by an interrupt
 	seconds      float64
 	output       []string
+	began        time.Time
+	unended      bool // the tests ended before it did
+	broken       bool // it failed, and by then the stack had an environment fault
 }
 
 // test runs the scenarios on the stack that stands, and prints the table.
 func (o options) test(ctx context.Context, pattern string) int {
 	s, err := stack.Open(o.dir)
 	if err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	if err := s.Dump(ctx, "before"); err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
 	began := time.Now()
 	since, err := s.FaultMark()
 	if err != nil {
-		return harness(err)
+		return o.harness(err)
 	}
-	scenarios, err := o.scenarios(ctx, s, pattern)
+	scenarios, err := o.scenarios(ctx, s, pattern, func() bool {
+		faults, err := s.EnvironmentFaults(since)
+		return err == nil && len(faults) > 0 // an error is told at the end
+	})
 	if dumped := s.Dump(context.WithoutCancel(ctx), "after"); dumped != nil {
 		err = errors.Join(err, dumped)
 	}
-	failed := table(o.out, scenarios)
-	fmt.Fprintf(o.out, "\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios), time.Since(began).Seconds(), s.Artifacts())
 	faults, faultErr := s.EnvironmentFaults(since)
+	table(o.out, scenarios, len(faults) > 0)
+	fmt.Fprintf(o.out, "\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios), time.Since(began).Seconds(), s.Artifacts())
+	return o.verdict(scenarios, pattern, faults, errors.Join(err, faultErr))
+}
+
+// errInterrupted says that somebody ended the run.
+var errInterrupted = errors.New("interrupted")
+
+// verdict says what a run has shown, and gives the status to exit with. err says that it did not get to its end.
+func (o options) verdict(scenarios []*scenario, pattern string, faults []string, err error) int {
+	var counted, shown []string
+	spoiled := false
+	for _, one := range scenarios {
+		switch {
+		case one.result == "FAIL" && one.broken:
+			spoiled = true
+		case one.result == "FAIL":
+			counted = append(counted, one.name)
+		case one.result == "ok" && !parent(scenarios, one.name):
+			shown = append(shown, one.name)
+		}
+	}
 	for _, fault := range faults {
 		fmt.Fprintln(o.out, "environment fault:", fault)
 	}
 	switch {
-	case (failed || err != nil) && len(faults) > 0:
-		fmt.Fprintln(o.out, "ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")
-		return statusEnvironment
-	case failed:
+	case len(counted) > 0 && len(faults) > 0:
+		fmt.Fprintln(o.out, "FAILED before the first environment fault, which counts:", strings.Join(counted, ", "))
 		return statusFailed
+	case len(counted) > 0:
+		return statusFailed
+	case errors.Is(err, errInterrupted):
+	case spoiled, err != nil && len(faults) > 0:
+		fmt.Fprintln(o.out, "ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")
+		return max(statusEnvironment, o.harness(err))
 	case len(scenarios) == 0 && err == nil:
 		err = fmt.Errorf("no scenario matches %q", pattern)
+	case len(shown) == 0 && err == nil:
+		err = errors.New("every scenario was skipped: nothing was shown")
 	}
-	return harness(errors.Join(err, faultErr))
+	return o.harness(err)
 }
 
-// scenarios runs go test. Its error says that the suite could not be run to its end; a scenario that fails is none.
-func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) ([]*scenario, error) {
+// parent says whether a scenario has parts.
+func parent(scenarios []*scenario, name string) bool {
+	return slices.ContainsFunc(scenarios, func(one *scenario) bool { return strings.HasPrefix(one.name, name+"/") })
+}
+
+// scenarios runs go test. Its error says that the suite could not be run to its end; a scenario that fails is none. broke says whether
+// the stack has had an environment fault by now.
+func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string, broke func() bool) ([]*scenario, error) {
 	bound := suiteBound
 	if o.full {
 		bound = fullBound
@@ -95,7 +135,7 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) 
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGINT) }
 	command.WaitDelay = time.Minute
-	command.Stderr = os.Stderr
+	command.Stderr = o.complaints
 	out, err := command.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -108,8 +148,11 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) 
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	scenarios, rest, err := follow(out, log, o.out)
+	scenarios, rest, err := follow(out, log, o.out, broke)
 	waited := command.Wait()
+	if ctx.Err() != nil {
+		return cut(scenarios), errors.Join(errInterrupted, err)
+	}
 	for _, one := range scenarios {
 		if one.result == "FAIL" {
 			return scenarios, err
@@ -121,10 +164,21 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) 
 	return scenarios, err
 }
 
+// cut marks what an interrupt ended.
+func cut(scenarios []*scenario) []*scenario {
+	for _, one := range scenarios {
+		if one.unended {
+			one.result = "cut"
+		}
+	}
+	return scenarios
+}
+
 // follow reads what go test prints until its end: one line for each scenario that ends, and all of it to the log. rest is what
-// belongs to no scenario.
-func follow(in io.Reader, log, out io.Writer) (scenarios []*scenario, rest []string, err error) {
+// belongs to no scenario. broke is asked at the end of each that fails.
+func follow(in io.Reader, log, out io.Writer, broke func() bool) (scenarios []*scenario, rest []string, err error) {
 	running := map[string]*scenario{}
+	var last time.Time
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -136,9 +190,13 @@ func follow(in io.Reader, log, out io.Writer) (scenarios []*scenario, rest []str
 			if e.Output != "" {
 				fmt.Fprint(log, e.Output)
 			}
+			if !e.Time.IsZero() {
+				last = e.Time
+			}
 			if e.Test == "" {
 				rest = append(rest, e.Output)
 			} else if ended := track(running, e, &scenarios); ended != nil {
+				ended.broken = ended.result == "FAIL" && broke()
 				fmt.Fprintf(out, "  %-4s %7.1fs  %s\n", ended.result, ended.seconds, ended.name)
 			}
 		}
@@ -149,8 +207,9 @@ func follow(in io.Reader, log, out io.Writer) (scenarios []*scenario, rest []str
 			return scenarios, rest, err
 		}
 	}
-	for _, one := range running { // a panic or the bound cut it
-		one.result = "FAIL"
+	for _, name := range slices.Sorted(maps.Keys(running)) { // a panic, the bound or an interrupt ended it
+		one := running[name]
+		one.result, one.unended, one.broken, one.seconds = "FAIL", true, broke(), last.Sub(one.began).Seconds()
 		scenarios = append(scenarios, one)
 	}
 	return scenarios, rest, nil
@@ -160,7 +219,7 @@ func follow(in io.Reader, log, out io.Writer) (scenarios []*scenario, rest []str
 func track(running map[string]*scenario, e event, ended *[]*scenario) *scenario {
 	one := running[e.Test]
 	if one == nil {
-		one = &scenario{name: e.Test}
+		one = &scenario{name: e.Test, began: e.Time}
 		running[e.Test] = one
 	}
 	switch e.Action {
@@ -182,57 +241,4 @@ func track(running map[string]*scenario, e event, ended *[]*scenario) *scenario 
 	delete(running, e.Test)
 	*ended = append(*ended, one)
 	return one
-}
-
-// said is what a scenario has logged by itself: measurements, known differences, why it was left out. What programs print beside is not in it.
-func (s *scenario) said() []string {
-	var lines []string
-	within := false
-	for _, line := range s.output {
-		indent := len(line) - len(strings.TrimLeft(line, " "))
-		switch at := logged.FindStringIndex(line); {
-		case at != nil:
-			within = true
-			line = line[at[1]:]
-		case !within || indent < continued:
-			within = false
-			continue
-		default:
-			line = line[continued:]
-		}
-		if text := strings.TrimRight(line, " "); text != "" {
-			lines = append(lines, text)
-		}
-	}
-	return lines
-}
-
-// logged is how a line begins that a test logs; those after it are indented by more.
-var logged = regexp.MustCompile(`^ +[a-z_]+_test\.go:\d+: ?`)
-
-const continued = 8
-
-// table prints the scenarios and what they said, and before that all of what failed ones printed; true says that one failed.
-func table(w io.Writer, scenarios []*scenario) (failed bool) {
-	for _, one := range scenarios {
-		if one.result == "FAIL" {
-			failed = true
-			fmt.Fprintf(w, "\n%s said:\n", one.name)
-			for _, line := range one.output[max(0, len(one.output)-60):] {
-				fmt.Fprintln(w, line)
-			}
-		}
-	}
-	fmt.Fprintf(w, "\n%-60s %-6s %9s\n", "scenario", "result", "seconds")
-	for _, one := range scenarios {
-		indent := strings.Repeat("  ", strings.Count(one.name, "/"))
-		fmt.Fprintf(w, "%-60s %-6s %9.1f\n", indent+strings.TrimPrefix(one.name, "Test"), one.result, one.seconds)
-		if one.result == "FAIL" {
-			continue // said above
-		}
-		for _, line := range one.said() {
-			fmt.Fprintf(w, "    %s%s\n", indent, line)
-		}
-	}
-	return failed
 }

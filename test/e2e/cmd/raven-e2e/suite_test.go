@@ -2,8 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -31,9 +36,11 @@ const events = `{"Action":"start","Package":"p"}
 {"Action":"fail","Package":"p","Elapsed":3}
 `
 
+func never() bool { return false }
+
 func TestTheTableOfScenarios(t *testing.T) {
 	var log bytes.Buffer
-	scenarios, rest, err := follow(strings.NewReader(events), &log, &bytes.Buffer{})
+	scenarios, rest, err := follow(strings.NewReader(events), &log, &bytes.Buffer{}, never)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +58,7 @@ func TestTheTableOfScenarios(t *testing.T) {
 		t.Error(diff)
 	}
 	var out bytes.Buffer
-	if !table(&out, scenarios) {
-		t.Error("the table shows no failure")
-	}
+	table(&out, scenarios, false)
 	for _, want := range []string{"no port", "panic: test timed out", "for make e2e-full", "    contestant     milliseconds\n    raven                     74\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
@@ -67,11 +72,124 @@ func TestTheTableOfScenarios(t *testing.T) {
 }
 
 func TestCompilersAreHeard(t *testing.T) {
-	scenarios, rest, err := follow(strings.NewReader("# suite\n./x_test.go:1:1: undefined: y\n"), &bytes.Buffer{}, &bytes.Buffer{})
+	scenarios, rest, err := follow(strings.NewReader("# suite\n./x_test.go:1:1: undefined: y\n"), &bytes.Buffer{}, &bytes.Buffer{}, never)
 	if err != nil || len(scenarios) != 0 || !strings.Contains(strings.Join(rest, ""), "undefined: y") {
 		t.Errorf("%v %q %v", scenarios, rest, err)
 	}
-	if table(&bytes.Buffer{}, scenarios) {
-		t.Error("the table of no scenarios shows a failure")
+}
+
+// What a scenario proves that failed depends on whether the stack had broken by then.
+func TestFailuresBeforeAnEnvironmentFaultCount(t *testing.T) {
+	const begin = `{"Action":"run","Test":"TestA"}
+{"Action":"output","Test":"TestA","Output":"    a_test.go:1: wrong\n"}
+{"Action":"fail","Test":"TestA","Elapsed":1}
+`
+	const end = `{"Action":"run","Test":"TestB"}
+{"Action":"output","Test":"TestB","Output":"    b_test.go:1: no packet\n"}
+{"Action":"fail","Test":"TestB","Elapsed":2}
+{"Action":"pass","Test":"TestC","Elapsed":2}
+`
+	for name, test := range map[string]struct {
+		events     string
+		breaks     string // the fault is there once this scenario has failed
+		want       int
+		says, mute string
+	}{
+		"no fault":         {begin + end, "", statusFailed, "FAIL", "nvironment fault"},
+		"before and after": {begin + end, "TestB", statusFailed, "before the first environment fault, which counts: TestA\n", "ENVIRONMENT FAULT"},
+		"after only":       {end, "TestB", statusEnvironment, "ENVIRONMENT FAULT", "counts"},
+		"all of them":      {begin + end, "TestA", statusEnvironment, "after an environment fault: it proves nothing", "counts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			var faults []string
+			failed := 0
+			scenarios, _, err := follow(strings.NewReader(test.events), &bytes.Buffer{}, &out, func() bool {
+				failed++
+				if test.breaks == "TestA" || test.breaks == "TestB" && (failed == 2 || test.events == end) {
+					faults = []string{"ovs-vswitchd broke by itself"}
+				}
+				return faults != nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			table(&out, scenarios, faults != nil)
+			if status := (options{out: &out, complaints: &out}).verdict(scenarios, "", faults, nil); status != test.want {
+				t.Errorf("the status is %d, not %d", status, test.want)
+			}
+			if !strings.Contains(out.String(), test.says) || strings.Contains(out.String(), test.mute) {
+				t.Errorf("it is to say %q and not %q:\n%s", test.says, test.mute, out.String())
+			}
+		})
+	}
+}
+
+func TestARunThatShowsNothingIsNoSuccess(t *testing.T) {
+	night := []*scenario{{name: "TestNight", result: "skip"}}
+	for name, test := range map[string]struct {
+		scenarios []*scenario
+		err       error
+		want      int
+		says      string
+	}{
+		"none ran":                {nil, nil, statusHarness, `no scenario matches "X"`},
+		"skipped":                 {night, nil, statusHarness, "every scenario was skipped"},
+		"every part of it":        {[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA", result: "ok"}}, nil, statusHarness, "every scenario was skipped"},
+		"one of them":             {append([]*scenario{{name: "TestA", result: "ok"}}, night...), nil, 0, ""},
+		"a part of one":           {[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA/v6", result: "ok"}, {name: "TestA", result: "ok"}}, nil, 0, ""},
+		"interrupted":             {[]*scenario{{name: "TestA", result: "ok"}, {name: "TestB", result: "cut"}}, errInterrupted, statusHarness, "interrupted"},
+		"failed, and interrupted": {[]*scenario{{name: "TestA", result: "FAIL"}, {name: "TestB", result: "cut"}}, errInterrupted, statusFailed, ""},
+		"not run to its end":      {[]*scenario{{name: "TestA", result: "ok"}}, errors.New("no space"), statusHarness, "no space"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if status := (options{out: &out, complaints: &out}).verdict(test.scenarios, "X", nil, test.err); status != test.want || !strings.Contains(out.String(), test.says) {
+				t.Errorf("the status is %d and not %d, or it does not say %q:\n%s", status, test.want, test.says, out.String())
+			}
+		})
+	}
+}
+
+func TestWhatAnInterruptEndedIsNoFailure(t *testing.T) {
+	const events = `{"Time":"2026-11-21T12:00:00Z","Action":"run","Test":"TestA"}
+{"Time":"2026-11-21T12:00:05Z","Action":"run","Test":"TestA/v4"}
+{"Time":"2026-11-21T12:00:30Z","Action":"output","Test":"TestA/v4","Output":"    a_test.go:1: measured\n"}
+`
+	scenarios, _, err := follow(strings.NewReader(events), &bytes.Buffer{}, &bytes.Buffer{}, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	table(&out, cut(scenarios), false)
+	for _, want := range []string{"A                                                            cut         30.0\n    interrupted", "cut         25.0\n      interrupted: it shows nothing\n      measured\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// What stands is somebody's, who may be an hour into his scenarios: packages that cannot be installed are no reason to take it down.
+func TestAStackThatStandsIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, "stack.json")
+	if err := os.WriteFile(state, []byte(`{"network":{"prefix":"rvtest"}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // an interrupt, from the first moment on
+	var out bytes.Buffer
+	o := options{dir: dir, repository: "../../../..", upBound: time.Second, out: &out, complaints: &out}
+	if status := o.run(ctx, ""); status != statusHarness || !strings.Contains(out.String(), "make e2e-down E2E_DIR="+dir+" takes it down") {
+		t.Errorf("the status is %d, and it says:\n%s", status, out.String())
+	}
+	if _, err := os.Stat(state); err != nil {
+		t.Errorf("the stack was taken down: %v", err)
+	}
+	// And where none stood there are no logs of one.
+	out.Reset()
+	o.dir = filepath.Join("/tmp", "rv-none")
+	if status := o.run(ctx, ""); status == 0 || strings.Contains(out.String(), "logs") {
+		t.Errorf("the status is %d, and it says:\n%s", status, out.String())
 	}
 }
