@@ -1,5 +1,5 @@
 // Package machine makes a Debian machine fit for a stack: it installs the packages and builds the control plane. It must never
-// start a service, and never change a machine that is not the Debian it knows.
+// start a service, now or at the next boot, and never change a machine that is not the Debian it knows.
 package machine
 
 import (
@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,26 +54,6 @@ func Able() error {
 	return nil
 }
 
-// Install installs the packages that are missing. No service starts with them, now or at the next boot, but for those that
-// were there before.
-func Install(ctx context.Context, progress io.Writer) error {
-	missing, err := Missing(ctx)
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	fmt.Fprintf(progress, "installing %s\n", strings.Join(missing, " "))
-	undo, err := denyServices()
-	if err != nil {
-		return err
-	}
-	defer undo()
-	lock := "-oDPkg::Lock::Timeout=600" // somebody may be updating
-	if err := apt(ctx, lock, "-qq", "update"); err != nil {
-		return err
-	}
-	return apt(ctx, append([]string{lock, "-oDpkg::Use-Pty=0", "-qq", "-y", "--no-install-recommends", "install"}, missing...)...)
-}
-
 // Missing lists the packages that are not installed.
 func Missing(ctx context.Context) ([]string, error) {
 	// It fails for packages that it has never heard of, and prints the others.
@@ -89,30 +68,6 @@ func Missing(ctx context.Context) ([]string, error) {
 		}
 	}
 	return missing, nil
-}
-
-func apt(ctx context.Context, args ...string) error {
-	command := exec.CommandContext(ctx, "apt-get", args...)
-	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, end(out))
-	}
-	return nil
-}
-
-// denyServices keeps packages from starting their services at installation, as Debian's policy-rc.d allows to. A machine that has
-// such a file keeps its own.
-func denyServices() (undo func(), err error) {
-	const path = "/usr/sbin/policy-rc.d"
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if errors.Is(err, os.ErrExist) {
-		return func() {}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	_, err = io.WriteString(file, "#!/bin/sh\nexit 101\n")
-	return func() { _ = os.Remove(path) }, errors.Join(err, file.Close())
 }
 
 // CacheDir is where what is worth keeping between runs is: RAVEN_CACHE, or raven-ci in the user's folder of caches.
