@@ -47,7 +47,11 @@ func (b *builder) migratedDatabases(ctx context.Context) error {
 		return err
 	}
 	kept := filepath.Join(b.Cache, "e2e-databases-"+key+".tar")
+	defer b.forgetDatabases()
 	if _, err := os.Stat(kept); err == nil {
+		if err := os.Chtimes(kept, time.Now(), time.Now()); err != nil {
+			return err
+		}
 		_, err := b.Run(ctx, "tar", "-xf", kept, "-C", b.path("mysql"))
 		return err
 	}
@@ -70,6 +74,18 @@ func (b *builder) migratedDatabases(ctx context.Context) error {
 		return errors.Join(err, os.Remove(made))
 	}
 	return os.Rename(made, kept)
+}
+
+// forgetDatabases removes from the cache what nobody has used for a week, and what was half written when somebody was killed.
+func (b *builder) forgetDatabases() {
+	for pattern, unused := range map[string]time.Duration{"*.tar": 7 * 24 * time.Hour, "*.new": 24 * time.Hour} {
+		paths, _ := filepath.Glob(filepath.Join(b.Cache, "e2e-databases-"+pattern)) // the pattern is right
+		for _, path := range paths {
+			if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > unused {
+				_ = os.Remove(path) // the next stack tries again
+			}
+		}
+	}
 }
 
 // databaseKey changes when a migration may: with the packages, and with what is done here.

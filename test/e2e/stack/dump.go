@@ -26,12 +26,7 @@ func (s *Stack) Dump(ctx context.Context, name string) error {
 		}
 		errs = append(errs, os.WriteFile(filepath.Join(dir, file), content, 0o644))
 	}
-	net := s.Network()
-	for file, argv := range map[string][]string{
-		"ovn-nb.txt": {"ovn-nbctl", "--timeout=20", "--db=" + net.OVNNorth, "show"},
-		"ovn-sb.txt": {"ovn-sbctl", "--timeout=20", "--db=" + net.OVNSouth, "show"},
-		"ovs.txt":    {"ovs-vsctl", "--timeout=20", "--db=" + net.OVS, "show"},
-	} {
+	for file, argv := range s.views() {
 		out, err := s.Run(ctx, argv...)
 		write(file, []byte(out), err)
 	}
@@ -44,10 +39,13 @@ func (s *Stack) Dump(ctx context.Context, name string) error {
 			write("neutron-"+kind+".json", content, err)
 		}
 	}
-	if err == nil {
-		content, err := get(ctx, cloud.http, s.Endpoints().Octavia+"/v2.0/lbaas/loadbalancers", cloud.header)
-		write("octavia-loadbalancers.json", content, err)
-	} else {
+	for _, kind := range []string{"loadbalancers", "listeners", "pools", "healthmonitors"} {
+		if err == nil {
+			content, err := get(ctx, cloud.http, s.Endpoints().Octavia+"/v2.0/lbaas/"+kind, cloud.header)
+			write("octavia-"+kind+".json", content, err)
+		}
+	}
+	if err != nil {
 		write("openstack.txt", nil, err)
 	}
 	kube, err := s.kubeClient()
@@ -60,6 +58,23 @@ func (s *Stack) Dump(ctx context.Context, name string) error {
 		write("kubernetes-"+filepath.Base(path)+".json", content, err)
 	}
 	return errors.Join(errs...)
+}
+
+// views are the programs that show what OVN and Open vSwitch hold, by the file that gets it. `show` has neither load balancers nor what they stand in.
+func (s *Stack) views() map[string][]string {
+	net := s.Network()
+	north := func(args ...string) []string {
+		return append([]string{"ovn-nbctl", "--timeout=20", "--db=" + net.OVNNorth}, args...)
+	}
+	return map[string][]string{
+		"ovn-nb.txt":                       north("show"),
+		"ovn-nb-loadbalancers.txt":         north("list", "Load_Balancer"),
+		"ovn-nb-loadbalancer-groups.txt":   north("list", "Load_Balancer_Group"),
+		"ovn-nb-loadbalanced-switches.txt": north("--columns=name,load_balancer,load_balancer_group", "list", "Logical_Switch"),
+		"ovn-nb-loadbalanced-routers.txt":  north("--columns=name,load_balancer,load_balancer_group", "list", "Logical_Router"),
+		"ovn-sb.txt":                       {"ovn-sbctl", "--timeout=20", "--db=" + net.OVNSouth, "show"},
+		"ovs.txt":                          {"ovs-vsctl", "--timeout=20", "--db=" + net.OVS, "show"},
+	}
 }
 
 // get is a GET whose JSON is indented.
