@@ -1,11 +1,9 @@
 package stack
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,7 +11,7 @@ import (
 
 // Down removes a stack's folder: what was in it before must not be a stack's.
 func TestAFolderWithOtherThingsGetsNoStack(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "rv") // short
+	dir, err := os.MkdirTemp("/tmp", "rv") //nolint:usetesting // short: sockets would be below it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,72 +65,16 @@ func TestAPersonIsToldTheStacksFolder(t *testing.T) {
 	}
 }
 
-// Two stacks that come up at once choose their ports before their servers listen.
-func TestPortsAreHeldUntilTheServersListen(t *testing.T) {
-	b := &builder{Stack: &Stack{}}
-	defer func() { b.release() }()
-	if err := b.choosePorts(); err != nil {
-		t.Fatal(err)
+func TestAStackIsNotBroughtUpWhereOneStands(t *testing.T) {
+	s := standing(t)
+	if _, err := Up(t.Context(), Options{Dir: s.Dir()}); !errors.Is(err, ErrStands) || !strings.Contains(err.Error(), "make e2e-down E2E_DIR="+s.Dir()+" ") {
+		t.Errorf("the error is %v", err)
 	}
-	for name, port := range b.ports {
-		if other, err := hold(port); err == nil {
-			_ = other.Close()
-			t.Errorf("another stack gets the port of %s", name)
-		}
+	// Of two that come up at once the second finds out when it writes.
+	if err := (&builder{Stack: s}).claim(); !errors.Is(err, ErrStands) {
+		t.Errorf("the error of claiming what another has is %v", err)
 	}
-	b.release()
-	other, err := hold(b.ports["etcd"])
-	if err != nil {
-		t.Fatalf("a port that was let go: %v", err)
-	}
-	_ = other.Close()
-}
-
-// A folder that is removed takes along what other namespaces have mounted on it.
-func TestOctaviasFolderOutlivesAStack(t *testing.T) {
-	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
-		t.Skipf("mount namespaces cannot be made here: %v: %s", err, out)
-	}
-	shared := filepath.Join(t.TempDir(), "octavia")
-	stacks := make([]*Stack, 2)
-	for i := range stacks {
-		sockets := t.TempDir()
-		s := standing(t, Component{
-			Name: "agent", Ready: Probe{Text: "ready now"},
-			Argv: append(ownSockets(sockets, shared), "sh", "-c", `echo > "$0/socket"; echo ready now; exec sleep 1000`, shared),
-		})
-		stacks[i] = s
-		if err := s.Start(t.Context(), "agent"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := os.Stat(filepath.Join(sockets, "socket")); err != nil {
-			t.Errorf("what the server wrote is not in its own folder: %v", err)
-		}
-	}
-	if entries, err := os.ReadDir(shared); err != nil || len(entries) > 0 {
-		t.Errorf("the machine sees %v, %v", entries, err)
-	}
-	// The first was the one that made the folder, and earlier versions recorded that.
-	first, second := stacks[0], stacks[1]
-	var document map[string]any
-	content, err := os.ReadFile(first.path(stateFile))
-	if err == nil {
-		err = json.Unmarshal(content, &document)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	document["made"] = []string{shared}
-	if content, err = json.Marshal(document); err == nil {
-		err = os.WriteFile(first.path(stateFile), content, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Down(t.Context(), first.Dir()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d/root%s/socket", second.PID("agent"), shared)); err != nil {
-		t.Errorf("the other stack's server has lost its sockets: %v", err)
+	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "make e2e-up") {
+		t.Errorf("the error of a folder without a stack is %v", err)
 	}
 }

@@ -3,9 +3,43 @@ package stack
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 )
+
+func TestProbes(t *testing.T) {
+	status := http.StatusServiceUnavailable
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer server.Close()
+	s := standing(t)
+	file := s.path("tmp", "socket")
+	cases := map[string]struct {
+		probe  Probe
+		become func()
+	}{
+		"url":       {Probe{URL: server.URL}, func() { status = http.StatusOK }},
+		"address":   {Probe{Address: server.Listener.Addr().String()}, nil},
+		"path":      {Probe{Path: file}, func() { _ = os.WriteFile(file, nil, 0o644) }},
+		"program":   {Probe{Argv: []string{"cat", file}, Text: "active"}, func() { _ = os.WriteFile(file, []byte("is active\n"), 0o644) }},
+		"exit code": {Probe{Argv: []string{"test", "-s", file}}, func() { _ = os.WriteFile(file, []byte("x"), 0o644) }},
+	}
+	for _, name := range []string{"url", "address", "path", "program", "exit code"} {
+		t.Run(name, func(t *testing.T) {
+			defer func() { _ = os.Remove(file) }()
+			c := cases[name]
+			if c.become != nil {
+				if s.look(t.Context(), Component{Ready: c.probe}) == nil {
+					t.Error("it is ready before it is")
+				}
+				c.become()
+			}
+			if err := s.look(t.Context(), Component{Ready: c.probe}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
 
 // Where a port is another's server's, a server cannot begin, and that one answers.
 func TestWhatAnswersForADeadServerIsAnothers(t *testing.T) {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,39 +161,6 @@ func TestReadinessOfAnEarlierStartDoesNotCount(t *testing.T) {
 	defer cancel()
 	if err := s.Restart(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the second start: %v, not that it is never ready", err)
-	}
-}
-
-func TestProbes(t *testing.T) {
-	status := http.StatusServiceUnavailable
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-	defer server.Close()
-	s := standing(t)
-	file := s.path("tmp", "socket")
-	cases := map[string]struct {
-		probe  Probe
-		become func()
-	}{
-		"url":       {Probe{URL: server.URL}, func() { status = http.StatusOK }},
-		"address":   {Probe{Address: server.Listener.Addr().String()}, nil},
-		"path":      {Probe{Path: file}, func() { _ = os.WriteFile(file, nil, 0o644) }},
-		"program":   {Probe{Argv: []string{"cat", file}, Text: "active"}, func() { _ = os.WriteFile(file, []byte("is active\n"), 0o644) }},
-		"exit code": {Probe{Argv: []string{"test", "-s", file}}, func() { _ = os.WriteFile(file, []byte("x"), 0o644) }},
-	}
-	for _, name := range []string{"url", "address", "path", "program", "exit code"} {
-		t.Run(name, func(t *testing.T) {
-			defer func() { _ = os.Remove(file) }()
-			c := cases[name]
-			if c.become != nil {
-				if s.look(t.Context(), Component{Ready: c.probe}) == nil {
-					t.Error("it is ready before it is")
-				}
-				c.become()
-			}
-			if err := s.look(t.Context(), Component{Ready: c.probe}); err != nil {
-				t.Error(err)
-			}
-		})
 	}
 }
 
@@ -374,55 +339,12 @@ func built(t *testing.T) *builder {
 	return b
 }
 
-func TestAStackIsNotBroughtUpWhereOneStands(t *testing.T) {
-	s := standing(t)
-	if _, err := Up(t.Context(), Options{Dir: s.Dir()}); !errors.Is(err, ErrStands) || !strings.Contains(err.Error(), "make e2e-down E2E_DIR="+s.Dir()+" ") {
-		t.Errorf("the error is %v", err)
-	}
-	// Of two that come up at once the second finds out when it writes.
-	if err := (&builder{Stack: s}).claim(); !errors.Is(err, ErrStands) {
-		t.Errorf("the error of claiming what another has is %v", err)
-	}
-	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "make e2e-up") {
-		t.Errorf("the error of a folder without a stack is %v", err)
-	}
-}
-
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := poll(ctx, done); err != nil {
 		t.Fatalf("waiting until %s: %v", what, err)
-	}
-}
-
-// While a server is away nobody's connection may get its port.
-func TestPortsAreNoneThatConnectionsGet(t *testing.T) {
-	var first, last int
-	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err != nil {
-		t.Skip("the range of this machine's connections is not known:", err)
-	}
-	if _, err := fmt.Sscan(string(content), &first, &last); err != nil {
-		t.Fatal(err)
-	}
-	if first <= lowestPort {
-		t.Skipf("connections of this machine get any port from %d on", first)
-	}
-	b := &builder{Stack: &Stack{}}
-	if err := b.choosePorts(); err != nil {
-		t.Fatal(err)
-	}
-	seen := map[int]bool{}
-	for name, port := range b.ports {
-		if port >= first && port <= last || seen[port] {
-			t.Errorf("%s has port %d; of connections are %d to %d", name, port, first, last)
-		}
-		seen[port] = true
-	}
-	if port, err := FreePort(); err != nil || port >= first && port <= last {
-		t.Errorf("a free port is %d (%v); of connections are %d to %d", port, err, first, last)
 	}
 }
 
