@@ -33,7 +33,7 @@ type server struct {
 	config *rest.Config
 	// compact makes old versions too old; nil where the test cannot order that.
 	compact func(t *testing.T)
-	// whole says that there is more than an API server: a namespace that is deleted goes.
+	// whole says that there is more than an API server: a namespace that is deleted goes, a Service gets endpoints.
 	whole bool
 	// simulated says that it is the simulation: of the known differences it has the other side.
 	simulated bool
@@ -63,12 +63,26 @@ func contract() map[string]func(*testing.T, *env) {
 		"apply wide":      testApplyWide,
 		"metadata":        testMetadata,
 
+		"services":               testServices,
+		"service families":       testServiceFamilies,
+		"service types":          testServiceTypes,
+		"service status":         testServiceStatus,
+		"service status refused": testServiceStatusRefused,
+		"service watch":          testServiceWatch,
+		"endpoint slices":        testEndpointSlices,
+		"endpoints":              testEndpoints,
+		"events":                 testEvents,
+		"leases":                 testLeases,
+		"lease refusals":         testLeaseRefusals,
+
 		"known differences": testKnownDifferences,
 	}
 }
 
 func TestSimulation(t *testing.T) {
-	api := kube.New(kube.Options{BookmarkInterval: time.Second})
+	api := kube.New(kube.Options{
+		BookmarkInterval: time.Second, ServiceCIDR: "10.96.0.0/16,fd96::/112", Endpoints: &kube.EndpointController{},
+	})
 	defer api.Close()
 	url, err := api.Start("")
 	if err != nil {

@@ -35,6 +35,7 @@ func Run(t *testing.T, target Target) {
 		{"subnet pools", subnetPools},
 		{"floating IPs", floatingIPs},
 		{"addresses of floating IPs", floatingAddresses},
+		{"ranges of floating IPs", floatingRanges},
 		{"ports of floating IPs", floatingPorts},
 		{"a floating IP and a port with two addresses", floatingFixed},
 		{"states of floating IPs", floatingStates},

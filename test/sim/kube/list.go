@@ -83,6 +83,12 @@ func (f fieldSet) Get(path string) string {
 		}
 		value = m[step]
 	}
+	if path == "source" { // of an Event
+		if component := text(f.object, "source", "component"); component != "" {
+			return component
+		}
+		return text(f.object, "reportingComponent")
+	}
 	if value == nil {
 		if path == "spec.hostNetwork" || path == "spec.unschedulable" {
 			return "false"

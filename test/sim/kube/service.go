@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,10 +31,14 @@ func (a *API) defaultService(object map[string]any) {
 	spec := section(object, "spec")
 	setDefault(spec, "type", "ClusterIP")
 	setDefault(spec, "sessionAffinity", "None")
-	if spec["sessionAffinity"] == "ClientIP" {
+	switch spec["sessionAffinity"] {
+	case "ClientIP":
 		setDefault(spec, "sessionAffinityConfig", map[string]any{"clientIP": map[string]any{"timeoutSeconds": int64(10800)}})
+	case "None":
+		delete(spec, "sessionAffinityConfig")
 	}
-	setDefault(section(object, "status"), "loadBalancer", map[string]any{})
+	a.defaultExposure(spec)
+	defaultIngress(spec, section(object, "status"))
 	ports, _ := spec["ports"].([]any)
 	ports = slices.Clone(ports)
 	for i := range ports {
@@ -44,13 +49,12 @@ func (a *API) defaultService(object map[string]any) {
 		port := section(map[string]any{"port": old}, "port")
 		setDefault(port, "protocol", "TCP")
 		setDefault(port, "targetPort", port["port"])
-		switch spec["type"] {
-		case "NodePort", "LoadBalancer":
-			if port["nodePort"] == nil || port["nodePort"] == int64(0) {
-				port["nodePort"] = a.nextNodePort()
-			}
-		case "ClusterIP":
+		given, _ := port["nodePort"].(int64)
+		switch {
+		case spec["type"] == "ClusterIP":
 			delete(port, "nodePort")
+		case given == 0 && (spec["type"] == "NodePort" || spec["allocateLoadBalancerNodePorts"] == true):
+			port["nodePort"] = a.nextNodePort()
 		}
 		ports[i] = port
 	}
@@ -64,10 +68,64 @@ func (a *API) defaultService(object map[string]any) {
 		return
 	}
 	setDefault(spec, "internalTrafficPolicy", "Cluster")
-	if spec["type"] != "ClusterIP" {
-		setDefault(spec, "externalTrafficPolicy", "Cluster")
-	}
 	a.serviceAddresses(spec)
+}
+
+// defaultExposure fills in what only Services have that are reached from outside, and takes it from others.
+func (a *API) defaultExposure(spec map[string]any) {
+	balancer := spec["type"] == "LoadBalancer"
+	if balancer || spec["type"] == "NodePort" || spec["type"] == "ClusterIP" && hasItems(spec["externalIPs"]) {
+		setDefault(spec, "externalTrafficPolicy", "Cluster")
+	} else {
+		delete(spec, "externalTrafficPolicy")
+	}
+	if balancer {
+		setDefault(spec, "allocateLoadBalancerNodePorts", true)
+	} else {
+		delete(spec, "allocateLoadBalancerNodePorts")
+		delete(spec, "loadBalancerClass")
+	}
+	check, _ := spec["healthCheckNodePort"].(int64)
+	switch local := balancer && spec["externalTrafficPolicy"] == "Local"; {
+	case !local:
+		delete(spec, "healthCheckNodePort")
+	case check == 0:
+		spec["healthCheckNodePort"] = a.nextNodePort()
+	}
+}
+
+// defaultIngress says of each address in a load balancer's status that it is one that packets may come in by.
+func defaultIngress(spec, status map[string]any) {
+	setDefault(status, "loadBalancer", map[string]any{})
+	ingress, _ := section(status, "loadBalancer")["ingress"].([]any)
+	if len(ingress) == 0 || spec["type"] != "LoadBalancer" {
+		return
+	}
+	out := make([]any, 0, len(ingress))
+	for _, x := range ingress {
+		one, _ := x.(map[string]any)
+		one = maps.Clone(one)
+		if text(one, "ip") != "" {
+			setDefault(one, "ipMode", "VIP")
+		}
+		out = append(out, one)
+	}
+	section(status, "loadBalancer")["ingress"] = out
+}
+
+// serviceStatus keeps addresses in the status to load balancers: others may not be given any, and a Service that is none any more loses its own.
+func serviceStatus(res *resource, object map[string]any, o writeOptions) error {
+	if res.kind.Resource() != services() || text(object, "spec", "type") == "LoadBalancer" {
+		return nil
+	}
+	if status, _ := object["status"].(map[string]any); o.subresource == "status" {
+		if balancer, _ := status["loadBalancer"].(map[string]any); hasItems(balancer["ingress"]) {
+			return invalid(res, text(object, "metadata", "name"), "status.loadBalancer.ingress", "Forbidden: may only be used when `spec.type` is 'LoadBalancer'")
+		}
+		return nil
+	}
+	section(object, "status")["loadBalancer"] = map[string]any{}
+	return nil
 }
 
 // serviceAddresses gives a Service an address of each family that it is to have.
@@ -176,6 +234,8 @@ func (a *API) nextNodePort() int64 {
 			n, _ := m["nodePort"].(int64)
 			taken[n] = true
 		}
+		check, _ := spec["healthCheckNodePort"].(int64)
+		taken[check] = true
 	}
 	for range lastNodePort - firstNodePort + 1 {
 		a.lastNodePort++

@@ -2,9 +2,11 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -24,6 +26,9 @@ func (a *API) validate(res *resource, object map[string]any, o writeOptions) err
 	}
 	if o.asIs {
 		return nil
+	}
+	if err := validateKind(res, object); err != nil {
+		return err
 	}
 	for _, key := range []string{"labels", "annotations"} {
 		values, err := stringMap(metadata(object)[key])
@@ -45,6 +50,28 @@ func (a *API) validate(res *resource, object map[string]any, o writeOptions) err
 		}
 	}
 	return nil
+}
+
+// validateKind checks of a few kinds what leader election and Events would otherwise get away with.
+func validateKind(res *resource, object map[string]any) error {
+	name := text(object, "metadata", "name")
+	switch res.kind.Resource() {
+	case leases():
+		spec, _ := object["spec"].(map[string]any)
+		if seconds, given := spec["leaseDurationSeconds"].(int64); given && seconds <= 0 {
+			return invalid(res, name, "spec.leaseDurationSeconds", fmt.Sprintf("Invalid value: %d: must be greater than 0", seconds))
+		}
+	case schema.GroupResource{Resource: "events"}:
+		in, of := text(object, "metadata", "namespace"), text(object, "involvedObject", "namespace")
+		if in != of && (of != "" || in != metav1.NamespaceDefault) {
+			return invalid(res, name, "involvedObject.namespace", fmt.Sprintf("Invalid value: %q: does not match event.namespace", of))
+		}
+	}
+	return nil
+}
+
+func leases() schema.GroupResource {
+	return schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 }
 
 func nameProblems(res *resource, name string) []string {
@@ -127,7 +154,26 @@ func (a *API) defaults(res *resource, object map[string]any) {
 		setDefault(section(object, "status"), "phase", "Pending")
 	case schema.GroupResource{Resource: "services"}:
 		a.defaultService(object)
+	case slicesGVR().GroupResource():
+		defaultSlice(object)
 	}
+}
+
+// defaultSlice names the protocol of an EndpointSlice's ports.
+func defaultSlice(object map[string]any) {
+	ports, _ := object["ports"].([]any)
+	if len(ports) == 0 {
+		return
+	}
+	out := make([]any, 0, len(ports))
+	for _, p := range ports {
+		port, _ := p.(map[string]any)
+		port = maps.Clone(port)
+		setDefault(port, "name", "")
+		setDefault(port, "protocol", "TCP")
+		out = append(out, port)
+	}
+	object["ports"] = out
 }
 
 // keepImmutable carries over fields that a client may leave out of an update but the server never drops.
@@ -148,9 +194,15 @@ func (a *API) keepImmutable(res *resource, old, object map[string]any) {
 	case schema.GroupResource{Resource: "services"}:
 		keep("ipFamilyPolicy", "type", "sessionAffinity", "internalTrafficPolicy")
 		if spec, ok := object["spec"].(map[string]any); ok && spec["type"] != "ExternalName" {
-			keep("clusterIP", "clusterIPs", "ipFamilies")
+			if had, now := text(old, "spec", "clusterIP"), text(spec, "clusterIP"); had != "" && now != "" && had != now {
+				delete(section(object, "spec"), "clusterIPs") // of the two the one that was changed is meant
+			} else {
+				keep("clusterIP", "clusterIPs", "ipFamilies")
+			}
 		}
 		a.defaultService(object)
+	case slicesGVR().GroupResource():
+		defaultSlice(object)
 	case schema.GroupResource{Resource: "pods"}:
 		keep("nodeName", "restartPolicy", "dnsPolicy", "schedulerName", "terminationGracePeriodSeconds")
 	}

@@ -117,7 +117,7 @@ func (a *API) update(res *resource, namespace, name string, object map[string]an
 		if current == nil {
 			return nil, apierrors.NewNotFound(res.kind.Resource(), name)
 		}
-		if res.kind.Custom && !o.asIs && meta["resourceVersion"] == nil {
+		if (res.kind.Custom || res.kind.Resource() == leases()) && !o.asIs && meta["resourceVersion"] == nil {
 			return nil, invalid(res, name, "metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")
 		}
 		if uid, _ := meta["uid"].(string); uid != "" && uid != current.uid {
@@ -149,6 +149,9 @@ func (a *API) replace(res *resource, current *item, object map[string]any, o wri
 	delete(meta, "managedFields")
 	object = subresourceParts(res, current.object, object, o)
 	if !o.asIs {
+		if err := serviceStatus(res, object, o); err != nil {
+			return nil, err
+		}
 		a.keepImmutable(res, current.object, object)
 		if err := a.serviceConflict(res, current.object, object); err != nil {
 			return nil, err
