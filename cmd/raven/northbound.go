@@ -81,28 +81,41 @@ func (r *runtime) wantsOVN() []string {
 
 // reportOVN says how the database stands.
 func (r *runtime) reportOVN(c *health.Component) {
+	problems := r.waiting()
 	if r.northbound == nil {
-		c.Degraded(fmt.Sprintf("driver %s makes OVN load balancers, and [ovn] nb_connection names no database", strings.Join(r.wantsOVN(), ", ")))
+		text := fmt.Sprintf("driver %s makes OVN load balancers, and [ovn] nb_connection names no database", strings.Join(r.wantsOVN(), ", "))
+		c.Degraded(strings.Join(append([]string{text}, problems...), "; "))
 		return
 	}
-	switch s := r.northbound.Status(); {
-	case s.Connected && r.withheld() != "":
-		c.Degraded(r.withheld())
-	case s.Connected && s.Outdated != "":
-		c.Degraded(ovnText(s))
-	case s.Connected:
-		c.ReadyAs(ovnText(s))
-	default:
-		c.Degraded("OVN's northbound database is away since " + since(s.Since) + ", what concerns it waits: " + s.Error)
+	s := r.northbound.Status()
+	switch {
+	case !s.Connected:
+		text := "OVN's northbound database is away since " + since(s.Since) + ", what concerns it waits: " + s.Error
+		problems = append([]string{text}, problems...)
+	case s.Outdated != "":
+		problems = append(problems, ovnText(s))
 	}
+	if len(problems) > 0 {
+		c.Degraded(strings.Join(problems, "; "))
+		return
+	}
+	c.ReadyAs(ovnText(s))
 }
 
-// withheld says why load balancers are not made though the database is there; "" if nothing is held back.
-func (r *runtime) withheld() string {
-	if e := r.engine(); e != nil {
-		return e.Withheld()
+// waiting says which Services wait to be handed over, and why load balancers are not made though the database is there.
+func (r *runtime) waiting() []string {
+	e := r.engine()
+	if e == nil {
+		return nil
 	}
-	return ""
+	var texts []string
+	if h := e.Handover(); h.Waiting > 0 {
+		texts = append(texts, h.String())
+	}
+	if text := e.Withheld(); text != "" {
+		texts = append(texts, text)
+	}
+	return texts
 }
 
 // hasOVN says whether there is anything to say about the database.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/test/sim/northbound"
 )
 
@@ -122,4 +124,18 @@ func TestOVNIsNotDropped(t *testing.T) {
 		}
 	}
 	check("it serves, and the database is away", true)
+}
+
+// TestStatusSaysWhoWaitsToBeHandedOver: only where somebody does.
+func TestStatusSaysWhoWaitsToBeHandedOver(t *testing.T) {
+	for waiting, want := range map[int]bool{0: false, 3: true} {
+		var out strings.Builder
+		h := reconcile.HandoverStatus{Waiting: waiting, Since: time.Now()}
+		if err := printStatus(streams{out: &out, err: io.Discard}, statusReport{Handover: h}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "3 Services wait to be handed over"); got != want {
+			t.Errorf("%d wait: %s", waiting, out.String())
+		}
+	}
 }

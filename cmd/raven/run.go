@@ -282,7 +282,7 @@ func (d *daemon) status(q url.Values) (any, error) {
 	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
 		report.Objects = r.engine().Objects(filterFrom(q))
 	}
-	report.OVN = r.ovnReport()
+	report.OVN, report.Handover = r.ovnReport(), r.engine().Handover()
 	report.Drivers, report.Frozen = r.driverReports(), r.engine().Frozen()
 	return report, nil
 }

@@ -33,7 +33,8 @@ type statusReport struct {
 	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
 	Counts    map[reconcile.Phase]int  `json:"counts"`
 	Requests  openstack.Stats          `json:"requests"`
-	OVN       *ovn.Status              `json:"ovn,omitempty"` // absent without [ovn] nb_connection
+	OVN       *ovn.Status              `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
+	Handover  reconcile.HandoverStatus `json:"handover,omitzero"` // absent if no Service waits to be handed over
 	Objects   []reconcile.ObjectStatus `json:"objects"`
 	Truncated bool                     `json:"-"`
 }
@@ -175,6 +176,9 @@ func printStatus(out streams, r statusReport) error {
 	}
 	if r.OVN != nil {
 		fmt.Fprintf(out.out, "\n%s\n", ovnText(*r.OVN))
+	}
+	if r.Handover.Waiting > 0 {
+		fmt.Fprintf(out.out, "\n%s\n", r.Handover)
 	}
 	for _, f := range r.Frozen {
 		fmt.Fprintf(out.out, "\n%s\n", f)

@@ -119,6 +119,7 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	s := e.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.noteStale(o)
 	w := s.desire(o.id, o.set)
 	observed := s.decided(o.id, o.set)
 	if len(frozen) > 0 {

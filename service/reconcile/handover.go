@@ -94,7 +94,7 @@ type unseenError struct {
 }
 
 func (u unseenError) Error() string {
-	return fmt.Sprintf("port %s (%q) has the address %s, so that a load balancer of Octavia's may still serve it, which cannot be asked: %v",
+	return fmt.Sprintf("port %s (%q) has the address %s, so that a load balancer of Octavia's may still serve it, with the endpoints that it had; it cannot be asked: %v",
 		u.port.ID, textOf(u.port.Attrs["name"]), u.address, u.away)
 }
 
@@ -172,7 +172,7 @@ func (e *Engine) Withheld() string {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
 	if n := len(e.store.northbound.withheld); n > 0 {
-		return fmt.Sprintf("%d Services wait for the load balancing service, whose load balancers may still serve them: %v", n, e.store.balancerState.away)
+		return fmt.Sprintf("%d Services wait for the load balancing service, whose load balancers may still serve them, with the endpoints that they had: %v", n, e.store.balancerState.away)
 	}
 	return ""
 }
@@ -181,7 +181,7 @@ func (e *Engine) Withheld() string {
 type roomError struct{ left, promised int }
 
 func (r roomError) Error() string {
-	return fmt.Sprintf("the quota has room for %d more load balancers, and %d others are just being made; OVN's serves until there is room", max(r.left, 0), r.promised)
+	return fmt.Sprintf("the quota has room for %d more load balancers, and %d others are just being made", max(r.left, 0), r.promised)
 }
 
 // promise sees to it that there is room in the quota for an owner's load balancers beside those that others were promised a moment ago.

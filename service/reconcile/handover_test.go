@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/kubeproxy"
 	"github.com/kuryr/raven/drivers/lbaas"
@@ -144,6 +146,7 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			}
 			w.waitsFor(r, "shop", c.reason)
 			w.eventuallyServed("shop", by)
+			w.staysBehind(r, by)
 			if c.away == nil {
 				return
 			}
@@ -155,8 +158,86 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			}
 			w.eventuallyServed("shop", c.to.Info().Name)
 			w.quiet(p)
+			w.follows(p, c.to.Info().Name)
 		})
 	}
+}
+
+// movesOn gives the shop another endpoint.
+func (w *ovnWorld) movesOn() {
+	w.t.Helper()
+	if _, err := w.kube.Update(endpointSlices(), slice("web", "shop", "10.0.0.6")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// leadTo are the backends of the shop's load balancers.
+func (w *ovnWorld) leadTo() string {
+	for _, row := range w.vips() {
+		if strings.HasPrefix(row, "web/shop:") {
+			return row
+		}
+	}
+	var addresses []string
+	for _, member := range w.cloud.Objects("member") { // nobody else has these addresses
+		addresses = append(addresses, text(member, "address"))
+	}
+	return strings.Join(addresses, " ")
+}
+
+// staysBehind has the shop get another endpoint while it waits, which the load balancer that serves it by an old driver does not get: that is told
+// on the Service, counted, and in the metrics.
+func (w *ovnWorld) staysBehind(r *raven, by string) {
+	w.t.Helper()
+	w.movesOn()
+	whose := map[string]string{"kubeproxy": "OVN's", "lbaas": "Octavia's"}[by]
+	w.waitsFor(r, "shop", "meanwhile "+whose+" load balancer serves on, with the endpoints of ")
+	services := 0
+	w.eventually("all Services that wait are counted", func() (bool, string) {
+		services = 0
+		for _, o := range r.engine.Objects(reconcile.Filter{Kind: "Service"}) {
+			if strings.Contains(fmt.Sprint(o.Reasons), "none are followed there") {
+				services++
+			}
+		}
+		h := r.engine.Handover()
+		return services > 0 && h.Waiting == services && !h.Since.IsZero(), fmt.Sprint(services, " say it; ", h)
+	})
+	if n := handoversWaiting(w.t, r); n != services {
+		w.t.Errorf("the metric says %d, not %d", n, services)
+	}
+	if to := w.leadTo(); strings.Contains(to, "10.0.0.6") || !strings.Contains(to, "10.0.0.4") {
+		w.t.Errorf("what nobody follows leads to %s", to)
+	}
+}
+
+// follows waits until the shop's new endpoint serves, and nothing waits any more.
+func (w *ovnWorld) follows(p *proxied, by string) {
+	w.t.Helper()
+	w.eventually("the new endpoint serves by "+by, func() (bool, string) {
+		to, h := w.leadTo(), p.engine.Handover()
+		return strings.Contains(to, "10.0.0.6") && !strings.Contains(to, "10.0.0.4") && h.Waiting == 0, to + "; " + h.String()
+	})
+	if n := handoversWaiting(w.t, p.raven); n != 0 {
+		w.t.Errorf("the metric says %d", n)
+	}
+}
+
+func handoversWaiting(t *testing.T, r *raven) int {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.engine.Metrics()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "raven_handovers_waiting" {
+			return int(f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	t.Fatal("there is no such metric")
+	return 0
 }
 
 // otherNetworks is a driver of namespaces that does not say which network pods are in.

@@ -18,6 +18,7 @@ type Metrics struct {
 	drifted prometheus.Counter
 	gaps    *prometheus.HistogramVec
 	objects *prometheus.Desc
+	waiting *prometheus.Desc
 	store   *store
 }
 
@@ -41,6 +42,7 @@ func newMetrics() *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 3, 11),
 		}, []string{"to"}),
 		objects: prometheus.NewDesc("raven_objects", "Source objects, by driver and state.", []string{"driver", "state"}, nil),
+		waiting: prometheus.NewDesc("raven_handovers_waiting", "Services that wait to be handed over: nobody follows the endpoints of the load balancers that serve them.", nil, nil),
 	}
 }
 
@@ -50,8 +52,11 @@ func (e *Engine) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{m.passes, m.steps, m.writes, m.drifted, m.gaps, m}
 }
 
-// Describe implements prometheus.Collector for the number of objects.
-func (m *Metrics) Describe(to chan<- *prometheus.Desc) { to <- m.objects }
+// Describe implements prometheus.Collector for what is counted when it is asked for.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	to <- m.objects
+	to <- m.waiting
+}
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
@@ -60,7 +65,9 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		phase  Phase
 	}
 	counts := map[label]int{}
+	var handover HandoverStatus
 	m.store.do(func() {
+		handover = m.store.handover()
 		for name := range m.store.drivers {
 			for _, phase := range []Phase{Pending, Done, Waiting, Failing, Terminal} {
 				counts[label{name, phase}] = 0
@@ -72,6 +79,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			}
 		}
 	})
+	to <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(handover.Waiting+handover.Unseen))
 	for l, n := range counts {
 		to <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, float64(n), l.driver, string(l.phase))
 	}

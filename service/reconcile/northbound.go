@@ -98,7 +98,7 @@ func (s *store) withholdUnseen(o *owner, p *plan.Plan) string {
 		if step.Op != plan.Create || step.Kind != drivers.KindLoadBalancer || !s.northbound.configured || s.northbound.seen {
 			return false
 		}
-		text = fmt.Sprintf("waiting for OVN's northbound database, where a load balancer of this Service may still be: %v", s.northbound.away)
+		text = fmt.Sprintf("waiting for OVN's northbound database, where a load balancer of this Service may still be, and serve with the endpoints that it had: %v", s.northbound.away)
 		return true
 	})
 	if text != "" {

@@ -30,6 +30,7 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 	e.log.DebugContext(ctx, "looked at", "object", o.target.String(), "driver", o.item.driver,
 		"waits", out.messages, "conflicts", out.conflicts)
 	if len(out.conflicts) > 0 {
+		out.conflicts = e.tellStale(o, out.conflicts)
 		e.setPhase(o, Waiting, out.conflicts, 0)
 		e.event(o, "Conflict", strings.Join(out.conflicts, "; "))
 		return result{again: e.mendAgain(o)}
@@ -39,7 +40,7 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 		if o.held > 0 {
 			again.again = e.config.SlowRetry
 		}
-		e.setPhase(o, Waiting, messages, again.again)
+		e.setPhase(o, Waiting, e.tellStale(o, messages), again.again)
 		return again
 	}
 	e.setPhase(o, Done, nil, 0)
@@ -137,7 +138,7 @@ func (e *Engine) settleErrors(ctx context.Context, o *owner, errs []error) resul
 	if again := e.mendAgain(o); again > 0 {
 		next = sooner(next, result{again: again}) // what is broken besides has its own time
 	}
-	messages = sorted(messages)
+	messages = e.tellStale(o, sorted(messages))
 	changed, tries := e.setPhase(o, phase, messages, next.again)
 	level := slog.LevelDebug
 	if changed && phase != Waiting {

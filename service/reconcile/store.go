@@ -74,6 +74,7 @@ type owner struct {
 	blocked  []waitKey
 	lastSaid string        // the last Event
 	gap      time.Duration // for how long nobody served at the last handover
+	stale    time.Time     // since when it is known to be served by what nobody follows, as its handover waits
 	notices  string        // the last diagnostics
 	noticed  string        // the last notices of a plan
 	wrote    written
