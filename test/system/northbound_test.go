@@ -208,6 +208,9 @@ func (r *northRig) wantedVIPs(svc object) []string {
 
 // groupAmiss says where the group is not what every load balancer is in, and every namespace's switch and the router refer to.
 func (r *northRig) groupAmiss() []string {
+	if r.conf["namespace_subnet"]["topology"] == "dedicated" {
+		return r.apartAmiss()
+	}
 	groups := r.rows("Load_Balancer_Group", "load_balancer")
 	if len(groups) != 1 {
 		return []string{fmt.Sprintf("%d groups", len(groups))}
@@ -224,6 +227,49 @@ func (r *northRig) groupAmiss() []string {
 				amiss = append(amiss, fmt.Sprintf("%s %s is in the group: %t", table, row.name, !want))
 			}
 		}
+	}
+	return amiss
+}
+
+// apartAmiss says where the groups are not those of namespaces apart: one for each, with its load balancers, its switch and its router.
+func (r *northRig) apartAmiss() []string {
+	in, title := map[string]string{}, map[string]string{} // the group's name by the id of a load balancer's row, and by its own
+	for _, group := range r.rows("Load_Balancer_Group", "load_balancer") {
+		_, name, _ := strings.Cut(group.name, " name=")
+		title[group.id] = name
+		for _, id := range group.refs {
+			in[id] = name
+		}
+	}
+	var amiss []string
+	for _, row := range r.balancerRows() {
+		if ns, _, _ := strings.Cut(row.name, "/"); in[row.id] != ns+"-services" {
+			amiss = append(amiss, fmt.Sprintf("%s is in group %q", row.name, in[row.id]))
+		}
+	}
+	names := map[string]string{}
+	for _, n := range r.cloud.Networks() {
+		names["neutron-"+fmt.Sprint(n["id"])] = fmt.Sprint(n["name"])
+	}
+	joined := 0
+	for _, row := range r.rows("Logical_Switch", "load_balancer_group") {
+		for _, id := range row.refs {
+			if title[id] != names[row.name]+"-services" {
+				amiss = append(amiss, fmt.Sprintf("the switch of %s has the group %q", names[row.name], title[id]))
+			}
+			joined++
+		}
+	}
+	routers := map[string]bool{}
+	for _, row := range r.rows("Logical_Router", "load_balancer_group") {
+		for _, id := range row.refs {
+			routers[title[id]] = true
+		}
+	}
+	list, err := r.kube.List(namespaces(), "")
+	r.check(err)
+	if len(title) != len(list) || joined != len(list) || len(routers) != len(list) {
+		amiss = append(amiss, fmt.Sprintf("of %d namespaces %d have a group, %d switches and %d routers", len(list), len(title), joined, len(routers)))
 	}
 	return amiss
 }
@@ -379,27 +425,37 @@ func sameRow(a, b northRow) bool {
 	return a.id == b.id && a.name == b.name && a.protocol == b.protocol && maps.Equal(a.vips, b.vips) && maps.Equal(a.ids, b.ids)
 }
 
-// TestServicesAreHandedOver changes the driver of a running cluster from lbaas to kubeproxy and back, by a restart and by a reload: floating
-// IPs stay what they are, and never do both serve one address.
+// TestServicesAreHandedOver changes the driver of a running cluster from lbaas to kubeproxy and back, by a restart and by a reload, which brings the
+// database as well: floating IPs stay what they are, and never do both serve one address.
 func TestServicesAreHandedOver(t *testing.T) {
+	restart := func(r *northRig, p *raven) *raven {
+		p.stop()
+		return r.start()
+	}
 	for _, tc := range []struct {
 		name     string
 		provider simcloud.Provider
+		topology string
+		late     bool // the database is configured with the driver that needs it, and only as long
 		change   func(*northRig, *raven) *raven
 	}{
-		{"amphora, by a restart", simcloud.Amphora(brief()), func(r *northRig, p *raven) *raven {
-			p.stop()
-			return r.start()
-		}},
-		{"ovn, by a reload", simcloud.OVN(brief()), func(r *northRig, p *raven) *raven {
+		{name: "amphora, by a restart", provider: simcloud.Amphora(brief()), change: restart},
+		{name: "ovn, by a reload", provider: simcloud.OVN(brief()), late: true, change: func(r *northRig, p *raven) *raven {
 			r.configure()
 			p.signal(syscall.SIGHUP)
 			return p
 		}},
+		{name: "namespaces apart", provider: simcloud.OVN(brief()), topology: "dedicated", change: restart},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newNorthRig(t, tc.provider)
 			r.serve("lbaas")
+			if tc.topology != "" {
+				r.conf.set("namespace_subnet", "topology", tc.topology)
+			}
+			if tc.late {
+				delete(r.conf["ovn"], "nb_connection")
+			}
 			p := r.start()
 			r.createNamespace("shop")
 			r.scale("shop", "web", 2)
@@ -416,10 +472,14 @@ func TestServicesAreHandedOver(t *testing.T) {
 				began, end := time.Now(), func() {}
 				if driver == "kubeproxy" {
 					r.north.Kill()
+					r.conf.set("ovn", "nb_connection", r.north.Unix())
 				} else {
 					end = r.onlyOne(true)
 				}
 				r.serve(driver)
+				if driver == "lbaas" && tc.late {
+					r.databaseStays(p)
+				}
 				p = tc.change(r, p)
 				if driver == "kubeproxy" { // Octavia's serve on until OVN's can
 					must(t, "Services that wait for the database", func() string { return r.balancersStay(p, len(shown)) })
@@ -451,9 +511,37 @@ func TestServicesAreHandedOver(t *testing.T) {
 					t.Errorf("with %s the status names %v; it was %v", driver, now, shown)
 				}
 			}
+			if tc.late { // now nothing is left there
+				delete(r.conf["ovn"], "nb_connection")
+				p = tc.change(r, p)
+				must(t, "a reload without the database", func() string {
+					if page := p.page("/readyz"); strings.Contains(page, "ovn: ") || !strings.Contains(page, "ready     raven\n") {
+						return page
+					}
+					return r.servicesAmiss(p)
+				})
+			}
 			p.stop()
 		})
 	}
+}
+
+// databaseStays shows that a reload without the database is refused while OVN serves: nobody would see its load balancers then.
+func (r *northRig) databaseStays(p *raven) {
+	r.t.Helper()
+	delete(r.conf["ovn"], "nb_connection")
+	r.configure()
+	p.signal(syscall.SIGHUP)
+	must(r.t, "a reload that is refused", func() string {
+		if page := p.page("/readyz"); !strings.Contains(page, "degraded  raven: ") || !strings.Contains(page, "[ovn] nb_connection is not in it any more") {
+			return page
+		}
+		return ""
+	})
+	if n := len(r.cloud.LoadBalancers()); n > 0 {
+		r.t.Errorf("Octavia has %d load balancers beside OVN's", n)
+	}
+	r.conf.set("ovn", "nb_connection", r.north.Unix())
 }
 
 // balancersStay says where Octavia does not serve all Services, as it did, though none of them can be handed over.
@@ -471,8 +559,12 @@ func (r *northRig) balancersStay(p *raven, services int) string {
 	if amiss := r.balancersAmiss(); amiss != "" {
 		r.t.Errorf("while OVN's database is away: %s", amiss)
 	}
-	if !s.Ready || waiting != services {
-		return fmt.Sprintf("%d of %d Services wait", waiting, services)
+	if !s.Ready || waiting != services || s.Handover.Waiting != services {
+		return fmt.Sprintf("%d of %d Services wait, %d of them to be handed over", waiting, services, s.Handover.Waiting)
+	}
+	told := fmt.Sprintf("%d Services wait to be handed over, and their old load balancers serve on with the endpoints of ", services)
+	if page := p.page("/readyz"); !strings.Contains(page, "degraded  ovn: ") || !strings.Contains(page, told) {
+		return "/readyz does not say that they wait:\n" + page
 	}
 	return ""
 }
@@ -558,34 +650,8 @@ func TestKubeProxyKeepsNamespacesApart(t *testing.T) {
 		r.createService(ns, "web", nil)
 	}
 	must(t, "a group for each namespace", func() string {
-		in, at := map[string]string{}, map[string]string{} // the group's name by the row's id, and by its own id
-		for _, group := range r.rows("Load_Balancer_Group", "load_balancer") {
-			_, title, _ := strings.Cut(group.name, " name=")
-			at[group.id] = title
-			for _, id := range group.refs {
-				in[id] = title
-			}
-		}
-		for _, row := range r.balancerRows() {
-			if ns, _, _ := strings.Cut(row.name, "/"); in[row.id] != ns+"-services" {
-				return fmt.Sprintf("%s is in group %q", row.name, in[row.id])
-			}
-		}
-		networks := map[string]string{}
-		for _, n := range r.cloud.Networks() {
-			networks["neutron-"+fmt.Sprint(n["id"])] = fmt.Sprint(n["name"])
-		}
-		joined := 0
-		for _, row := range r.rows("Logical_Switch", "load_balancer_group") {
-			for _, id := range row.refs {
-				if at[id] != networks[row.name]+"-services" {
-					return fmt.Sprintf("the switch of %s has the group %q", networks[row.name], at[id])
-				}
-				joined++
-			}
-		}
-		if routers := r.rows("Logical_Router", "load_balancer_group"); joined != 6 || len(routers) != 6 {
-			return fmt.Sprintf("%d switches have a group, and there are %d routers", joined, len(routers))
+		if amiss := r.apartAmiss(); len(amiss) > 0 {
+			return strings.Join(amiss, "; ")
 		}
 		return p.settled()
 	})

@@ -201,6 +201,9 @@ type status struct {
 			Allowed int `json:"allowed"`
 		} `json:"guard"`
 	} `json:"drivers"`
+	Handover struct {
+		Waiting int `json:"waiting"`
+	} `json:"handover"`
 	Objects []struct {
 		Driver    string   `json:"driver"`
 		Kind      string   `json:"kind"`

@@ -159,6 +159,7 @@ func (r *rig) clusterAmiss() string {
 			amiss = append(amiss, fmt.Sprintf("namespace %s has %d networks and the deletionTimestamp %v", name, networks[name], meta["deletionTimestamp"]))
 		}
 		delete(networks, name)
+		delete(networks, name+"-service") // with topology dedicated
 	}
 	for name, n := range networks {
 		amiss = append(amiss, fmt.Sprintf("there are %d networks for namespace %s, which is gone", n, name))
