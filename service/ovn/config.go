@@ -30,7 +30,7 @@ type Config struct {
 	PrivateKey, Certificate, CACert string
 	// Cluster is the cluster id that identities carry.
 	Cluster string
-	// Timeout bounds a transaction, and an attempt to connect; 0: DefaultTimeout.
+	// Timeout bounds a transaction, and the silence of a server that is connected to and copied; 0: DefaultTimeout.
 	Timeout time.Duration
 	// Probe is the time between two looks at whether a quiet server is there; 0: DefaultProbe.
 	Probe time.Duration
@@ -77,7 +77,8 @@ func Options() []config.Option {
 		},
 		{
 			Name: "connection_timeout", Type: config.Duration, Default: "10", Min: bound(0.1), Deprecated: former("ovsdb_connection_timeout"), Advanced: true,
-			Help: "How long one transaction, and one attempt to connect, may take, in seconds.",
+			Help: "How long one transaction may take, how long a server may send nothing while it is connected to and its rows are copied, and how long a start " +
+				"waits for a connection, in seconds.",
 		},
 		{
 			Name: "probe_interval", Type: config.Duration, Default: "5", Min: bound(0.1), Advanced: true,

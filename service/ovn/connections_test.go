@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,4 +239,83 @@ func TestClusterIsWrittenToAtItsLeader(t *testing.T) {
 	if r.seen.hasChanged(was.ID) {
 		t.Error("the change of leaders made a load balancer look different")
 	}
+}
+
+// slow passes on what a server and its client say, at most so many bytes of the server's at once, with a pause after each; after what the server sends
+// exceeds upTo bytes it passes on nothing more. It returns its endpoint.
+func slow(t *testing.T, server *northbound.Server, pause time.Duration, upTo int) string {
+	t.Helper()
+	path := t.TempDir() + "/slow"
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		work.Wait()
+	})
+	work.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "unix", strings.TrimPrefix(server.Unix(), "unix:"))
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			work.Go(func() {
+				_, _ = io.Copy(behind, client)
+				_, _ = client.Close(), behind.Close()
+			})
+			work.Go(func() {
+				chunk := make([]byte, 64<<10)
+				for sent := 0; ; {
+					n, err := behind.Read(chunk)
+					if sent += n; err != nil {
+						return
+					}
+					if sent > upTo {
+						continue
+					}
+					if _, err := client.Write(chunk[:n]); err != nil {
+						return
+					}
+					time.Sleep(pause)
+				}
+			})
+		}
+	})
+	return "unix:" + path
+}
+
+// TestLargeDatabaseIsCopied: that copying takes longer than connection_timeout is no reason to give up, as long as the server sends something; that it
+// says nothing is.
+func TestLargeDatabaseIsCopied(t *testing.T) {
+	r := newRig(t)
+	g := r.group()
+	for i := range 2 {
+		r.balancer(fmt.Sprint("u", i), g, manyVIPs()[i*99:i*99+99]...)
+	}
+	const bound = 500 * time.Millisecond
+	began := time.Now()
+	other := connect(t, r.server, ovn.Config{Endpoints: []string{slow(t, r.server, bound/5, 1<<30)}, Timeout: bound})
+	if took := time.Since(began); took < 2*bound {
+		t.Errorf("it took %s only: that shows nothing", took)
+	}
+	if list, err := other.List(kindBalancer); err != nil || len(list) != 2 {
+		t.Errorf("%d load balancers, error %v", len(list), err)
+	}
+	n, err := ovn.Open(t.Context(), ovn.Config{
+		Cluster: "c1", Endpoints: []string{slow(t, r.server, 0, 256<<10)}, Timeout: bound,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	r.until("it is told that the server says nothing more", func() bool {
+		return strings.Contains(n.Status().Error, "it has sent nothing for 500ms: see [ovn] connection_timeout")
+	})
 }

@@ -75,9 +75,7 @@ func (n *Northbound) connect(ctx context.Context) (*session, error) {
 		}
 		started, open = started+1, open+1
 		go func() { // it is waited for by its result
-			one, cancel := context.WithTimeout(trying, n.config.Timeout)
-			defer cancel()
-			s, err := n.connectTo(one, n.endpoints[i])
+			s, err := n.connectTo(trying, n.endpoints[i])
 			results <- attempt{i, s, err}
 		}()
 	}
@@ -124,7 +122,9 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 			return nil, err
 		}
 	}
-	w, err := dial(ctx, endpoint, settings, s.notice)
+	dialing, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
+	w, err := dial(dialing, endpoint, settings, s.notice)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
@@ -133,7 +133,9 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 		<-w.ended
 		s.giveUp(w.why())
 	})
-	if err := n.begin(ctx, s); err != nil {
+	asking, stop := w.attentive(ctx, n.config.Clock, n.config.Timeout)
+	defer stop()
+	if err := n.begin(asking, s); err != nil {
 		s.close()
 		return nil, err
 	}

@@ -10,7 +10,10 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // wire speaks JSON-RPC, as RFC 7047 has it, over a connection of its own. It is not libovsdb's client since that one cannot be left: what it
@@ -22,6 +25,8 @@ type wire struct {
 	notice  func(method string, params json.RawMessage) error
 	ended   chan struct{} // closed when nothing is read any more
 	work    sync.WaitGroup
+	heard   atomic.Int64 // bytes that were read
+	taking  atomic.Bool  // something that was read is being taken over
 
 	mu      sync.Mutex // guards what follows
 	pending map[uint64]*call
@@ -111,7 +116,7 @@ func (w *wire) call(ctx context.Context, method string, params any, take func(js
 	case <-w.ended:
 		return w.why()
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 
@@ -126,13 +131,13 @@ func (w *wire) send(ctx context.Context, m message) error {
 	case <-w.ended:
 		return w.why()
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	defer func() { <-w.writing }()
 	stop := context.AfterFunc(ctx, w.close)
 	_, err = w.stream.Write(text)
 	if !stop() {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	if err != nil {
 		w.close()
@@ -149,12 +154,14 @@ func (w *wire) why() error {
 
 // read takes what the server sends until the connection ends.
 func (w *wire) read() {
-	decoder := json.NewDecoder(w.stream)
+	decoder := json.NewDecoder(listener{w})
 	for {
 		var m message
 		err := decoder.Decode(&m)
 		if err == nil {
+			w.taking.Store(true)
 			err = w.received(m)
+			w.taking.Store(false)
 		}
 		if err == nil {
 			continue
@@ -169,6 +176,52 @@ func (w *wire) read() {
 		w.close()
 		return
 	}
+}
+
+// listener reads what the server sends, and counts it.
+type listener struct{ w *wire }
+
+func (l listener) Read(p []byte) (int, error) {
+	n, err := l.w.stream.Read(p)
+	l.w.heard.Add(int64(n))
+	return n, err //nolint:wrapcheck // it is a reader
+}
+
+// attentive returns a context that ends once the server has said nothing for that long, or at most twice as long: what it sends may take longer, for a
+// large database does. The caller ends it.
+func (w *wire) attentive(ctx context.Context, clk clock.Clock, silence time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		heard := w.heard.Load()
+		for {
+			timer := clk.NewTimer(silence)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C():
+			}
+			now := w.heard.Load()
+			if now == heard && !w.taking.Load() {
+				cancel(silentError{silence})
+				return
+			}
+			heard = now
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// silentError says that a server takes a connection, and says nothing.
+type silentError struct{ silence time.Duration }
+
+func (s silentError) Error() string {
+	return fmt.Sprintf("it has sent nothing for %s: see [ovn] connection_timeout", s.silence)
 }
 
 // received deals with one message. Its error ends the connection.
