@@ -118,11 +118,11 @@ func trimmed(lines []string) []string {
 	return lines
 }
 
-// served says whether a Service should have a load balancer: it has a clusterIP, and something is known of its endpoints. (Nobody makes
-// those of the Service kubernetes here.)
+// served says whether a Service should have a load balancer: it has a clusterIP, is no other proxy's, and something is known of its endpoints.
+// (Nobody makes those of the Service kubernetes here.)
 func (c *cluster) served(svc *unstructured.Unstructured) bool {
 	address, _, _ := unstructured.NestedString(svc.Object, "spec", "clusterIP")
-	if address == "" || address == "None" {
+	if _, theirs := svc.GetLabels()[proxyNameLabel]; theirs || address == "" || address == "None" {
 		return false
 	}
 	return len(c.slicesOf(svc)) > 0
@@ -146,32 +146,42 @@ func (c *cluster) wanted(svc *unstructured.Unstructured) []string {
 	for _, p := range ports {
 		port, _ := p.(map[string]any)
 		protocol := cmp.Or(thing(port).str("protocol"), "TCP")
-		members := []string{}
+		members, leaving := []string{}, []string{}
 		for _, slice := range c.slicesOf(svc) {
-			members = append(members, readyIn(slice, thing(port).str("name"), protocol)...)
+			ready, lingering := endpointsIn(slice, thing(port).str("name"), protocol)
+			members, leaving = append(members, ready...), append(leaving, lingering...)
+		}
+		for _, address := range []string{"0.0.0.0", "::"} { // for each IP version by itself
+			if len(sameFamily(address, members)) == 0 {
+				members = append(members, sameFamily(address, leaving)...)
+			}
 		}
 		slices.Sort(members)
+		members = slices.Compact(members) // one may be in two slices
 		out = append(out, fmt.Sprint(protocol, " ", port["port"], " to ", members, []string{}))
 	}
 	slices.Sort(out)
 	return out
 }
 
-// readyIn lists the ready endpoints of an EndpointSlice for a port of a Service.
-func readyIn(slice thing, name, protocol string) []string {
-	var members []string
+// endpointsIn lists the endpoints of an EndpointSlice for a port of a Service: the ready ones, and those that serve while they terminate.
+func endpointsIn(slice thing, name, protocol string) (ready, lingering []string) {
 	for _, port := range slice.things("ports") {
 		if port.str("name") != name || port.str("protocol") != protocol {
 			continue
 		}
 		for _, e := range slice.things("endpoints") {
 			conditions, _ := e["conditions"].(map[string]any)
-			if conditions["ready"] != false {
-				members = append(members, fmt.Sprintf("%s:%v", e.strs("addresses")[0], port["port"]))
+			member := fmt.Sprintf("%s:%v", e.strs("addresses")[0], port["port"])
+			switch {
+			case conditions["ready"] != false:
+				ready = append(ready, member)
+			case conditions["serving"] != false && conditions["terminating"] == true:
+				lingering = append(lingering, member)
 			}
 		}
 	}
-	return members
+	return ready, lingering
 }
 
 // servicesAmiss says where Services and load balancers do not agree, and takes from owned what is theirs. Octavia is asked only when

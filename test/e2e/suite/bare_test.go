@@ -26,59 +26,98 @@ type annotatedObject interface {
 	GetUID() types.UID
 }
 
-// bare makes the ports of all pods of some namespaces and annotates the pods, with nothing in between: it is what this Neutron can
-// do at most. The ports have the attributes that Raven's have, and as many tags.
-func bare(t *testing.T, url string, names []string, batch, workers int) {
+// bareClient makes the ports of pods and annotates the pods, with nothing in between: it is what this Neutron can do at most. The ports have the
+// attributes that Raven's have, and as many tags. It is ready before the first pod is there, and asks for ports as soon as there are pods enough
+// of a namespace for a request; what is left at the end goes in smaller ones.
+type bareClient struct {
+	cloud *cloud
+	way   way
+	in    map[string]*bareNamespace
+	slots chan struct{} // as many as requests may be under way
+	work  *errgroup.Group
+	ctx   context.Context
+}
+
+type bareNamespace struct {
+	network, subnet, group, text string // text is the subnet's annotation
+	waiting                      []*unstructured.Unstructured
+}
+
+func newBare(t *testing.T, url string, names []string, as way) *bareClient {
 	t.Helper()
-	client, err := connect(t.Context(), "e2e")
+	cloud, err := connect(t.Context(), "e2e")
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.client.Endpoint, client.client.ResourceBase = url+"/", url+"/v2.0/"
-	var all []thing
-	var owners []*unstructured.Unstructured
-	var subnets []string
+	cloud.client.Endpoint, cloud.client.ResourceBase = url+"/", url+"/v2.0/"
+	b := &bareClient{cloud: cloud, way: as, in: map[string]*bareNamespace{}, slots: make(chan struct{}, as.workers)}
+	b.work, b.ctx = errgroup.WithContext(t.Context())
 	for _, namespace := range names {
-		network := annotated(t, namespace, networkAnnotation).str("id")
-		subnet, group := annotated(t, namespace, subnetAnnotation), groupOf(t, namespace)
+		subnet := annotated(t, namespace, subnetAnnotation)
 		text, err := json.Marshal(subnet)
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := pods(namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range list.Items {
-			pod := &list.Items[i]
-			tags := []string{bareTag, "raven:owner=" + string(pod.GetUID()), "raven:name=port", "raven:policy=delete"}
-			all = append(all, thing{
-				"network_id": network, "name": pod.GetName(), "device_id": pod.GetUID(), "device_owner": "compute:kuryr",
-				"security_groups": []string{group}, "fixed_ips": []thing{{"subnet_id": subnet.str("id")}}, "mac_address": randomMAC(),
-				"tags": tags, "description": strings.Join(tags, " "),
-			})
-			owners, subnets = append(owners, pod), append(subnets, string(text))
+		b.in[namespace] = &bareNamespace{
+			network: annotated(t, namespace, networkAnnotation).str("id"), subnet: subnet.str("id"), group: groupOf(t, namespace), text: string(text),
 		}
 	}
-	g, ctx := errgroup.WithContext(t.Context())
-	g.SetLimit(workers)
-	for from := 0; from < len(all); from += batch {
-		to := min(from+batch, len(all))
-		g.Go(func() error {
-			out, err := client.call(ctx, http.MethodPost, "ports", thing{"ports": all[from:to]})
-			if err != nil {
-				return err
-			}
-			return annotate(ctx, out.things("ports"), owners[from:to], subnets[from:to])
-		})
+	return b
+}
+
+// take takes a pod that is there. It is nobody's where Raven does the work.
+func (b *bareClient) take(pod *unstructured.Unstructured) {
+	if b == nil {
+		return
 	}
-	if err := g.Wait(); err != nil {
+	ns := b.in[pod.GetNamespace()]
+	if ns.waiting = append(ns.waiting, pod); len(ns.waiting) == b.way.batch {
+		b.send(ns)
+	}
+}
+
+// wait asks for what is left, and returns when all is done.
+func (b *bareClient) wait(t *testing.T) {
+	t.Helper()
+	if b == nil {
+		return
+	}
+	for _, ns := range b.in {
+		if len(ns.waiting) > 0 {
+			b.send(ns)
+		}
+	}
+	if err := b.work.Wait(); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// send asks for the ports of those that wait, and lets nobody wait for the answer.
+func (b *bareClient) send(ns *bareNamespace) {
+	owners := ns.waiting
+	ns.waiting = nil
+	b.work.Go(func() error {
+		b.slots <- struct{}{}
+		defer func() { <-b.slots }()
+		var ports []thing
+		for _, pod := range owners {
+			tags := []string{bareTag, "raven:owner=" + string(pod.GetUID()), "raven:name=port", "raven:policy=delete"}
+			ports = append(ports, thing{
+				"network_id": ns.network, "name": pod.GetName(), "device_id": pod.GetUID(), "device_owner": "compute:kuryr",
+				"security_groups": []string{ns.group}, "fixed_ips": []thing{{"subnet_id": ns.subnet}}, "mac_address": randomMAC(),
+				"tags": tags, "description": strings.Join(tags, " "),
+			})
+		}
+		out, err := b.cloud.call(b.ctx, http.MethodPost, "ports", thing{"ports": ports})
+		if err != nil {
+			return err
+		}
+		return annotate(b.ctx, out.things("ports"), owners, ns.text)
+	})
+}
+
 // annotate writes the answers of a batch to the pods, all at once.
-func annotate(ctx context.Context, ports []thing, owners []*unstructured.Unstructured, subnets []string) error {
+func annotate(ctx context.Context, ports []thing, owners []*unstructured.Unstructured, subnet string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, port := range ports {
 		g.Go(func() error {
@@ -86,7 +125,7 @@ func annotate(ctx context.Context, ports []thing, owners []*unstructured.Unstruc
 			if err != nil {
 				return err
 			}
-			patch, err := json.Marshal(thing{"metadata": thing{"annotations": thing{portAnnotation: string(text), subnetAnnotation: subnets[i]}}})
+			patch, err := json.Marshal(thing{"metadata": thing{"annotations": thing{portAnnotation: string(text), subnetAnnotation: subnet}}})
 			if err != nil {
 				return err
 			}

@@ -36,6 +36,20 @@ type contender struct {
 
 func newContender(t *testing.T, name string) *contender {
 	t.Helper()
+	cable, kubeconfig := cabled(t, name)
+	p := &contender{name: name, cable: cable, gateway: newGateway(t)}
+	var err error
+	if p.health, err = stack.FreePort(); err != nil {
+		t.Fatal(err)
+	}
+	p.conf = settings{}.set("kubernetes", "kubeconfig", kubeconfig).set("neutron", "endpoint_override", p.gateway.server.URL).
+		set("health_server", "port", p.health).set("raven", "runtime_dir", filepath.Join(world.scratch, name))
+	return p
+}
+
+// cabled lays a cable to the API server, and returns a kubeconfig of Raven's account that leads through it.
+func cabled(t *testing.T, name string) (c *cable, kubeconfig string) {
+	t.Helper()
 	account, err := clientcmd.LoadFromFile(world.accountFile)
 	if err != nil {
 		t.Fatal(err)
@@ -45,19 +59,14 @@ func newContender(t *testing.T, name string) *contender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &contender{name: name, cable: newCable(t, server.Host), gateway: newGateway(t)}
+	c = newCable(t, server.Host)
 	cluster.TLSServerName = server.Hostname()
-	cluster.Server = server.Scheme + "://" + p.cable.listener.Addr().String()
-	kubeconfig := filepath.Join(t.TempDir(), name+".kubeconfig")
+	cluster.Server = server.Scheme + "://" + c.listener.Addr().String()
+	kubeconfig = filepath.Join(t.TempDir(), name+".kubeconfig")
 	if err := clientcmd.WriteToFile(*account, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	if p.health, err = stack.FreePort(); err != nil {
-		t.Fatal(err)
-	}
-	p.conf = settings{}.set("kubernetes", "kubeconfig", kubeconfig).set("neutron", "endpoint_override", p.gateway.server.URL).
-		set("health_server", "port", p.health).set("raven", "runtime_dir", filepath.Join(world.scratch, name))
-	return p
+	return c, kubeconfig
 }
 
 // ready says what a probe of the kubelet hears, "" where it is well.

@@ -54,7 +54,7 @@ func TestContractOctaviaAmphora(t *testing.T) { octavia(t, "amphora") }
 func octavia(t *testing.T, provider string) {
 	t.Helper()
 	if world.cloud.balancing == nil {
-		t.Skip("the cloud has no load balancing service")
+		lacks(t, "the cloud has no load balancing service")
 	}
 	t.Cleanup(func() { // a suite that was broken off leaves what it made
 		all, err := world.cloud.list(context.Background(), balancerKind, "project_id="+world.cloud.project)
@@ -72,7 +72,8 @@ func octavia(t *testing.T, provider string) {
 	contract(t, "octavia", "TestRealCloud/"+provider+"$", "RAVEN_CONTRACT_CLOUD=e2e", "RAVEN_CONTRACT_ADMIN_CLOUD=e2e-admin", "OS_CLIENT_CONFIG_FILE="+world.clouds)
 }
 
-// contract runs a suite as a developer does. Raven does not run meanwhile: the suite has the servers for itself.
+// contract runs a suite as a developer does. Raven does not run meanwhile: the suite has the servers for itself. It is one process, that ends
+// when this one does.
 func contract(t *testing.T, name, pattern string, env ...string) {
 	t.Helper()
 	if world.running != nil {
@@ -80,11 +81,15 @@ func contract(t *testing.T, name, pattern string, env ...string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run="+pattern, "./test/contract/"+name)
-	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), env...)
-	// At the bound what go started goes too.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	program := filepath.Join(t.TempDir(), name+".test")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, "./test/contract/"+name)
+	build.Dir = "../../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the suite: %v: %s", err, out)
+	}
+	cmd := exec.CommandContext(ctx, program, "-test.count=1", "-test.v", "-test.run="+pattern)
+	cmd.Dir, cmd.Env = filepath.Join(build.Dir, "test/contract", name), append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err := os.WriteFile(filepath.Join(world.artifacts, "contract-"+strings.NewReplacer("/", "-", "$", "").Replace(name+"-"+pattern)+".log"), out, 0o644); err != nil {

@@ -36,7 +36,7 @@ func (s script) call(ctx context.Context, verb, component string) error {
 func needControls(t *testing.T) {
 	t.Helper()
 	if world.controls == nil {
-		t.Skip("this stack's servers cannot be stopped and started from here: neither RAVEN_E2E_STACK nor RAVEN_E2E_CONTROL is set")
+		lacks(t, "this stack's servers cannot be stopped and started from here: neither RAVEN_E2E_STACK nor RAVEN_E2E_CONTROL is set")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // refused by Neutron and Raven has used another. No pod may suffer from it.
 func TestTokenExpiry(t *testing.T) {
 	if world.stack == nil {
-		t.Skip("Keystone's tokens live as long as they do: RAVEN_E2E_STACK is not set")
+		lacks(t, "Keystone's tokens live as long as they do: RAVEN_E2E_STACK is not set")
 	}
 	lifetime(t, "[token]\nexpiration = 40\n")
 	t.Cleanup(func() { lifetime(t, "") })

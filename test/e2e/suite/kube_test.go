@@ -30,6 +30,7 @@ const (
 	groupAnnotation   = "kuryr.org/neutron-sg"
 	groupLabel        = "kuryr.org/neutron-security-group"
 	vipAnnotation     = "kuryr.org/neutron-vip"
+	proxyNameLabel    = "service.kubernetes.io/service-proxy-name"
 )
 
 func resource(name string) schema.GroupVersionResource {

@@ -16,7 +16,8 @@ import (
 func TestKubeProxyDualStack(t *testing.T) {
 	s := proxying(t, "proxydual", settings{}.set("namespace_subnet", "ip_families", "dual").
 		set("namespace_subnet", "service_cidr", "10.96.0.0/16,fd00:10:96::/112").
-		set("namespace_subnet", "ingress_cidrs", podRanges).set("octavia_defaults", "member_sg_rules", true))
+		set("namespace_subnet", "ingress_cidrs", podRanges).set("octavia_defaults", "member_sg_rules", true).
+		set("octavia_defaults", "literal_external_ips", true))
 	createNamespace(t, "kd-a")
 	createNamespace(t, "kd-b")
 	spec := bothProtocols()
@@ -35,6 +36,7 @@ func TestKubeProxyDualStack(t *testing.T) {
 	t.Run("balanced", d.balanced)
 	t.Run("one", d.one)
 	t.Run("refused", d.refused)
+	t.Run("literal", d.literal)
 	t.Run("kept-ranges", d.ranges)
 }
 
@@ -113,6 +115,10 @@ func (d *dual) ranges(t *testing.T) {
 	floating := awaitIngress(t, "kd-a", "web")
 	out.balanced(t, "tcp", floating, "kd-a/w1", "kd-a/w2")
 	out.balanced(t, "udp", floating, "kd-a/w1", "kd-a/w2")
+	d.only(t, "w1")
+	d.endpoint.balanced(t, "tcp", d.vips[0], "kd-a/w1")
+	d.endpoint.silence(t, "tcp", floating)
+	d.only(t, "w1", "w2")
 	limit("203.0.113.0/24")
 	out.silence(t, "tcp", floating)
 	d.far.balanced(t, "tcp", d.vips[0], "kd-a/w1", "kd-a/w2")

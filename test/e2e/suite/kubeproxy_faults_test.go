@@ -92,7 +92,7 @@ func (p *proxied) alone(t *testing.T, what string, do func()) {
 // repair is Neutron's own: it takes from OVN what it does not know of, and must not take what is Raven's.
 func (p *proxied) repair(t *testing.T) {
 	if world.stack == nil {
-		t.Skip("Neutron's configuration is not known here: RAVEN_E2E_STACK is not set")
+		lacks(t, "Neutron's configuration is not known here: RAVEN_E2E_STACK is not set")
 	}
 	// The tool loads the service plugin qos, whatever is configured, and that one wants its extension of ML2.
 	quality := filepath.Join(t.TempDir(), "qos.conf")
@@ -114,7 +114,7 @@ func (p *proxied) repair(t *testing.T) {
 // besideOctavia has a load balancer of Octavia's provider ovn on the same switches: neither takes anything from the other.
 func (p *proxied) besideOctavia(t *testing.T) {
 	if world.cloud.balancing == nil {
-		t.Skip("the cloud has no load balancing service")
+		lacks(t, "the cloud has no load balancing service")
 	}
 	t.Cleanup(func() { removeBeside(t) })
 	var theirs string
@@ -174,7 +174,7 @@ func removeBeside(t *testing.T) {
 // addresses, never do both serve one Service, and the time without an answer is printed.
 func TestKubeProxyHandover(t *testing.T) {
 	if world.cloud.balancing == nil {
-		t.Skip("the cloud has no load balancing service")
+		lacks(t, "the cloud has no load balancing service")
 	}
 	octavia := servicesConf()
 	s := proxying(t, "handover", octavia)
@@ -195,17 +195,20 @@ func TestKubeProxyHandover(t *testing.T) {
 	vip, floating := addressOf(t, "ho-a", "web")
 	id := floatingIPAt(t, floating)
 	out.balanced(t, "udp", floating, slices.Clone(all)...)
-	f := client.flow(t, "udp", vip)
+	f, g := client.flow(t, "udp", vip), out.flow(t, "udp", floating)
 	for _, to := range []struct {
 		name string
 		conf settings
 	}{{"kubeproxy", proxyConf()}, {"lbaas", octavia}} {
 		f.forget()
+		g.forget()
 		began := time.Now()
 		s.start(t, to.conf)
 		s.onlyOne(t, vip)
 		s.settled(t)
-		t.Logf("to %s: %s until all is as it should be, %s without an answer at most", to.name, time.Since(began).Round(time.Millisecond), f.longest().Round(time.Millisecond))
+		out.balanced(t, "udp", floating, slices.Clone(all)...)
+		t.Logf("to %s: %s until all is as it should be; without an answer at most %s at the clusterIP, %s from outside at the floating IP", to.name,
+			time.Since(began).Round(time.Millisecond), f.longest().Round(time.Millisecond), g.longest().Round(time.Millisecond))
 		if now, address := floatingIPAt(t, floating), ingressOf(t, "ho-a", "web"); now != id || address != floating {
 			t.Errorf("to %s: the floating IP was %s at %s and is %s at %s", to.name, id, floating, now, address)
 		}

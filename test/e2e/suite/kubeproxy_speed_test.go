@@ -25,10 +25,10 @@ import (
 func TestKubeProxySpeed(t *testing.T) {
 	needPackets(t)
 	if world.cloud.balancing == nil {
-		t.Skip("the cloud has no load balancing service")
+		lacks(t, "the cloud has no load balancing service")
 	}
 	if world.stack == nil {
-		t.Skip("kube-proxy is the harness's own, and RAVEN_E2E_STACK is not set")
+		lacks(t, "kube-proxy is the harness's own, and RAVEN_E2E_STACK is not set")
 	}
 	calm := settings{}.set("raven", "drift_check_interval", 300).set("raven", "sweep_interval", 60)
 	without := settings{}.set("raven", "drivers", "namespace,pod").with(calm)

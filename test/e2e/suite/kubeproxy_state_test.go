@@ -28,7 +28,7 @@ func proxying(t *testing.T, name string, conf settings) *site {
 	t.Helper()
 	needPackets(t)
 	if world.external == "" {
-		t.Skip("the name of an external network is not known: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL is set")
+		lacks(t, "the name of an external network is not known: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL is set")
 	}
 	var s *site
 	t.Cleanup(func() { // the last one that runs
@@ -229,6 +229,9 @@ func (s *site) proxiedAmiss(ctx context.Context, c cluster, owned map[string][]t
 		floating, have := owned[uid], serving[uid]
 		delete(owned, uid)
 		delete(serving, uid)
+		if _, theirs := svc.GetLabels()[proxyNameLabel]; theirs && len(have) > 0 {
+			amiss = append(amiss, fmt.Sprintf("Service %s/%s is another proxy's: OVN has %q", svc.GetNamespace(), svc.GetName(), have))
+		}
 		if svc.GetDeletionTimestamp() != nil || !c.served(svc) {
 			continue
 		}
@@ -242,7 +245,7 @@ func (s *site) proxiedAmiss(ctx context.Context, c cluster, owned map[string][]t
 	for uid, have := range serving {
 		amiss = append(amiss, fmt.Sprintf("OVN serves what is no more, %s: %q", uid, have))
 	}
-	return append(amiss, nb.membersAmiss(c)...)
+	return append(amiss, nb.membersAmiss(c, s.dedicated)...)
 }
 
 // proxied says what OVN should have for a Service, and what is amiss with its floating IPs: they lead nowhere, for OVN has their addresses.
@@ -319,8 +322,9 @@ func externalIPs(svc *unstructured.Unstructured) []string {
 	return list
 }
 
-// membersAmiss says which load balancers are in no group, and which networks have none: with one group for all, each reference is there once.
-func (nb northbound) membersAmiss(c cluster) []string {
+// membersAmiss says which load balancers are in no group, and which networks have none: with one group for all, or with one for each network
+// where namespaces are apart, each reference is there once.
+func (nb northbound) membersAmiss(c cluster, apart bool) []string {
 	var amiss []string
 	in := map[string]bool{}
 	for _, g := range nb.groups {
@@ -344,25 +348,12 @@ func (nb northbound) membersAmiss(c cluster) []string {
 	}
 	slices.Sort(have)
 	slices.Sort(want)
-	if len(nb.groups) != 1 || len(nb.routers) != 1 || !slices.Equal(have, want) {
+	groups := 1
+	if apart {
+		groups = len(want)
+	}
+	if len(nb.groups) != groups || len(nb.routers) != groups || !slices.Equal(have, want) {
 		amiss = append(amiss, fmt.Sprintf("%d groups serve %d routers and the switches %v, not %v", len(nb.groups), len(nb.routers), have, want))
 	}
 	return amiss
-}
-
-// refused waits until calls are answered by a refusal, which is neither an answer nor silence.
-func (n *nic) refused(t *testing.T, protocol, address string) {
-	t.Helper()
-	await(t, fmt.Sprintf("%s to be refused at %s by %s", n.pod, address, protocol), func(ctx context.Context) string {
-		answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), 2)
-		if err != nil {
-			return err.Error()
-		}
-		for answer := range answers {
-			if !strings.Contains(answer, "refused") {
-				return fmt.Sprintf("the answers are %v", answers)
-			}
-		}
-		return ""
-	})
 }

@@ -5,6 +5,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -33,13 +34,25 @@ func TestKubeProxy(t *testing.T) {
 		{"killed", (*proxied).kills},
 		{"repair", (*proxied).repair},
 		{"beside-octavia", (*proxied).besideOctavia},
+		{"terminating", (*proxied).terminating},
+		{"not-ready", (*proxied).notReady},
+		{"by-hand", (*proxied).byHand},
+		{"affinity-moves", (*proxied).affinityMoves},
+		{"affinity-ends", (*proxied).affinityEnds},
+		{"ports", (*proxied).ports},
+		{"policies", (*proxied).policies},
+		{"unserved", (*proxied).unserved},
+		{"other-class", (*proxied).otherClass},
+		{"asked", (*proxied).askedFor},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.run(p, t) })
+		if !t.Run(part.name, func(t *testing.T) { part.run(p, t) }) {
+			return // each begins with what the one before has put right again
+		}
 	}
 	deleteService(t, "kp-a", "web")
 	s.settled(t)
 	for _, n := range []*nic{p.near, p.far} {
-		n.silence(t, "tcp", p.vip)
+		n.unanswered(t, "tcp", net.JoinHostPort(p.vip, "80"))
 	}
 }
 
@@ -131,21 +144,27 @@ func (p *proxied) hairpin(t *testing.T) {
 // removed is an endpoint that goes while datagrams flow to it: they go to another one, though they come from the same port.
 func (p *proxied) removed(t *testing.T) {
 	for _, client := range []*nic{p.near, p.far} {
-		f := client.flow(t, "udp", p.vip)
-		who, _ := f.now()
-		var others []string
-		for name := range p.endpoint {
-			if "kp-a/"+name != who {
-				others = append(others, name)
-			}
-		}
-		f.ages(t)
-		f.forget()
-		p.only(t, others...)
-		f.leaves(t, who)
-		t.Logf("the flow from %s was without an answer for %s at most", client.pod, f.longest().Round(time.Millisecond))
-		p.only(t, "w1", "w2", "w3")
+		p.leave(t, client, p.vip)
 	}
+}
+
+// leave takes the endpoint that a client's datagrams flow to.
+func (p *proxied) leave(t *testing.T, client *nic, address string) {
+	t.Helper()
+	f := client.flow(t, "udp", address)
+	who, _ := f.now()
+	var others []string
+	for name := range p.endpoint {
+		if "kp-a/"+name != who {
+			others = append(others, name)
+		}
+	}
+	f.ages(t)
+	f.forget()
+	p.only(t, others...)
+	f.leaves(t, who)
+	t.Logf("the flow from %s was without an answer for %s at most", client.pod, f.longest().Round(time.Millisecond))
+	p.only(t, "w1", "w2", "w3")
 }
 
 // drained is an endpoint that turns unready while a connection to it stands: that one goes on, new ones go elsewhere.
@@ -218,22 +237,31 @@ func (p *proxied) outside(t *testing.T) {
 	if as := out.seen(t, "tcp", floating); as != out.addresses[0] {
 		t.Errorf("one from outside is seen as %s, not as %s", as, out.addresses[0])
 	}
+	p.leave(t, out, floating)
+	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"ClientIP"}}`)
+	p.settled(t)
+	out.keeps(t, "tcp", floating, p.everywhere...)
+	out.keeps(t, "udp", floating, p.everywhere...)
+	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"None","sessionAffinityConfig":null}}`)
 	p.only(t)
 	for _, client := range []*nic{out, p.near, p.far} {
 		client.refused(t, "tcp", floating)
+		client.refused(t, "udp", floating)
 	}
 	p.only(t, "w1", "w2", "w3")
 	patchService(t, "kp-a", "web", `{"spec":{"type":"ClusterIP","externalIPs":null}}`)
 	p.settled(t)
 	out.silence(t, "tcp", floating)
 	p.all(t, p.vip, p.far)
+	p.routed(t, out, p.vip) // as a node's own network may
+	p.all(t, p.vip, out)
 }
 
 // otherSubnet is a floating IP of a subnet of the external network that the router itself has no address in: it answers there as well.
 func (p *proxied) otherSubnet(t *testing.T) {
 	prefix, err := netip.ParsePrefix(world.externalCIDR)
 	if err != nil {
-		t.Skip("no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL_CIDR is set")
+		lacks(t, "no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL_CIDR is set")
 	}
 	bytes := prefix.Masked().Addr().As4()
 	bytes[2]++
@@ -272,13 +300,7 @@ func (p *proxied) sourceRanges(t *testing.T) {
 	out := outside(t)
 	p.all(t, floating, out)
 	patchService(t, "kp-a", "web", `{"spec":{"loadBalancerSourceRanges":["203.0.113.0/24"]}}`)
-	await(t, "an Event that says that source ranges are not enforced", func(ctx context.Context) string {
-		about, err := told(ctx, "kp-a", "SourceRangesNotEnforced", "loadBalancerSourceRanges")
-		if err != nil || !about["web"] {
-			return fmt.Sprintf("there is none (%v)", err)
-		}
-		return ""
-	})
+	awaitEvent(t, "kp-a", "web", "SourceRangesNotEnforced", "loadBalancerSourceRanges")
 	out.silence(t, "tcp", floating)
 	p.all(t, p.vip, p.far)
 	patchService(t, "kp-a", "web", `{"spec":{"loadBalancerSourceRanges":null}}`)

@@ -185,6 +185,15 @@ func tearDown(ctx context.Context) error {
 	return err
 }
 
+// lacks skips a scenario where the stack has not what it needs. The harness's own has everything: there it is a failure.
+func lacks(t *testing.T, what string) {
+	t.Helper()
+	if world.stack != nil {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
 // await waits for a condition, which returns what is still amiss, and ends the test where it waits in vain.
 func await(t *testing.T, what string, amiss func(context.Context) string) {
 	t.Helper()

@@ -30,10 +30,10 @@ type nic struct {
 func needPackets(t *testing.T) {
 	t.Helper()
 	if world.ovsDB == "" || world.bridge == "" || world.ovnNB == "" {
-		t.Skip("no packets here: neither RAVEN_E2E_STACK nor RAVEN_E2E_OVS_DB, RAVEN_E2E_OVN_NB and RAVEN_E2E_BRIDGE are set")
+		lacks(t, "no packets here: neither RAVEN_E2E_STACK nor RAVEN_E2E_OVS_DB, RAVEN_E2E_OVN_NB and RAVEN_E2E_BRIDGE are set")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("no packets here: network namespaces need root")
+		lacks(t, "no packets here: network namespaces need root")
 	}
 }
 
@@ -158,7 +158,7 @@ func (n *nic) make(t *testing.T, outer string, steps [][]string) {
 func outside(t *testing.T) *nic {
 	t.Helper()
 	if world.provider == "" || world.externalCIDR == "" {
-		t.Skip("no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_PROVIDER_BRIDGE and RAVEN_E2E_EXTERNAL_CIDR are set")
+		lacks(t, "no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_PROVIDER_BRIDGE and RAVEN_E2E_EXTERNAL_CIDR are set")
 	}
 	prefix, err := netip.ParsePrefix(world.externalCIDR)
 	if err != nil {
@@ -240,10 +240,16 @@ func (n *nic) cannotReach(t *testing.T, other *nic) {
 	silent := 0
 	await(t, n.pod+" not to reach "+other.pod, func(ctx context.Context) string {
 		for _, address := range other.addresses {
-			alone := &nic{pod: other.pod, addresses: []string{address}}
-			if n.ask(ctx, alone) == "" {
+			answers, err := n.calls(ctx, "tcp", net.JoinHostPort(address, peerPort), 1)
+			if err != nil {
 				silent = 0
-				return "it does, at " + address
+				return err.Error()
+			}
+			for answer := range answers {
+				if !strings.HasPrefix(answer, "!") {
+					silent = 0
+					return fmt.Sprintf("it does, at %s: %s", address, answer)
+				}
 			}
 		}
 		if silent++; silent < 3 {

@@ -18,6 +18,9 @@ import (
 // peerPort is where every nic answers with its pod's name, by TCP and by UDP.
 const peerPort = "8080"
 
+// otherPort is where every nic answers by TCP with its pod's name and the port.
+const otherPort = "8081"
+
 // peer is the part of this program that runs inside of a network namespace; it says whether it was that.
 func peer() (bool, int) {
 	verb, argument, _ := strings.Cut(os.Getenv("RAVEN_E2E_PEER"), " ")
@@ -108,7 +111,13 @@ func serve(name string) int {
 		fmt.Println(err)
 		return 1
 	}
+	other, err := net.Listen("tcp", ":"+otherPort)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
 	fmt.Println("listening")
+	go accept(other, name+":"+otherPort)
 	go func() {
 		buffer := make([]byte, 100)
 		for {
@@ -119,6 +128,10 @@ func serve(name string) int {
 			_, _ = datagrams.WriteTo([]byte(reply(name, string(buffer[:n]), from)), from)
 		}
 	}()
+	return accept(listener, name)
+}
+
+func accept(listener net.Listener, name string) int {
 	for {
 		c, err := listener.Accept()
 		if err != nil {
@@ -189,19 +202,6 @@ func dial(protocol, address string) (string, error) {
 	buffer := make([]byte, 300)
 	n, err := c.Read(buffer)
 	return string(buffer[:n]), err
-}
-
-// calls calls an address that often, and returns how often each answer came; what failed begins with "!".
-func (n *nic) calls(ctx context.Context, protocol, address string, times int) (map[string]int, error) {
-	out, err := n.run(ctx, fmt.Sprintf("calls %s %s %d", protocol, address, times)).CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%s calls %s: %w: %s", n.pod, address, err, out)
-	}
-	answers := map[string]int{}
-	for line := range strings.Lines(string(out)) {
-		answers[strings.TrimSpace(line)]++
-	}
-	return answers, nil
 }
 
 // seen waits until an address answers, and returns the client's own as the one sees it who does.

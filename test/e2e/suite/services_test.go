@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -58,9 +57,10 @@ func createService(t *testing.T, namespace, name string, spec map[string]any, an
 	}
 }
 
-func patchService(t *testing.T, namespace, name, patch string) {
+func patchService(t *testing.T, namespace, name, patch string, subresources ...string) {
 	t.Helper()
-	if _, err := serviceObjects(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	_, err := serviceObjects(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -147,47 +147,6 @@ func awaitIngress(t *testing.T, namespace, name string) (address string) {
 	return address
 }
 
-// balanced waits until calls of an address are answered by all of these pods, and by nobody else.
-func (n *nic) balanced(t *testing.T, protocol, address string, among ...string) {
-	t.Helper()
-	slices.Sort(among)
-	await(t, fmt.Sprintf("%s to reach %v at %s by %s", n.pod, among, address, protocol), func(ctx context.Context) string {
-		// First one, so that nobody waits for many in vain; then enough for each of three to be met but once in a million times.
-		for _, times := range []int{1, 36} {
-			answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), times)
-			if err != nil {
-				return err.Error()
-			}
-			for who := range answers {
-				if !slices.Contains(among, who) {
-					return fmt.Sprintf("the answers are %v", answers)
-				}
-			}
-			if times > 1 && len(answers) != len(among) {
-				return fmt.Sprintf("the answers are %v", answers)
-			}
-		}
-		return ""
-	})
-}
-
-// keeps waits until calls of an address are all answered by one pod.
-func (n *nic) keeps(t *testing.T, protocol, address string, among ...string) {
-	t.Helper()
-	await(t, fmt.Sprintf("%s to stay with one of %v at %s by %s", n.pod, among, address, protocol), func(ctx context.Context) string {
-		answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), 20)
-		if err != nil {
-			return err.Error()
-		}
-		for who := range answers {
-			if len(answers) == 1 && slices.Contains(among, who) {
-				return ""
-			}
-		}
-		return fmt.Sprintf("the answers are %v", answers)
-	})
-}
-
 // TestServices sends packets to Services of provider ovn: by TCP and UDP, to the clusterIP from a pod of another namespace and to a
 // floating IP and an externalIP from outside. Calls are balanced over the ready endpoints and over no others; with sessionAffinity they stay
 // with one. The Service is there before its pods and outlives them; what it had goes with it.
@@ -257,23 +216,6 @@ func TestServices(t *testing.T) {
 	deleteService(t, "sv-a", "web")
 	s.settled(t)
 	nothingAt(t, vip, floating)
-}
-
-// silence waits until nobody answers at an address.
-func (n *nic) silence(t *testing.T, protocol, address string) {
-	t.Helper()
-	await(t, "nobody to answer "+n.pod+" at "+address, func(ctx context.Context) string {
-		answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), 2)
-		if err != nil {
-			return err.Error()
-		}
-		for answer := range answers {
-			if !strings.HasPrefix(answer, "!") {
-				return fmt.Sprintf("the answers are %v", answers)
-			}
-		}
-		return ""
-	})
 }
 
 // operatorsAddress has an administrator make a floating IP in Raven's project, whose address a Service may then ask for.

@@ -81,10 +81,10 @@ func standing(t *testing.T, more ...settings) *site {
 func balancing(t *testing.T) *site {
 	t.Helper()
 	if world.cloud.balancing == nil {
-		t.Skip("the cloud has no load balancing service")
+		lacks(t, "the cloud has no load balancing service")
 	}
 	if world.external == "" {
-		t.Skip("the name of an external network is not known: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL is set")
+		lacks(t, "the name of an external network is not known: neither RAVEN_E2E_STACK nor RAVEN_E2E_EXTERNAL is set")
 	}
 	if world.standing == nil {
 		world.standing = newSite(t, "standing", standingConf())
