@@ -203,7 +203,7 @@ func (w *ovnWorld) staysBehind(r *raven, by string) {
 		h := r.engine.Handover()
 		return services > 0 && h.Waiting == services && !h.Since.IsZero(), fmt.Sprint(services, " say it; ", h)
 	})
-	if n := handoversWaiting(w.t, r); n != services {
+	if n := measured(w.t, r, "raven_handovers_waiting"); n != services {
 		w.t.Errorf("the metric says %d, not %d", n, services)
 	}
 	if to := w.leadTo(); strings.Contains(to, "10.0.0.6") || !strings.Contains(to, "10.0.0.4") {
@@ -218,12 +218,13 @@ func (w *ovnWorld) follows(p *proxied, by string) {
 		to, h := w.leadTo(), p.engine.Handover()
 		return strings.Contains(to, "10.0.0.6") && !strings.Contains(to, "10.0.0.4") && h.Waiting == 0, to + "; " + h.String()
 	})
-	if n := handoversWaiting(w.t, p.raven); n != 0 {
+	if n := measured(w.t, p.raven, "raven_handovers_waiting"); n != 0 {
 		w.t.Errorf("the metric says %d", n)
 	}
 }
 
-func handoversWaiting(t *testing.T, r *raven) int {
+// measured returns what a metric of the engine counts, in all.
+func measured(t *testing.T, r *raven, name string) (n int) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.engine.Metrics()...)
@@ -232,11 +233,15 @@ func handoversWaiting(t *testing.T, r *raven) int {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() == "raven_handovers_waiting" {
-			return int(f.GetMetric()[0].GetGauge().GetValue())
+		if f.GetName() != name {
+			continue
 		}
+		for _, m := range f.GetMetric() {
+			n += int(m.GetGauge().GetValue()) + int(m.GetHistogram().GetSampleCount())
+		}
+		return n
 	}
-	t.Fatal("there is no such metric")
+	t.Fatalf("there is no metric %s", name)
 	return 0
 }
 
@@ -283,7 +288,12 @@ func TestHandoverWhileOVNIsAway(t *testing.T) {
 	w.eventuallyServed("shop", "lbaas")
 	w.server.Kill()
 	w.eventually("it is known that the database is away", func() (bool, string) { return !p.nb.Status().Connected, "" })
+	w.waitsFor(p.raven, "shop", "northbound database is away") // no pass is under way any more that saw it there
 	w.cloud.RemoveFault(remove)
+	const passes = "raven_reconcile_seconds"
+	before := measured(t, p.raven, passes)
+	w.movesOn()
+	w.eventually("it is looked at again", func() (bool, string) { return measured(t, p.raven, passes) > before, "" })
 	w.waitsFor(p.raven, "shop", "northbound database is away")
 	if octavia, leads, _ := w.served("shop"); !octavia || !leads {
 		t.Fatalf("served by Octavia: %t, with its floating IP: %t", octavia, leads)
