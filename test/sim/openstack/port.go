@@ -23,7 +23,7 @@ func asFixedIPs(v any) (any, error) {
 		m, _ := f.(map[string]any)
 		a := str(m, "ip_address")
 		if a != "" && seen[a] {
-			return nil, fmt.Errorf("Duplicate IP address '%s'", a) //nolint:revive,staticcheck // Neutron's words
+			return nil, fmt.Errorf("Duplicate IP address '%s'", a) //nolint:staticcheck // Neutron's words
 		}
 		seen[a] = true
 	}
