@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // ErrStands is the error of Vacant and Up where a stack stands already.
@@ -31,13 +32,16 @@ func Make(target, dir string) string {
 }
 
 // Vacant says why no stack can come up in dir, or nil: one stands there (ErrStands), something else is there (ErrOccupied), the
-// name is too long. Nothing is touched, and the folder may be missing.
+// name is too long, the disk is full. Nothing is touched, and the folder may be missing.
 func Vacant(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, stateFile)); err == nil {
 		return stands(dir)
 	}
 	if len(dir) > 40 {
 		return fmt.Errorf("the folder's name %s is too long for the sockets in it: 40 bytes at most", dir)
+	}
+	if err := room(dir, roomForStack); err != nil {
+		return err
 	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -60,6 +64,28 @@ func Vacant(dir string) error {
 		shown += fmt.Sprintf(" and %d more", len(others)-5)
 	}
 	return fmt.Errorf("%w: %s holds %s, which would go with the stack; name an empty folder (E2E_DIR), or remove that", ErrOccupied, dir, shown)
+}
+
+// roomForStack is how many bytes the servers' databases and logs want at the end of a whole run, with some to spare.
+const roomForStack = 2 << 30
+
+// room says that the disk under dir, which need not be there yet, has less than so many bytes left. A full one shows itself late: MariaDB waits for
+// room without an end.
+func room(dir string, want uint64) error {
+	for at := dir; ; at = filepath.Dir(at) {
+		var disk syscall.Statfs_t
+		err := syscall.Statfs(at, &disk)
+		if errors.Is(err, os.ErrNotExist) && at != filepath.Dir(at) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("looking how much room there is for a stack at %s: %w", at, err)
+		}
+		if left := disk.Bavail * uint64(disk.Bsize); left < want {
+			return fmt.Errorf("the disk under %s has %d MiB left, and a stack wants %d: make room, or name a folder on another disk (E2E_DIR)", at, left>>20, want>>20)
+		}
+		return nil
+	}
 }
 
 func stands(dir string) error {

@@ -78,3 +78,15 @@ func TestAStackIsNotBroughtUpWhereOneStands(t *testing.T) {
 		t.Errorf("the error of a folder without a stack is %v", err)
 	}
 }
+
+// TestRoom: a disk without room is told of, with its numbers, also where the folder is not there yet.
+func TestRoom(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "not", "yet")
+	if err := room(dir, 1); err != nil {
+		t.Error(err)
+	}
+	err := room(dir, 1<<62)
+	if err == nil || !strings.Contains(err.Error(), "MiB left, and a stack wants 4398046511104: make room") {
+		t.Errorf("with too little room: %v", err)
+	}
+}
