@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,8 +92,9 @@ func TestSpinningDriverLeavesOthersTheirShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasSuffix(text, " of nice 5") {
-		t.Errorf("it %s, and is to give way", text)
+	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0) // 20 less how nice this process is; it may be nicer than a driver has to be
+	if want := fmt.Sprintf(" of nice %d", max(5, 20-own)); err != nil || !strings.HasSuffix(text, want) {
+		t.Errorf("it %s, and is to give way%s (%v)", text, want, err)
 	}
 	other := launch(t, config(t, "", io.Discard))
 	for range 100 {
