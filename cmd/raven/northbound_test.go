@@ -124,6 +124,9 @@ func TestOVNIsNotDropped(t *testing.T) {
 		}
 	}
 	check("it serves, and the database is away", true)
+	if err := r.mayDropOVN(without); !strings.Contains(err.Error(), "if it is gone for good, start Raven anew") {
+		t.Errorf("no way out: %v", err)
+	}
 }
 
 // TestStatusSaysWhoWaitsToBeHandedOver: only where somebody does.

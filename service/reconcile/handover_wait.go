@@ -14,7 +14,7 @@ import (
 type HandoverStatus struct {
 	Waiting int `json:"waiting"`
 	// Since is when the first of them was found to wait: its endpoints are of then, or of earlier, if this process began later than its wait.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 	// Unseen are those of which nobody can see whether Octavia still serves them.
 	Unseen int `json:"unseen,omitempty"`
 }

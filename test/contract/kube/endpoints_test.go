@@ -132,6 +132,8 @@ func testEndpoints(t *testing.T, e *env) {
 	shown(entry(true))
 	if e.simulated { // the real controller cannot write Endpoints of such a pod
 		eventually(t, "the Service's Endpoints", func() string { return cmp.Diff([]any{address}, endpointIPs(t, e)) })
+	} else if ips := endpointIPs(t, e); len(ips) > 0 {
+		t.Errorf("its Endpoints have %v: that is no difference any more", ips)
 	}
 	ready("False")
 	shown(entry(false))

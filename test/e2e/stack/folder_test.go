@@ -16,7 +16,7 @@ func TestAFolderWithOtherThingsGetsNoStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := errors.Join(Vacant(dir), Vacant(filepath.Join(dir, "missing")), os.Mkdir(filepath.Join(dir, artifacts), 0o755), Vacant(dir)); err != nil {
+	if err := errors.Join(vacant(dir, 1), vacant(filepath.Join(dir, "missing"), 1), os.Mkdir(filepath.Join(dir, artifacts), 0o755), vacant(dir, 1)); err != nil {
 		t.Errorf("of folders without anything but artifacts: %v", err)
 	}
 	precious := filepath.Join(dir, "precious")

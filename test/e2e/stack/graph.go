@@ -102,5 +102,8 @@ func overdue(cause error, steps []step, done map[string]chan struct{}, failed ma
 	if len(waiting) > 0 {
 		text += "; these had not begun: " + strings.Join(waiting, ", ")
 	}
+	if len(begun) == 0 {
+		return fmt.Errorf("%w %s", cause, text)
+	}
 	return fmt.Errorf("%w %s\n%w", cause, text, errors.Join(begun...))
 }

@@ -37,7 +37,7 @@ const tail = 25
 
 // awaitReady waits until the component is ready, dies, or ctx ends.
 func (s *Stack) awaitReady(ctx context.Context, c Component) error {
-	var last error
+	last := errors.New("not looked at")
 	died := false
 	// What answers for one that has died is another's server.
 	err := poll(ctx, func() bool {

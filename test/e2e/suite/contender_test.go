@@ -136,13 +136,13 @@ func (c *cable) sever() {
 func (c *cable) mend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for conn := range c.conns { // first: what was read since the cut must not come through
+		_ = conn.Close()
+	}
 	select {
 	case <-c.whole:
 	default:
 		close(c.whole)
-	}
-	for conn := range c.conns {
-		_ = conn.Close()
 	}
 }
 

@@ -87,12 +87,14 @@ func (o options) verdict(scenarios []*scenario, pattern string, faults []string,
 	for _, fault := range faults {
 		fmt.Fprintln(o.out, "environment fault:", fault)
 	}
+	if len(counted) > 0 {
+		if len(faults) > 0 {
+			fmt.Fprintln(o.out, "FAILED before the first environment fault, which counts:", strings.Join(counted, ", "))
+		}
+		o.harness(err) // it may be why
+		return statusFailed
+	}
 	switch {
-	case len(counted) > 0 && len(faults) > 0:
-		fmt.Fprintln(o.out, "FAILED before the first environment fault, which counts:", strings.Join(counted, ", "))
-		return statusFailed
-	case len(counted) > 0:
-		return statusFailed
 	case errors.Is(err, errInterrupted):
 	case spoiled, err != nil && len(faults) > 0:
 		fmt.Fprintln(o.out, "ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")

@@ -139,7 +139,7 @@ func TestARunThatShowsNothingIsNoSuccess(t *testing.T) {
 		"one of them":             {append([]*scenario{{name: "TestA", result: "ok"}}, night...), nil, 0, ""},
 		"a part of one":           {[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA/v6", result: "ok"}, {name: "TestA", result: "ok"}}, nil, 0, ""},
 		"interrupted":             {[]*scenario{{name: "TestA", result: "ok"}, {name: "TestB", result: "cut"}}, errInterrupted, statusHarness, "interrupted"},
-		"failed, and interrupted": {[]*scenario{{name: "TestA", result: "FAIL"}, {name: "TestB", result: "cut"}}, errInterrupted, statusFailed, ""},
+		"failed, and interrupted": {[]*scenario{{name: "TestA", result: "FAIL"}, {name: "TestB", result: "cut"}}, errInterrupted, statusFailed, "interrupted"},
 		"not run to its end":      {[]*scenario{{name: "TestA", result: "ok"}}, errors.New("no space"), statusHarness, "no space"},
 	} {
 		t.Run(name, func(t *testing.T) {
