@@ -59,9 +59,9 @@ def serve(driver, workers=4):
 
 def serve_debug(driver, workers):
     """Serves a driver that no Raven started, under a debugger for example, and says how one attaches to it. Ctrl-C ends it."""
-    done = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: done.set())
+    ends = (signal.SIGTERM, signal.SIGINT)
+    # They are waited for, and so the threads to come must not get them. A handler that wakes a waiting thread may come a moment too early, and be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     server = new_server(driver, workers, threading.Event())  # a Raven that has enough of it does not end it
     name = driver.info().name
     with tempfile.TemporaryDirectory(prefix="raven-debug-") as folder:  # mode 0700: nobody else may connect
@@ -69,7 +69,7 @@ def serve_debug(driver, workers):
         server.add_insecure_port("unix:" + path)
         server.start()
         print(DEBUG_HELP.format(name=name, process=os.getpid(), variable=ATTACH + name.upper().replace("-", "_"), path=path), flush=True)
-        done.wait()
+        signal.sigwait(ends)
         server.stop(1).wait()
 
 
