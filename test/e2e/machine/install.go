@@ -1,21 +1,21 @@
 package machine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// Install installs the packages that are missing. No service starts with them, now or at the next boot, but for those that
-// were there before. An interrupt ends it while packages are fetched; what is being installed is finished first.
+// Install installs the packages that are missing. No service starts with them, now or at the next boot. An interrupt ends it
+// while packages are fetched; what is being installed is finished first.
 func Install(ctx context.Context, progress io.Writer) error {
 	return installer{root: "/", progress: progress}.install(ctx)
 }
@@ -31,7 +31,7 @@ func (i installer) install(ctx context.Context) error {
 	if err != nil || len(missing) == 0 && !i.unfinished() {
 		return err
 	}
-	before, undo, err := i.denyServices()
+	undo, err := i.denyServices()
 	if err != nil {
 		return fmt.Errorf("keeping the packages' services from starting: %w", err)
 	}
@@ -39,12 +39,15 @@ func (i installer) install(ctx context.Context) error {
 		fmt.Fprintf(i.progress, "installing %s\n", strings.Join(missing, " "))
 		err = i.packages(ctx, missing)
 	}
-	return errors.Join(err, i.keepFromBoot(context.WithoutCancel(ctx), before), undo())
+	if err = errors.Join(err, i.keepFromBoot(context.WithoutCancel(ctx))); err == nil {
+		err = i.forget()
+	}
+	return errors.Join(err, ctx.Err(), undo())
 }
 
 // packages fetches and installs.
 func (i installer) packages(ctx context.Context, missing []string) error {
-	const lock = "-oDPkg::Lock::Timeout=600" // somebody may be updating
+	const lock = "-oDPkg::Lock::Timeout=600" // somebody may be installing
 	if err := fetch(ctx, "apt-get", lock, "-qq", "update"); err != nil {
 		return err
 	}
@@ -61,6 +64,9 @@ func (i installer) packages(ctx context.Context, missing []string) error {
 	if err != nil {
 		return err
 	}
+	if err := i.note(ctx, args("-s")); err != nil {
+		return fmt.Errorf("noting which packages come: %w", err)
+	}
 	return i.finish(ctx, "apt-get", args()...)
 }
 
@@ -69,7 +75,8 @@ func fetch(ctx context.Context, name string, args ...string) error {
 	command := exec.CommandContext(ctx, name, args...)
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
 	command.WaitDelay = 10 * time.Second
-	return run(command)
+	_, err := run(command)
+	return err
 }
 
 // finish runs a program to its end, whatever happens to ctx meanwhile: a dpkg that is killed leaves a machine that installs nothing until somebody has
@@ -78,111 +85,50 @@ func (i installer) finish(ctx context.Context, name string, args ...string) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	command := exec.CommandContext(context.WithoutCancel(ctx), name, args...)
+	wait, err := begin(command)
+	if err != nil {
+		return err
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- run(exec.CommandContext(context.WithoutCancel(ctx), name, args...)) }()
+	go func() {
+		_, err := wait()
+		ended <- err
+	}()
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
 		fmt.Fprintln(i.progress, "the packages that are being installed are finished first; a few minutes at most")
-		return errors.Join(<-ended, ctx.Err())
+		return <-ended
 	}
 }
 
-// run runs a program out of reach of the terminal's interrupts. Its error has the end of what it printed.
-func run(command *exec.Cmd) error {
-	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+// run runs a program out of reach of the terminal's interrupts, and gives what it printed. Its error has the end of that.
+func run(command *exec.Cmd) (string, error) {
+	wait, err := begin(command)
+	if err != nil {
+		return "", err
+	}
+	return wait()
+}
+
+func begin(command *exec.Cmd) (wait func() (string, error), err error) {
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "LANGUAGE=C") // some of what they say is read
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, end(out))
-	}
-	return nil
-}
-
-const (
-	policyFile = "usr/sbin/policy-rc.d"
-	// policyMark tells our policy from the machine's own: one that is left over is of an installation that was killed.
-	policyMark = "# raven-e2e installs packages, whose services are not to start. What starts at boot without them:\n"
-	policyUnit = "# - "
-)
-
-// unfinished says whether an installation was killed after it had denied the start of services.
-func (i installer) unfinished() bool {
-	content, err := os.ReadFile(filepath.Join(i.root, policyFile))
-	return err == nil && strings.Contains(string(content), policyMark)
-}
-
-// denyServices keeps packages from starting their services at installation, as Debian's policy-rc.d allows to, and says what starts at boot before they
-// come. A machine that has such a file keeps its own.
-func (i installer) denyServices() (before []string, undo func() error, err error) {
-	path := filepath.Join(i.root, policyFile)
-	undo = func() error {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // another run of this has finished it
-			return err
+	told := func(err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, end(out.Bytes()))
 		}
 		return nil
 	}
-	if i.unfinished() {
-		content, err := os.ReadFile(path)
-		for line := range strings.Lines(string(content)) {
-			if unit, found := strings.CutPrefix(line, policyUnit); found {
-				before = append(before, strings.TrimSpace(unit))
-			}
-		}
-		return before, undo, err
+	if err := command.Start(); err != nil {
+		return nil, told(err)
 	}
-	before = i.startsAtBoot()
-	text := "#!/bin/sh\n" + policyMark
-	for _, unit := range before {
-		text += policyUnit + unit + "\n"
-	}
-	written := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(written, []byte(text+"exit 101\n"), 0o755); err != nil {
-		return nil, nil, err
-	}
-	err = os.Link(written, path) // all of it or nothing
-	if errors.Is(err, os.ErrExist) {
-		err, undo = nil, func() error { return nil }
-	}
-	return before, undo, errors.Join(err, os.Remove(written))
-}
-
-// startsAtBoot lists the units that are enabled ("x.service") and the scripts of System V ("x"). What starts other things is not
-// in it, nor are systemd's own, which a machine without it gets with the packages.
-func (i installer) startsAtBoot() []string {
-	var names []string
-	for _, kind := range []string{"service", "socket", "path"} {
-		links, _ := filepath.Glob(filepath.Join(i.root, "etc/systemd/system/*.*/*."+kind)) // the pattern is right
-		for _, link := range links {
-			if name := filepath.Base(link); !strings.HasPrefix(name, "systemd-") && !strings.HasPrefix(name, "getty@") {
-				names = append(names, name)
-			}
-		}
-	}
-	links, _ := filepath.Glob(filepath.Join(i.root, "etc/rc[2-5].d/S[0-9][0-9]*"))
-	for _, link := range links {
-		names = append(names, filepath.Base(link)[len("S00"):])
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// keepFromBoot disables what starts at boot now and did not before. It can be enabled again, and stays as it is when packages are upgraded.
-func (i installer) keepFromBoot(ctx context.Context, before []string) error {
-	var errs []error
-	for _, name := range i.startsAtBoot() {
-		if slices.Contains(before, name) || !slices.Contains(i.startsAtBoot(), name) { // it went with another one
-			continue
-		}
-		var err error
-		if strings.Contains(name, ".") {
-			err = run(exec.CommandContext(ctx, "systemctl", "disable", "--quiet", name))
-		} else {
-			err = run(exec.CommandContext(ctx, "update-rc.d", name, "disable"))
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s came with the packages and starts at the next boot: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
+	return func() (string, error) {
+		err := told(command.Wait())
+		return out.String(), err
+	}, nil
 }

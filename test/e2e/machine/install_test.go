@@ -14,44 +14,95 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// programs are Debian's, as far as an installation goes. They work on $FAKE/root and note in $FAKE/calls what they were asked.
+// programs are Debian's, as far as an installation goes. They work on $FAKE/root and note in $FAKE/calls what they were asked. While packages come,
+// somebody installs docker.io and enables a unit of his own.
 func programs() map[string]string {
 	return map[string]string{
-		"dpkg-query": `[ ! -e "$FAKE/installed" ] || /bin/cat "$FAKE/installed"`,
+		"dpkg-query": `
+[ "$1" = -S ] || { [ ! -e "$FAKE/installed" ] || /bin/cat "$FAKE/installed"; exit 0; }
+shift
+for file; do /bin/grep -e ": $file\$" "$FAKE/owners"; done
+exit 1`, // not every file is a package's
 		"apt-get": `
+[ ! -e "$FAKE/locked" ] || { echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)" >&2; exit 100; }
 case "$*" in
 *update) exit 0 ;;
 *--download-only*)
 	[ ! -e "$FAKE/broken" ] || { echo "E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem." >&2; exit 100; }
 	echo fetch >>"$FAKE/calls"; exit 0 ;;
+*" -s "*) /bin/cat "$FAKE/plan"; exit 0 ;;
 esac
 /bin/cat /proc/$$/stat >"$FAKE/stat"
 while [ -e "$FAKE/wait" ]; do /bin/sleep 0.02; done
 [ -x "$FAKE/root/usr/sbin/policy-rc.d" ] || echo "nothing keeps services from starting" >>"$FAKE/calls"
-for name in mariadb.service keystone.service; do /bin/ln -sf /dev/null "$FAKE/root/etc/systemd/system/multi-user.target.wants/$name"; done
-/bin/ln -sf /dev/null "$FAKE/root/etc/systemd/system/sysinit.target.wants/systemd-pstore.service"
-/bin/ln -sf /dev/null "$FAKE/root/etc/rc2.d/S01neutron-api"
+systemd="$FAKE/root/etc/systemd/system"
+for name in keystone docker systemd-pstore; do /bin/ln -sf /lib/systemd/system/$name.service "$systemd/multi-user.target.wants"; done
+/bin/ln -sf ../own.service "$systemd/multi-user.target.wants"
+/bin/ln -sf ../init.d/neutron-api "$FAKE/root/etc/rc2.d/S01neutron-api"
 [ ! -e "$FAKE/fails" ] || exit 1
+[ ! -e "$FAKE/all" ] || /bin/cp "$FAKE/all" "$FAKE/installed"
 echo install >>"$FAKE/calls"`,
-		"dpkg":        `echo "dpkg $*" >>"$FAKE/calls"; /bin/rm "$FAKE/broken"`,
-		"systemctl":   `echo "systemctl $*" >>"$FAKE/calls"; /bin/rm "$FAKE"/root/etc/systemd/system/*/"$3"`,
+		"dpkg": `echo "dpkg $*" >>"$FAKE/calls"; /bin/rm "$FAKE/broken"`,
+		"systemctl": `
+[ ! -e "$FAKE/stubborn" ] || exit 1
+echo "systemctl $*" >>"$FAKE/calls"; /bin/rm "$FAKE"/root/etc/systemd/system/*/"$3"`,
 		"update-rc.d": `echo "update-rc.d $*" >>"$FAKE/calls"; /bin/rm "$FAKE"/root/etc/rc2.d/S01"$1"`,
 	}
 }
 
-// debian is a machine with a database and cron, and with none of the packages.
+const (
+	// plan is how apt says what comes. sshd is there, and is upgraded.
+	plan = `Inst openssh-server [1:9.2p1-2+deb12u6] (1:9.2p1-2+deb12u10 Debian:12.15/oldstable [amd64])
+Inst keystone (2:22.0.2-0+deb12u1 Debian:12.15/oldstable [all])
+Inst neutron-api:amd64 (2:21.0.0-7 Debian:12.15/oldstable [all])
+Inst systemd (252.39-1~deb12u1 Debian:12.15/oldstable [amd64])
+Conf openssh-server (1:9.2p1-2+deb12u10 Debian:12.15/oldstable [amd64])
+Conf keystone (2:22.0.2-0+deb12u1 Debian:12.15/oldstable [all])
+`
+	owners = `openssh-server: /lib/systemd/system/ssh.service
+keystone: /usr/lib/systemd/system/keystone.service
+neutron-api: /etc/init.d/neutron-api
+systemd:amd64: /lib/systemd/system/systemd-pstore.service
+docker.io: /lib/systemd/system/docker.service
+mariadb-server: /lib/systemd/system/mariadb.service
+`
+	// before, and after an installation meanwhile somebody did his.
+	before, after = "cron mariadb.service ssh.service", "cron docker.service mariadb.service own.service ssh.service"
+)
+
+// debian is a machine with a database, sshd and cron, and with none of the packages.
 func debian(t *testing.T) (dir string, i installer) {
 	t.Helper()
 	dir = t.TempDir()
 	for name, script := range programs() {
 		put(t, filepath.Join(dir, "bin", name), "#!/bin/sh\n"+script+"\n")
 	}
-	for _, link := range []string{"etc/systemd/system/multi-user.target.wants/mariadb.service", "etc/systemd/system/sysinit.target.wants/some.service", "etc/rc2.d/S01cron", "usr/sbin/invoke-rc.d"} {
-		put(t, filepath.Join(dir, "root", link), "")
+	for _, path := range []string{"root/run/any", "root/var/lib/any", "root/usr/sbin/invoke-rc.d"} {
+		put(t, filepath.Join(dir, path), "")
 	}
+	put(t, filepath.Join(dir, "plan"), plan)
+	put(t, filepath.Join(dir, "owners"), owners)
+	enable(t, dir, "mariadb.service", "ssh.service", "cron")
 	t.Setenv("PATH", filepath.Join(dir, "bin")) // and nothing of this machine's
 	t.Setenv("FAKE", dir)
 	return dir, installer{root: filepath.Join(dir, "root"), progress: &notes{}}
+}
+
+func enable(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		link, file := "etc/systemd/system/multi-user.target.wants/"+name, "/lib/systemd/system/"+name
+		if !strings.Contains(name, ".") {
+			link, file = "etc/rc2.d/S01"+name, "../init.d/"+name
+		}
+		link = filepath.Join(dir, "root", link)
+		if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(file, link); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func put(t *testing.T, path, content string) {
@@ -82,59 +133,33 @@ func (n *notes) has(text string) bool {
 	return strings.Contains(n.text.String(), text)
 }
 
-// left is what starts at boot afterwards, and whether there is a policy.
+// left is what starts at boot afterwards, and what else an installation has left.
 func left(i installer) string {
-	text := strings.Join(i.startsAtBoot(), " ")
-	if _, err := os.Stat(filepath.Join(i.root, policyFile)); err == nil {
-		text += " policy"
+	var names []string
+	for _, u := range i.startsAtBoot() {
+		names = append(names, u.name)
 	}
-	return text
+	for path, what := range map[string]string{policyFile: "policy", cameFile: "list"} {
+		if _, err := os.Stat(filepath.Join(i.root, path)); err == nil {
+			names = append(names, what)
+		}
+	}
+	return strings.Join(names, " ")
 }
 
-func TestServicesOfPackagesDoNotStart(t *testing.T) {
-	const disabled = "systemctl disable --quiet keystone.service\nupdate-rc.d neutron-api disable\n"
-	// As an installation writes it that is killed later.
-	killed := "#!/bin/sh\n" + policyMark + policyUnit + "cron\n" + policyUnit + "mariadb.service\n" + policyUnit + "some.service\nexit 101\n"
-	all := strings.Join(packages(), " installed\n") + " installed\n"
-	for name, test := range map[string]struct {
-		files       map[string]string
-		calls, left string
-	}{
-		"all are missing": {nil, "fetch\ninstall\n" + disabled, "cron mariadb.service some.service"},
-		"the machine has a policy of its own": {
-			map[string]string{"root/" + policyFile: "#!/bin/sh\nexit 101\n"},
-			"fetch\ninstall\n" + disabled, "cron mariadb.service some.service policy",
-		},
-		"apt fails":       {map[string]string{"fails": ""}, "fetch\n" + disabled, "cron mariadb.service some.service"},
-		"none is missing": {map[string]string{"installed": all}, "", "cron mariadb.service some.service"},
-		"an installation was killed": {
-			map[string]string{"root/" + policyFile: killed, "root/etc/systemd/system/multi-user.target.wants/keystone.service": "", "broken": ""},
-			"dpkg --configure -a\nfetch\ninstall\n" + disabled, "cron mariadb.service some.service",
-		},
-		"an installation was killed at its end": {
-			map[string]string{"root/" + policyFile: killed, "root/etc/rc2.d/S01neutron-api": "", "installed": all},
-			"update-rc.d neutron-api disable\n", "cron mariadb.service some.service",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir, i := debian(t)
-			for path, content := range test.files {
-				put(t, filepath.Join(dir, path), content)
-			}
-			_, fails := test.files["fails"]
-			if err := i.install(t.Context()); (err != nil) != fails {
-				t.Error(err)
-			}
-			calls, _ := os.ReadFile(filepath.Join(dir, "calls")) // none: then there is no file
-			if diff := cmp.Diff(test.calls, string(calls)); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(test.left, left(i)); diff != "" {
-				t.Error(diff)
-			}
-		})
+// calls are what the programs were asked.
+func calls(t *testing.T, dir string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // nothing was asked
+		t.Fatal(err)
 	}
+	return string(content)
 }
+
+func allInstalled() string { return strings.Join(packages(), " installed\n") + " installed\n" }
+
+const disabled = "systemctl disable --quiet keystone.service\nupdate-rc.d neutron-api disable\n"
 
 // A dpkg that is killed leaves a machine that installs nothing.
 func TestAnInterruptWaitsForDpkg(t *testing.T) {
@@ -156,10 +181,10 @@ func TestAnInterruptWaitsForDpkg(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
-	if calls, err := os.ReadFile(filepath.Join(dir, "calls")); err != nil || !strings.Contains(string(calls), "install\nsystemctl disable") {
-		t.Errorf("it was not finished: %s, %v", calls, err)
+	if diff := cmp.Diff("fetch\ninstall\n"+disabled, calls(t, dir)); diff != "" {
+		t.Error(diff)
 	}
-	if diff := cmp.Diff("cron mariadb.service some.service", left(i)); diff != "" {
+	if diff := cmp.Diff(after, left(i)); diff != "" {
 		t.Error(diff)
 	}
 	// The terminal's Ctrl-C goes to a whole process group.
@@ -184,7 +209,7 @@ func TestAnInterruptEndsWhatIsOnlyFetched(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("it was not interrupted")
 	}
-	if diff := cmp.Diff("cron mariadb.service some.service", left(i)); diff != "" {
+	if diff := cmp.Diff(before, left(i)); diff != "" {
 		t.Error(diff)
 	}
 }
