@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,16 +18,22 @@ import (
 // Install installs the packages that are missing. No service starts with them, now or at the next boot. An interrupt ends it
 // while packages are fetched; what is being installed is finished first.
 func Install(ctx context.Context, progress io.Writer) error {
-	return installer{root: "/", progress: progress}.install(ctx)
+	return installer{root: "/", progress: progress, pause: 5 * time.Second}.install(ctx)
 }
 
 // installer installs on the machine whose files are below root.
 type installer struct {
 	root     string
 	progress io.Writer
+	pause    time.Duration // between two looks at a lock
 }
 
 func (i installer) install(ctx context.Context) error {
+	release, err := i.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	missing, err := Missing(ctx)
 	if err != nil || len(missing) == 0 && !i.unfinished() {
 		return err
@@ -43,6 +50,34 @@ func (i installer) install(ctx context.Context) error {
 		err = i.forget()
 	}
 	return errors.Join(err, ctx.Err(), undo())
+}
+
+// alone waits until nobody else installs with this. Its lock ends with the process: what is left over then is of one that was killed.
+func (i installer) alone(ctx context.Context) (release func(), err error) {
+	file, err := os.OpenFile(filepath.Join(i.root, "run/raven-e2e-install.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { _ = file.Close() } // nothing was written
+	for told := false; ; told = true {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return release, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			release()
+			return nil, fmt.Errorf("locking %s: %w", file.Name(), err)
+		}
+		if !told {
+			fmt.Fprintln(i.progress, "another raven-e2e installs packages; waiting until it has ended")
+		}
+		select {
+		case <-ctx.Done():
+			release()
+			return nil, ctx.Err()
+		case <-time.After(i.pause):
+		}
+	}
 }
 
 // packages fetches and installs.

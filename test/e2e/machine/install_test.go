@@ -85,7 +85,7 @@ func debian(t *testing.T) (dir string, i installer) {
 	enable(t, dir, "mariadb.service", "ssh.service", "cron")
 	t.Setenv("PATH", filepath.Join(dir, "bin")) // and nothing of this machine's
 	t.Setenv("FAKE", dir)
-	return dir, installer{root: filepath.Join(dir, "root"), progress: &notes{}}
+	return dir, installer{root: filepath.Join(dir, "root"), progress: &notes{}, pause: 10 * time.Millisecond}
 }
 
 func enable(t *testing.T, dir string, names ...string) {
@@ -160,6 +160,43 @@ func calls(t *testing.T, dir string) string {
 func allInstalled() string { return strings.Join(packages(), " installed\n") + " installed\n" }
 
 const disabled = "systemctl disable --quiet keystone.service\nupdate-rc.d neutron-api disable\n"
+
+func TestTwoInstallationsDoNotMeet(t *testing.T) {
+	dir, i := debian(t)
+	put(t, filepath.Join(dir, "all"), allInstalled())
+	put(t, filepath.Join(dir, "wait"), "")
+	second := i
+	second.progress = &notes{}
+	ended := make(chan error, 2)
+	go func() { ended <- i.install(t.Context()) }()
+	await(t, "packages are installed", func() bool {
+		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+		return err == nil && len(stat) > 0
+	})
+	interrupted, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- second.install(interrupted) }()
+	await(t, "the second waits", func() bool { return second.progress.(*notes).has("another raven-e2e") || len(ended) > 0 })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the one that waits is interrupted: %v", err)
+	}
+	go func() { ended <- second.install(t.Context()) }()
+	if err := os.Remove(filepath.Join(dir, "wait")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff("fetch\ninstall\n"+disabled, calls(t, dir)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(after, left(i)); diff != "" {
+		t.Error(diff)
+	}
+}
 
 // A dpkg that is killed leaves a machine that installs nothing.
 func TestAnInterruptWaitsForDpkg(t *testing.T) {
