@@ -18,13 +18,14 @@ import (
 // Install installs the packages that are missing. No service starts with them, now or at the next boot. An interrupt ends it
 // while packages are fetched; what is being installed is finished first.
 func Install(ctx context.Context, progress io.Writer) error {
-	return installer{root: "/", progress: progress, pause: 5 * time.Second}.install(ctx)
+	return installer{root: "/", progress: progress, patience: 10 * time.Minute, pause: 5 * time.Second}.install(ctx)
 }
 
 // installer installs on the machine whose files are below root.
 type installer struct {
 	root     string
 	progress io.Writer
+	patience time.Duration // with those who hold apt's locks
 	pause    time.Duration // between two looks at a lock
 }
 
@@ -82,18 +83,18 @@ func (i installer) alone(ctx context.Context) (release func(), err error) {
 
 // packages fetches and installs.
 func (i installer) packages(ctx context.Context, missing []string) error {
-	const lock = "-oDPkg::Lock::Timeout=600" // somebody may be installing
-	if err := fetch(ctx, "apt-get", lock, "-qq", "update"); err != nil {
+	const lock = "-oDPkg::Lock::Timeout=600" // somebody may be installing; only installations wait for it
+	if err := i.fetch(ctx, "apt-get", lock, "-qq", "update"); err != nil {
 		return err
 	}
 	args := func(more ...string) []string {
 		return slices.Concat([]string{lock, "-oDpkg::Use-Pty=0", "-qq", "-y", "--no-install-recommends"}, more, []string{"install"}, missing)
 	}
-	err := fetch(ctx, "apt-get", args("--download-only")...)
+	err := i.fetch(ctx, "apt-get", args("--download-only")...)
 	if err != nil && strings.Contains(err.Error(), "dpkg --configure -a") { // apt's word for a dpkg that was killed
 		fmt.Fprintln(i.progress, "finishing what a dpkg had begun that was killed")
 		if err = i.finish(ctx, "dpkg", "--configure", "-a"); err == nil {
-			err = fetch(ctx, "apt-get", args("--download-only")...)
+			err = i.fetch(ctx, "apt-get", args("--download-only")...)
 		}
 	}
 	if err != nil {
@@ -105,13 +106,29 @@ func (i installer) packages(ctx context.Context, missing []string) error {
 	return i.finish(ctx, "apt-get", args()...)
 }
 
-// fetch runs a program that may be ended at any time.
-func fetch(ctx context.Context, name string, args ...string) error {
-	command := exec.CommandContext(ctx, name, args...)
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
-	command.WaitDelay = 10 * time.Second
-	_, err := run(command)
-	return err
+// fetch runs a program that may be ended at any time. apt does not wait for the locks of its lists and archives by itself, and a new machine updates
+// itself in its first minutes.
+func (i installer) fetch(ctx context.Context, name string, args ...string) error {
+	late := time.After(i.patience)
+	for told := false; ; told = true {
+		command := exec.CommandContext(ctx, name, args...)
+		command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
+		command.WaitDelay = 10 * time.Second
+		_, err := run(command)
+		if err == nil || !strings.Contains(err.Error(), "Could not get lock") { // apt has no status for it
+			return err
+		}
+		if !told {
+			fmt.Fprintf(i.progress, "apt is in use by somebody else; waiting up to %s for its lock\n", i.patience)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-late:
+			return fmt.Errorf("waited %s for somebody else to be done with apt: %w", i.patience, err)
+		case <-time.After(i.pause):
+		}
+	}
 }
 
 // finish runs a program to its end, whatever happens to ctx meanwhile: a dpkg that is killed leaves a machine that installs nothing until somebody has

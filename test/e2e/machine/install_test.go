@@ -85,7 +85,7 @@ func debian(t *testing.T) (dir string, i installer) {
 	enable(t, dir, "mariadb.service", "ssh.service", "cron")
 	t.Setenv("PATH", filepath.Join(dir, "bin")) // and nothing of this machine's
 	t.Setenv("FAKE", dir)
-	return dir, installer{root: filepath.Join(dir, "root"), progress: &notes{}, pause: 10 * time.Millisecond}
+	return dir, installer{root: filepath.Join(dir, "root"), progress: &notes{}, patience: 20 * time.Second, pause: 10 * time.Millisecond}
 }
 
 func enable(t *testing.T, dir string, names ...string) {
@@ -194,6 +194,36 @@ func TestTwoInstallationsDoNotMeet(t *testing.T) {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(after, left(i)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A machine that has just come up updates its packages, and apt fails at once where it does.
+func TestSomebodyElseUpdates(t *testing.T) {
+	dir, i := debian(t)
+	put(t, filepath.Join(dir, "locked"), "")
+	ended := make(chan error, 1)
+	go func() { ended <- i.install(t.Context()) }()
+	await(t, "it waits", func() bool { return i.progress.(*notes).has("waiting up to 20s") || len(ended) > 0 })
+	if err := os.Remove(filepath.Join(dir, "locked")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff("fetch\ninstall\n"+disabled, calls(t, dir)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSomebodyElseUpdatesWithoutEnd(t *testing.T) {
+	dir, i := debian(t)
+	put(t, filepath.Join(dir, "locked"), "")
+	i.patience = 50 * time.Millisecond
+	if err := i.install(t.Context()); err == nil || !strings.Contains(err.Error(), "held by process 7") {
+		t.Errorf("the error is %v", err)
+	}
+	if diff := cmp.Diff(before, left(i)); diff != "" {
 		t.Error(diff)
 	}
 }
