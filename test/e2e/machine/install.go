@@ -151,7 +151,8 @@ func (i installer) finish(ctx context.Context, name string, args ...string) erro
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		fmt.Fprintln(i.progress, "the packages that are being installed are finished first; a few minutes at most")
+		fmt.Fprintf(i.progress, "the packages that are being installed are finished first; a few minutes at most. Another Ctrl-C changes nothing. "+
+			"If it hangs, `kill -- -%d` ends it, and the next run finishes the packages\n", command.Process.Pid)
 		return <-ended
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -258,6 +260,33 @@ func TestAnInterruptWaitsForDpkg(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if fields := strings.Fields(string(content)); err != nil || len(fields) < 5 || fields[0] != fields[4] {
 		t.Errorf("apt is in the group of who called it: %s, %v", content, err)
+	}
+}
+
+// A dpkg that hangs needs no kill -9 of who waits for it: it is told what to do instead, and that leaves no mess.
+func TestAnInterruptTellsHowToEndDpkg(t *testing.T) {
+	dir, i := debian(t)
+	put(t, filepath.Join(dir, "wait"), "")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- i.install(ctx) }()
+	var apt int
+	await(t, "packages are installed", func() bool {
+		stat, _ := os.ReadFile(filepath.Join(dir, "stat"))
+		_, err := fmt.Sscan(string(stat), &apt)
+		return err == nil
+	})
+	cancel()
+	await(t, "it says how to end apt", func() bool { return i.progress.(*notes).has(fmt.Sprintf("`kill -- -%d`", apt)) })
+	if err := syscall.Kill(-apt, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("what was ended is no error")
+	}
+	if diff := cmp.Diff(before+" list", left(i)); diff != "" {
+		t.Error(diff)
 	}
 }
 
