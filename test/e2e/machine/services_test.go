@@ -26,14 +26,18 @@ func TestServicesOfPackagesDoNotStart(t *testing.T) {
 		"none is missing": {map[string]string{"installed": allInstalled()}, nil, "", before},
 		"an installation was killed": {
 			map[string]string{"root/" + policyFile: policy, "root/" + cameFile: came, "broken": "", "plan": "Conf keystone (2:22.0.2-0+deb12u1)\n"},
-			[]string{"keystone.service"}, "dpkg --configure -a\nfetch\ninstall\n" + disabled, after,
+			[]string{"keystone.service"},
+			"dpkg --configure -a\nfetch\ninstall\n" + disabled, after,
 		},
 		"an installation was killed at its end, and somebody has installed Docker since": {
 			map[string]string{"root/" + policyFile: policy, "root/" + cameFile: came, "installed": allInstalled()},
-			[]string{"neutron-api", "docker.service"}, "update-rc.d neutron-api disable\n", "cron docker.service mariadb.service ssh.service",
+			[]string{"neutron-api", "docker.service"},
+			"update-rc.d neutron-api disable\n", "cron docker.service mariadb.service ssh.service",
 		},
 		"an installation was killed before anything came": {
-			map[string]string{"root/" + policyFile: policy, "installed": allInstalled()}, []string{"docker.service"}, "",
+			map[string]string{"root/" + policyFile: policy, "installed": allInstalled()},
+			[]string{"docker.service"},
+			"",
 			"cron docker.service mariadb.service ssh.service",
 		},
 	} {
