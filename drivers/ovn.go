@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// MaxAffinityTimeout is OVN's own bound of OVNVIP.AffinityTimeout, in seconds.
+// MaxAffinityTimeout is the bound of OVNVIP.AffinityTimeout, in seconds.
 const MaxAffinityTimeout = 65535
 
 // OVNLoadBalancerGroup is a group of OVN load balancers: all of them serve on the logical switches of its networks and on the logical
@@ -33,7 +33,8 @@ type OVNVIP struct {
 	Port    int64 `raven:"port"` // 1 to 65535
 	// Backends are where connections go, of the IP version of the address. Empty: connections are rejected.
 	Backends []OVNBackend `raven:"backends,unordered"`
-	// AffinityTimeout is for how many seconds a client keeps its backend; 0: not at all. At most MaxAffinityTimeout.
+	// AffinityTimeout is for how many seconds a client keeps its backend; 0: not at all. At most MaxAffinityTimeout. The core keeps it as long as
+	// the backends are the same, and with it at least that long: OVN's own way to forget loses connections (docs/adr/0015).
 	AffinityTimeout int64 `raven:"affinity_timeout"`
 	// External says that clients outside reach the VIP by way of a router, which answers for its address in whatever subnet that is.
 	External bool `raven:"external"`

@@ -93,11 +93,11 @@ func (b *builder) external(floatingIP string, use pick) {
 	}
 }
 
-// affinity says where the time that a client keeps its backend for is more than OVN can remember.
+// affinity says where the time that a client keeps its backend for is one that somebody chose.
 func (b *builder) affinity() {
-	if _, seconds := b.Service.Affinity(); seconds > drivers.MaxAffinityTimeout {
-		b.Say(drivers.Warning, "AffinityTimeoutShortened", "clients keep their endpoint for %d s after the last connection, and not for "+
-			"timeoutSeconds %d: OVN has no longer time", drivers.MaxAffinityTimeout, seconds)
+	if _, seconds := b.Service.Affinity(); seconds > 0 && seconds != services.DefaultAffinitySeconds {
+		b.Say(drivers.Note, "AffinityTimeoutNotServed", "clients keep their endpoint as long as the endpoints are the same, and not for timeoutSeconds %d: "+
+			"OVN loses connections where it is to forget clients", seconds)
 	}
 }
 

@@ -231,7 +231,7 @@ func TestOldOVNIsTold(t *testing.T) {
 	r.ctl("init", "--", "set", "NB_Global", ".", "options:northd_internal_version=22.09.1-20.25.0-67.6")
 	r.until("it is old", func() bool {
 		s := r.Status()
-		return s.Version != "" && strings.Contains(s.Outdated, "sessionAffinity")
+		return s.Version != "" && strings.Contains(s.Outdated, "UDP flows")
 	})
 	r.ctl("set", "NB_Global", ".", "options:northd_internal_version=23.03.1-20.27.0-70.6")
 	r.until("it is not any more", func() bool { return r.Status().Outdated == "" })

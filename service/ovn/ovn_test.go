@@ -63,9 +63,11 @@ func TestRows(t *testing.T) {
 		r.column("Load_Balancer", "vips")); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"affinity_timeout=10800 reject=true", "ct_flush=true reject=true", "reject=true"},
-		r.column("Load_Balancer", "options")); diff != "" {
+	if diff := cmp.Diff([]string{"ct_flush=true reject=true", "reject=true", "reject=true"}, r.column("Load_Balancer", "options")); diff != "" {
 		t.Error(diff)
+	}
+	if got := r.ctl("--bare", "--no-headings", "--columns=name", "find", "Load_Balancer", "selection_fields=eth_src,ip_src"); got != "web/u1:tcp-10800" {
+		t.Errorf("clients are kept with their backends by %q", got)
 	}
 	if got := r.committed(); got != 2 {
 		t.Errorf("%d transactions for a group and a load balancer, want 2", got)
@@ -83,7 +85,7 @@ func TestExternalVIPs(t *testing.T) {
 		t.Error(diff)
 	}
 	for name, want := range map[string]string{
-		"web/u1:tcp-60": "affinity_timeout=60 reject=true", "web/u1:tcp-60-external": "affinity_timeout=60 neighbor_responder=all reject=true",
+		"web/u1:tcp-60": "reject=true", "web/u1:tcp-60-external": "neighbor_responder=all reject=true",
 	} {
 		if got := r.ctl("--bare", "--no-headings", "--columns=options", "find", "Load_Balancer", fmt.Sprintf("name=%q", name)); got != want {
 			t.Errorf("%s: options %s, want %s", name, got, want)

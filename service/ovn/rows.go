@@ -28,15 +28,18 @@ import (
 //	options       reject=true                       who connects to a VIP without backends is told so
 //	              ct_flush=true                     with UDP: flows to a backend that goes do not linger (see outdated). Not with TCP and SCTP: who is
 //	                                                connected stays so until the backend ends it, as with kube-proxy
-//	              affinity_timeout                  of the part
 //	              neighbor_responder=all            of external parts only: routers answer for a VIP outside their ports' subnets, too, such
 //	                                                as a floating IP of another subnet of the external network than the gateway's
+//
+//	selection_fields  eth_src, ip_src                with an affinity: a client's connections go to one backend as long as the backends are the same. That
+//	                                                is not OVN's option affinity_timeout, with which it learns a client's backend by the first connection, and
+//	                                                drops that one (see docs/adr/0015). ip_src means IPv4 alone: an IPv6 client is known by its MAC address
 //
 // A group of ours is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its name. The UUIDs of all
 // rows of ours follow from the identity: a second row for the same part is refused by the database itself, and a row that is in such a place is
 // ours, whatever somebody has made of its external_ids or its name.
 //
-// health_check, ip_port_mappings and selection_fields are empty. What others add to options and external_ids stays. A part whose row is not as it would be written is as good as not there: the load
+// health_check and ip_port_mappings are empty, and selection_fields without an affinity. What others add to options and external_ids stays. A part whose row is not as it would be written is as good as not there: the load
 // balancer then shows no VIPs, and is mended as a whole.
 const (
 	clusterID = "raven:cluster"
@@ -47,7 +50,7 @@ const (
 	partID    = "raven:part"
 	groupID   = "raven:group"
 
-	affinityOption  = "affinity_timeout"
+	affinityOption  = "affinity_timeout" // not ours any more
 	responderOption = "neighbor_responder"
 	flushOption     = "ct_flush"
 	noPart          = "none"
@@ -90,6 +93,7 @@ type row struct {
 	proto   string
 	vips    map[string]string
 	options map[string]string
+	fields  []string // by which a backend is chosen; nil: by all that a connection is known by
 	ids     map[string]string
 }
 
@@ -110,7 +114,7 @@ func (b *balancer) rows() map[string]row {
 			}
 			r.ids[partID] = part
 			if v.affinity > 0 {
-				r.options[affinityOption] = strconv.FormatInt(v.affinity, 10)
+				r.fields = []string{"eth_src", "ip_src"}
 			}
 			if v.external {
 				r.options[responderOption] = "all"
@@ -131,15 +135,13 @@ func (b *balancer) rows() map[string]row {
 // is says whether a row of the database is as it should be.
 func (r row) is(have *nbdb.LoadBalancer) bool {
 	return plain(have) && have.Name == r.name && protocolOf(have) == r.proto && maps.Equal(have.Vips, r.vips) &&
-		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) &&
-		have.Options[affinityOption] == r.options[affinityOption] && have.Options[flushOption] == r.options[flushOption]
+		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) && slices.Equal(r.fields, slices.Sorted(slices.Values(have.SelectionFields))) &&
+		have.Options[affinityOption] == "" && have.Options[flushOption] == r.options[flushOption]
 }
 
 // plain says whether a row has nothing in the columns that are empty in rows of ours: health checks would take backends away that Kubernetes calls
-// ready, and with selection fields another hash would choose.
-func plain(have *nbdb.LoadBalancer) bool {
-	return len(have.HealthCheck)+len(have.IPPortMappings)+len(have.SelectionFields) == 0
-}
+// ready.
+func plain(have *nbdb.LoadBalancer) bool { return len(have.HealthCheck)+len(have.IPPortMappings) == 0 }
 
 func protocolOf(have *nbdb.LoadBalancer) string {
 	if have.Protocol == nil {
@@ -366,14 +368,16 @@ func read(rows []*nbdb.LoadBalancer) (b *balancer, whole bool) {
 
 // readVIPs takes the VIPs of one row. What OVN would not understand is left out, so that the row is not whole.
 func (b *balancer) readVIPs(have *nbdb.LoadBalancer) {
-	affinity, _ := strconv.ParseInt(have.Options[affinityOption], 10, 64)
+	part := have.ExternalIDs[partID]
+	_, seconds, _ := strings.Cut(strings.TrimSuffix(part, externalPart), "-")
+	affinity, _ := strconv.ParseInt(seconds, 10, 64)
 	for text, backends := range have.Vips {
 		at, err := netip.ParseAddrPort(text)
 		if err != nil {
 			continue
 		}
 		v := vip{
-			protocol: protocolOf(have), at: at, affinity: affinity, backends: backends, external: strings.HasSuffix(have.ExternalIDs[partID], externalPart),
+			protocol: protocolOf(have), at: at, affinity: affinity, backends: backends, external: strings.HasSuffix(part, externalPart),
 		}
 		b.vips[v.protocol+" "+at.String()] = v
 	}

@@ -43,19 +43,16 @@ func (n *Northbound) Status() Status {
 }
 
 // outdated says what an OVN of a version ignores of our rows; "" where that is nothing, or it has not told its version. By OVN's release notes
-// affinity_timeout came with 22.12, and flows to removed backends go since 23.03: its option ct_flush for that with 23.03.1.
+// flows to removed backends go since 23.03: its option ct_flush for that came with 23.03.1.
 func outdated(version string) string {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	year, err1 := strconv.Atoi(major)
 	month, err2 := strconv.Atoi(minor)
-	switch number := year*100 + month; {
-	case err1 != nil || err2 != nil || number >= 2303:
+	if err1 != nil || err2 != nil || year*100+month >= 2303 {
 		return ""
-	case number >= 2212:
-		return "UDP flows to an endpoint that is gone go on (OVN 23.03 and newer end them)"
 	}
-	return "sessionAffinity is ignored (OVN 22.12 and newer keep it), and UDP flows to an endpoint that is gone go on (23.03 and newer end them)"
+	return "UDP flows to an endpoint that is gone go on (OVN 23.03 and newer end them)"
 }
 
 // stats counts what was written.

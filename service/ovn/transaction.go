@@ -153,12 +153,15 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 	if r.proto != "" {
 		protocol.GoSet = append(protocol.GoSet, r.proto)
 	}
+	fields := ovsdb.OvsSet{GoSet: []any{}}
+	for _, name := range r.fields {
+		fields.GoSet = append(fields.GoSet, name)
+	}
 	columns := ovsdb.Row{
-		"name": r.name, "protocol": protocol, "vips": texts(r.vips), "options": texts(options), "external_ids": texts(ids),
+		"name": r.name, "protocol": protocol, "vips": texts(r.vips), "options": texts(options), "external_ids": texts(ids), "selection_fields": fields,
 	}
 	if have != nil && !plain(have) {
-		none := ovsdb.OvsSet{GoSet: []any{}}
-		columns["health_check"], columns["ip_port_mappings"], columns["selection_fields"] = none, texts(nil), none
+		columns["health_check"], columns["ip_port_mappings"] = ovsdb.OvsSet{GoSet: []any{}}, texts(nil)
 	}
 	return columns
 }

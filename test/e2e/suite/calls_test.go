@@ -73,24 +73,6 @@ func (n *nic) keeps(t *testing.T, protocol, address string, among ...string) str
 	return with
 }
 
-// among waits until calls of an address are answered by some of these pods, and tells how many.
-func (n *nic) among(t *testing.T, protocol, address string, those ...string) {
-	t.Helper()
-	await(t, fmt.Sprintf("%s to reach some of %v at %s by %s", n.pod, those, address, protocol), func(ctx context.Context) string {
-		answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), 20)
-		if err != nil {
-			return err.Error()
-		}
-		for who := range answers {
-			if !slices.Contains(those, who) {
-				return fmt.Sprintf("the answers are %v", answers)
-			}
-		}
-		t.Logf("%s is answered by %v", n.pod, answers)
-		return ""
-	})
-}
-
 // silence waits until nobody answers at an address.
 func (n *nic) silence(t *testing.T, protocol, address string) {
 	t.Helper()

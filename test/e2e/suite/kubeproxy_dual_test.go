@@ -34,6 +34,7 @@ func TestKubeProxyDualStack(t *testing.T) {
 		t.Fatalf("the Service has the clusterIPs %v", d.vips)
 	}
 	t.Run("balanced", d.balanced)
+	t.Run("affinity", d.affinity)
 	t.Run("one", d.one)
 	t.Run("refused", d.refused)
 	t.Run("literal", d.literal)
@@ -85,6 +86,15 @@ func (d *dual) balanced(t *testing.T) {
 	d.each(t, []*nic{d.near, d.far, d.endpoint}, func(client *nic, protocol, vip string) {
 		client.balanced(t, protocol, vip, "kd-a/w1", "kd-a/w2")
 	})
+}
+
+// affinity keeps clients of both IP versions.
+func (d *dual) affinity(t *testing.T) {
+	patchService(t, "kd-a", "web", `{"spec":{"sessionAffinity":"ClientIP"}}`)
+	d.settled(t)
+	d.each(t, []*nic{d.near, d.far}, func(client *nic, protocol, vip string) { client.keeps(t, protocol, vip, "kd-a/w1", "kd-a/w2") })
+	patchService(t, "kd-a", "web", `{"spec":{"sessionAffinity":"None","sessionAffinityConfig":null}}`)
+	d.settled(t)
 }
 
 // one is a single endpoint: others are seen as themselves, and it reaches itself.

@@ -222,21 +222,17 @@ func (p *proxied) unserved(t *testing.T) {
 	p.all(t, p.vip, p.near, p.far)
 }
 
-// affinityMoves has endpoints come and go while a client is kept with one: others do not matter to it; when its own goes, others answer.
+// affinityMoves has endpoints come and go while a client is kept with one: it is with one all the time, and with another one when its own goes.
 func (p *proxied) affinityMoves(t *testing.T) {
-	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":600}}}}`)
+	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"ClientIP"}}`)
 	p.settled(t)
 	for _, client := range []*nic{p.near, p.far} {
 		own := strings.TrimPrefix(client.keeps(t, "tcp", p.vip, p.everywhere...), "kp-a/")
 		others := slices.DeleteFunc(slices.Collect(maps.Keys(p.endpoint)), func(name string) bool { return name == own })
-		for _, name := range others {
-			p.only(t, own, name)
-			if now := client.keeps(t, "tcp", p.vip, p.everywhere...); now != "kp-a/"+own {
-				t.Errorf("%s was kept with %s and is with %s: others came and went", client.pod, own, now)
-			}
-		}
 		p.only(t, others...)
-		client.among(t, "tcp", p.vip, "kp-a/"+others[0], "kp-a/"+others[1])
+		client.keeps(t, "tcp", p.vip, "kp-a/"+others[0], "kp-a/"+others[1])
+		p.only(t, own, others[0])
+		client.keeps(t, "tcp", p.vip, "kp-a/"+own, "kp-a/"+others[0])
 		p.only(t, "w1", "w2", "w3")
 	}
 	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"None","sessionAffinityConfig":null}}`)
@@ -273,73 +269,38 @@ func (p *proxied) ports(t *testing.T) {
 	p.settled(t)
 }
 
-// affinityEnds has a client come again before the affinity has run out, and so never leave, and then after it.
-func (p *proxied) affinityEnds(t *testing.T) {
-	const timeout = 6 * time.Second
+// affinityStays has clients come again after longer than the Service asks for: they find their endpoint, and no connection is lost by which OVN
+// would learn that. The Service is told.
+func (p *proxied) affinityStays(t *testing.T) {
+	const timeout = 3 * time.Second
 	patchService(t, "kp-a", "web", fmt.Sprintf(`{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":%d}}}}`,
 		int(timeout.Seconds())))
+	awaitEvent(t, "kp-a", "web", "AffinityTimeoutNotServed", "timeoutSeconds 3")
 	p.settled(t)
 	for _, client := range []*nic{p.near, p.far} {
-		client.keeps(t, "tcp", p.vip, p.everywhere...)
-		client.comesLate(t, p.vip, timeout)
+		for _, protocol := range []string{"tcp", "udp"} {
+			who := client.keeps(t, protocol, p.vip, p.everywhere...)
+			for range 3 {
+				client.rests(t, 2*timeout)
+				answers, err := client.calls(t.Context(), protocol, net.JoinHostPort(p.vip, "80"), 1)
+				if err != nil || answers[who] != 1 {
+					t.Errorf("%s was with %s by %s, and is answered by %v (%v)", client.pod, who, protocol, answers, err)
+				}
+			}
+		}
 	}
-	p.far.keeps(t, "tcp", p.vip, p.everywhere...)
-	p.far.comesAgain(t, p.vip, timeout)
 	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"None","sessionAffinityConfig":null}}`)
 	p.settled(t)
 }
 
-// comesAgain calls for four times the timeout of an affinity, never resting for half of it, and meets one pod only.
-func (n *nic) comesAgain(t *testing.T, address string, timeout time.Duration) {
+// rests lets a client call nobody for that long.
+func (n *nic) rests(t *testing.T, long time.Duration) {
 	t.Helper()
-	var who string
-	var began, last time.Time
-	await(t, fmt.Sprintf("%s to have called %s for %s", n.pod, address, 4*timeout), func(ctx context.Context) string {
-		now := time.Now()
-		answers, err := n.calls(ctx, "tcp", net.JoinHostPort(address, "80"), 1)
-		if err != nil {
-			return err.Error()
-		}
-		answer := slices.Collect(maps.Keys(answers))[0]
-		if time.Since(last) > timeout/2 { // the first one, or this machine was busy
-			who, began = answer, now
-		}
-		last = now
-		if answer != who || strings.HasPrefix(answer, "!") {
-			t.Errorf("%s was with %s, and is with %s %s later", n.pod, who, answer, now.Sub(began))
-		}
-		if now.Sub(began) < 4*timeout {
-			return fmt.Sprintf("it has for %s", now.Sub(began))
+	began := time.Now()
+	await(t, n.pod+" to have rested", func(context.Context) string {
+		if rest := time.Since(began); rest < long {
+			return fmt.Sprintf("it has for %s", rest)
 		}
 		return ""
 	})
-}
-
-// comesLate calls again and again with more than the timeout of an affinity between, and meets more than one pod.
-func (n *nic) comesLate(t *testing.T, address string, timeout time.Duration) {
-	t.Helper()
-	met := map[string]bool{}
-	last := time.Now()
-	await(t, n.pod+" to meet another one when its affinity has ended", func(ctx context.Context) string {
-		if rest := time.Since(last); rest < timeout+2*time.Second {
-			return fmt.Sprintf("it rests, and has met %v", slices.Collect(maps.Keys(met)))
-		}
-		answers, err := n.calls(ctx, "tcp", net.JoinHostPort(address, "80"), 1)
-		last = time.Now()
-		if err != nil {
-			return err.Error()
-		}
-		for answer := range answers {
-			met[answer] = !strings.HasPrefix(answer, "!")
-		}
-		if len(met) < 2 {
-			return fmt.Sprintf("it has met %v", slices.Collect(maps.Keys(met)))
-		}
-		return ""
-	})
-	for answer, some := range met {
-		if !some {
-			t.Errorf("one of %s's calls was not answered: %s", n.pod, answer)
-		}
-	}
 }

@@ -38,7 +38,7 @@ func TestKubeProxy(t *testing.T) {
 		{"not-ready", (*proxied).notReady},
 		{"by-hand", (*proxied).byHand},
 		{"affinity-moves", (*proxied).affinityMoves},
-		{"affinity-ends", (*proxied).affinityEnds},
+		{"affinity-stays", (*proxied).affinityStays},
 		{"ports", (*proxied).ports},
 		{"policies", (*proxied).policies},
 		{"unserved", (*proxied).unserved},
