@@ -152,10 +152,6 @@ func testServiceFamilies(t *testing.T, e *env) {
 		allocated(t, u)
 		same(t, "a Service of one family", u, []any{family}, "spec", "ipFamilies")
 	}
-	second := addressesOf(up)[1]
-	if u, err := e.services().Create(t.Context(), service("second", map[string]any{"clusterIP": second}), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("%s, which is another's second address: %v, %v", second, err, u)
-	}
 }
 
 func testServiceTypes(t *testing.T, e *env) {
