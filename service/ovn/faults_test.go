@@ -46,6 +46,9 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 		"its backends are chosen otherwise": {"selection fields", func(r *rig) []string {
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "selection_fields=ip_src,ip_dst"}
 		}},
+		"clients are learnt": {"affinity timeout", func(r *rig) []string { // as rows of ours had it once
+			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:affinity_timeout=60"}
+		}},
 		"its backends are checked": {"health check", func(r *rig) []string {
 			return []string{
 				"--", "--id=@hc", "create", "Load_Balancer_Health_Check", `vip="10.0.0.1:80"`, "--", "set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"),
