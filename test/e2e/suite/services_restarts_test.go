@@ -182,6 +182,12 @@ func (s *site) settledWithHelp(t *testing.T, kill time.Time) {
 		}
 		return amiss
 	})
+	if len(helped) == 0 {
+		return
+	}
+	if err := forget(t.Context(), t); err != nil {
+		t.Error(err)
+	}
 }
 
 func (s *site) helpNeeded(ctx context.Context, lb thing, stood time.Duration) (bool, error) {
