@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,9 +75,22 @@ func Run(args []string) error {
 	if err := json.Unmarshal([]byte(args[2]), &s); err != nil {
 		return fmt.Errorf("reading what it may do: %w", err)
 	}
-	// All that follows is this thread's alone. exec leaves no other.
+	// What follows is done to this thread alone; exec leaves no other.
 	runtime.LockOSThread()
+	debug.SetGCPercent(-1)
 	var r ruleset
+	next, err := s.image()
+	if err != nil {
+		return err
+	}
+	filter, err := s.filter()
+	if err != nil {
+		return err
+	}
+	limits, err := s.bounds()
+	if err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		doing string
 		do    func() error
@@ -89,14 +103,14 @@ func Run(args []string) error {
 		{"refusing new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
 		{"closing files", s.closeFiles},
 		{"applying Landlock", r.apply},
-		{"limiting resources", s.limit},
-		{"applying seccomp", s.filter},
+		{"applying seccomp", filter.apply},
+		{"limiting resources", limits.apply}, // last: Go's runtime, which the driver's bound may be too little for, gets no more memory
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.doing, err)
 		}
 	}
-	return fmt.Errorf("cannot execute %s: %w", s.Program, s.execute())
+	return fmt.Errorf("cannot execute %s: %w", s.Program, next.execute(s))
 }
 
 const (
@@ -187,28 +201,52 @@ func (s Spec) closeFiles() error {
 	return nil
 }
 
-func (s Spec) limit() error {
+// bound is a limit to be set.
+type bound struct {
+	resource int
+	most     unix.Rlimit
+}
+
+type bounds []bound
+
+// bounds are the limits, none above what this process itself may have.
+func (s Spec) bounds() (bounds, error) {
+	var out bounds
 	for resource, most := range s.Limits {
 		var now unix.Rlimit
 		if err := unix.Getrlimit(resource, &now); err != nil {
-			return fmt.Errorf("limit %d: %w", resource, err)
+			return nil, fmt.Errorf("limit %d: %w", resource, err)
 		}
 		most = min(most, now.Max)
-		if err := unix.Prlimit(0, resource, &unix.Rlimit{Cur: most, Max: most}, nil); err != nil {
-			return fmt.Errorf("limit %d: %w", resource, err)
+		out = append(out, bound{resource, unix.Rlimit{Cur: most, Max: most}})
+	}
+	return out, nil
+}
+
+func (b bounds) apply() error {
+	for i := range b {
+		if err := unix.Prlimit(0, b[i].resource, &b[i].most, nil); err != nil {
+			return fmt.Errorf("limit %d: %w", b[i].resource, err)
 		}
 	}
 	return nil
 }
 
-func (s Spec) execute() error {
+// image is what execveat takes.
+type image struct {
+	name      *byte
+	at, flags int
+	argv, env []*byte
+}
+
+func (s Spec) image() (image, error) {
 	argv, err := syscall.SlicePtrFromStrings(s.Args)
 	if err != nil {
-		return err
+		return image{}, fmt.Errorf("the driver's arguments: %w", err)
 	}
 	env, err := syscall.SlicePtrFromStrings(os.Environ())
 	if err != nil {
-		return err
+		return image{}, fmt.Errorf("the driver's environment: %w", err)
 	}
 	path, at, flags := s.Program, unix.AT_FDCWD, 0
 	if s.Descriptor != 0 {
@@ -216,12 +254,15 @@ func (s Spec) execute() error {
 	}
 	name, err := unix.BytePtrFromString(path)
 	if err != nil {
-		return err
+		return image{}, fmt.Errorf("the driver's path: %w", err)
 	}
-	_, _, code := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(at), uintptr(unsafe.Pointer(name)), //nolint:gosec // what the system call takes
-		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), uintptr(flags), 0) //nolint:gosec // as above
-	runtime.KeepAlive(argv)
-	runtime.KeepAlive(env)
+	return image{name: name, at: at, flags: flags, argv: argv, env: env}, nil
+}
+
+func (i image) execute(s Spec) error {
+	_, _, code := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(i.at), uintptr(unsafe.Pointer(i.name)), //nolint:gosec // what the system call takes
+		uintptr(unsafe.Pointer(&i.argv[0])), uintptr(unsafe.Pointer(&i.env[0])), uintptr(i.flags), 0) //nolint:gosec // as above
+	runtime.KeepAlive(i)
 	if errors.Is(code, unix.EACCES) && strings.HasPrefix(s.interpreter(), "/") {
 		return fmt.Errorf("%w: it, or its interpreter %s, may not be executed in confinement: user %d must be able to reach it, and [driver:…] "+
 			"allow_read name what is not below /usr", code, s.interpreter(), os.Geteuid())

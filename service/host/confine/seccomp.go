@@ -165,17 +165,26 @@ func Seccomp() bool {
 	return code == 0
 }
 
-func (s Spec) filter() error {
+// filter is an assembled program, nil where none is asked for.
+type filter []unix.SockFilter
+
+func (s Spec) filter() (filter, error) {
 	if !s.Seccomp {
-		return nil
+		return nil, nil
 	}
 	if machine == 0 {
-		return errors.New("there is no filter for this kind of machine")
+		return nil, errors.New("applying seccomp: there is no filter for this kind of machine")
 	}
-	code := assemble(rules(uint32(os.Getpid())))
-	filter := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	return assemble(rules(uint32(os.Getpid()))), nil
+}
+
+func (f filter) apply() error {
+	if f == nil {
+		return nil
+	}
+	program := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	_, _, refused := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
-		uintptr(unsafe.Pointer(&filter))) //nolint:gosec // what the system call takes
+		uintptr(unsafe.Pointer(&program))) //nolint:gosec // what the system call takes
 	if refused != 0 {
 		return os.NewSyscallError("seccomp", refused)
 	}

@@ -1,0 +1,35 @@
+package confine
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLimitsTakeNoMemory: from the first limit on Go's runtime may get none, if what Raven itself has is more than the driver may.
+func TestLimitsTakeNoMemory(t *testing.T) {
+	s := Spec{Limits: map[int]uint64{}}
+	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA, unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC} {
+		var now unix.Rlimit
+		if err := unix.Getrlimit(resource, &now); err != nil {
+			t.Fatal(err)
+		}
+		if now.Cur == now.Max { // what the process has already
+			s.Limits[resource] = now.Max
+		}
+	}
+	if len(s.Limits) == 0 {
+		t.Skip("every limit of this process has room to grow: setting one would change it")
+	}
+	limits, err := s.bounds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := testing.AllocsPerRun(100, func() {
+		if err := limits.apply(); err != nil {
+			t.Error(err)
+		}
+	}); got != 0 {
+		t.Errorf("setting %d limits takes memory %v times", len(limits), got)
+	}
+}
