@@ -198,15 +198,20 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 		}
 		add("memory", true, fmt.Sprintf("%s: %s", by, ungrouped), "")
 	}
-	add("processors", true, s.processors(), "")
+	impolite := confine.Yields()
+	add("processors", s.groups != nil || impolite == nil, s.processors(impolite), fmt.Sprint("a driver gives way to nobody: ", impolite))
 }
 
 // processors says what keeps a driver from taking all of them.
-func (s *Sandbox) processors() string {
-	if s.groups != nil {
+func (s *Sandbox) processors(impolite error) string {
+	switch {
+	case s.groups == nil:
+		return "nice, which bounds a thread and not how many there are"
+	case impolite != nil:
+		return "a quarter of Raven's share, by a control group"
+	default:
 		return "a quarter of Raven's share, by a control group; nice"
 	}
-	return "nice, which bounds a thread and not how many there are"
 }
 
 // limits says what rlimits bound, which is not the same everywhere.

@@ -125,7 +125,7 @@ const (
 // standBack comes before the change of user, who may not write there. Of a machine that lets nobody, it asks nothing.
 func standBack() error {
 	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && niceOf-now < niceness {
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil && !errors.Is(err, unix.EPERM) {
 			return err
 		}
 	}
@@ -138,6 +138,16 @@ func standBack() error {
 
 // niceOf less what getpriority returns is how nice somebody is.
 const niceOf = 20
+
+// Yields returns why a driver cannot give way: a filter of system calls around Raven that refuses setpriority, which otherwise everybody may
+// call to become nicer.
+func Yields() error {
+	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return os.NewSyscallError("getpriority", err)
+	}
+	return os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, 0, niceOf-now))
+}
 
 // capabilityCount is more than there are.
 const capabilityCount = 64
