@@ -198,19 +198,20 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 		}
 		add("memory", true, fmt.Sprintf("%s: %s", by, ungrouped), "")
 	}
-	impolite := confine.Yields()
-	add("processors", s.groups != nil || impolite == nil, s.processors(impolite), fmt.Sprint("a driver gives way to nobody: ", impolite))
+	s.addProcessors(add, confine.Yields())
 }
 
-// processors says what keeps a driver from taking all of them.
-func (s *Sandbox) processors(impolite error) string {
+// addProcessors says what keeps a driver from taking all of them. impolite is why it cannot be nice.
+func (s *Sandbox) addProcessors(add func(name string, active bool, yes, no string), impolite error) {
+	const name, share = "processors", "a quarter of Raven's share, by a control group"
+	shared := s.groups != nil && s.groups.Processors()
 	switch {
-	case s.groups == nil:
-		return "nice, which bounds a thread and not how many there are"
-	case impolite != nil:
-		return "a quarter of Raven's share, by a control group"
+	case shared && impolite != nil:
+		add(name, true, fmt.Sprintf("%s; not nice: %v", share, impolite), "")
+	case shared:
+		add(name, true, share+"; nice", "")
 	default:
-		return "a quarter of Raven's share, by a control group; nice"
+		add(name, impolite == nil, "nice, which bounds a thread and not how many there are", fmt.Sprintf("a driver gives way to nobody: %v", impolite))
 	}
 }
 

@@ -2,14 +2,15 @@
 // does not need, and becomes the driver. It must never let a driver start with less confinement than its Spec asks for.
 //
 //	raven ── fork, exec ──▶ raven confined-driver SPEC ── exec, by descriptor ──▶ driver
-//	         group, cgroup  user, capabilities, limits, death signal,
-//	                        no new privileges, Landlock, seccomp
+//	         group, cgroup  user, capabilities, death signal,
+//	                        no new privileges, Landlock, seccomp, limits
 package confine
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -75,27 +76,47 @@ func Run(args []string) error {
 	if err := json.Unmarshal([]byte(args[2]), &s); err != nil {
 		return fmt.Errorf("reading what it may do: %w", err)
 	}
-	// What follows is done to this thread alone; exec leaves no other.
-	runtime.LockOSThread()
+	runtime.LockOSThread() // most of what follows is done to this thread alone; exec leaves no other
+	// Once the limits are set Go's runtime gets no more memory: it shall want none.
 	debug.SetGCPercent(-1)
-	var r ruleset
+	debug.SetMemoryLimit(math.MaxInt64)
 	next, err := s.image()
 	if err != nil {
 		return err
 	}
-	filter, err := s.filter()
+	steps, err := s.steps()
 	if err != nil {
 		return err
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.doing, err)
+		}
+	}
+	return fmt.Errorf("cannot execute %s: %w", s.Program, next.execute(s))
+}
+
+// step is one thing that a process gives up.
+type step struct {
+	doing string
+	do    func() error
+}
+
+// limiting is the last step. The driver's bounds may be less than what this process has already, and all of it needs memory.
+const limiting = "limiting resources"
+
+func (s Spec) steps() ([]step, error) {
+	filter, err := s.filter()
+	if err != nil {
+		return nil, err
 	}
 	limits, err := s.bounds()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, step := range []struct {
-		doing string
-		do    func() error
-	}{
-		{"standing back behind Raven", standBack},
+	var r ruleset
+	return []step{
+		{"standing back behind Raven", func() error { standBack(); return nil }},
 		{"building the Landlock rules", func() error { return r.build(s) }},
 		{"dropping capabilities", dropCapabilities},
 		{"becoming another user", s.become},
@@ -104,13 +125,8 @@ func Run(args []string) error {
 		{"closing files", s.closeFiles},
 		{"applying Landlock", r.apply},
 		{"applying seccomp", filter.apply},
-		{"limiting resources", limits.apply}, // last: Go's runtime, which the driver's bound may be too little for, gets no more memory
-	} {
-		if err := step.do(); err != nil {
-			return fmt.Errorf("%s: %w", step.doing, err)
-		}
-	}
-	return fmt.Errorf("cannot execute %s: %w", s.Program, next.execute(s))
+		{limiting, limits.apply},
+	}, nil
 }
 
 const (
@@ -123,25 +139,29 @@ const (
 )
 
 // standBack comes before the change of user, who may not write there. Of a machine that lets nobody, it asks nothing.
-func standBack() error {
-	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && niceOf-now < niceness {
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil && !errors.Is(err, unix.EPERM) {
-			return err
-		}
-	}
+func standBack() {
+	giveWay()
 	now, _ := os.ReadFile(badness)
 	if score, err := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && score < expendable {
 		_ = os.WriteFile(badness, []byte(strconv.Itoa(expendable)), 0)
 	}
-	return nil
+}
+
+// giveWay makes this thread nicer, where it may: see Yields.
+func giveWay() {
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && niceOf-now < niceness {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
+	}
 }
 
 // niceOf less what getpriority returns is how nice somebody is.
 const niceOf = 20
 
-// Yields returns why a driver cannot give way: a filter of system calls around Raven that refuses setpriority, which otherwise everybody may
-// call to become nicer.
+// Yields returns why a driver cannot give way: everybody may become nicer, but something around Raven refuses the system call, such as a
+// filter or a security module.
 func Yields() error {
+	runtime.LockOSThread() // each thread is as nice as it likes
+	defer runtime.UnlockOSThread()
 	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		return os.NewSyscallError("getpriority", err)

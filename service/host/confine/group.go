@@ -107,6 +107,12 @@ func openGroups(folder string, ours bool) (*Groups, error) {
 	return g, g.divide()
 }
 
+// Processors says whether what a driver gets of processors is bounded too: not every machine lets it be.
+func (g *Groups) Processors() bool {
+	active, err := words(filepath.Join(g.folder, "cgroup.subtree_control"))
+	return err == nil && slices.Contains(active, "cpu")
+}
+
 // divide moves this process into a group of its own, and lets the memory of the others be bounded.
 func (g *Groups) divide() error {
 	control := filepath.Join(g.folder, "cgroup.subtree_control")

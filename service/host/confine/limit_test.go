@@ -9,7 +9,7 @@ import (
 // TestLimitsTakeNoMemory: from the first limit on Go's runtime may get none, if what Raven itself has is more than the driver may.
 func TestLimitsTakeNoMemory(t *testing.T) {
 	s := Spec{Limits: map[int]uint64{}}
-	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA, unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC} {
+	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA, unix.RLIMIT_CORE, unix.RLIMIT_NPROC} {
 		var now unix.Rlimit
 		if err := unix.Getrlimit(resource, &now); err != nil {
 			t.Fatal(err)
@@ -31,5 +31,16 @@ func TestLimitsTakeNoMemory(t *testing.T) {
 		}
 	}); got != 0 {
 		t.Errorf("setting %d limits takes memory %v times", len(limits), got)
+	}
+}
+
+// TestLimitsComeLast: what comes before them takes memory.
+func TestLimitsComeLast(t *testing.T) {
+	steps, err := Spec{Seccomp: Seccomp()}.steps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := steps[len(steps)-1].doing; last != limiting {
+		t.Errorf("the last step is %s", last)
 	}
 }

@@ -185,7 +185,7 @@ func (s *site) settledWithHelp(t *testing.T, kill time.Time) {
 	if len(helped) == 0 {
 		return
 	}
-	if err := forget(t.Context(), t); err != nil {
+	if err := removeForgotten(t.Context(), t); err != nil {
 		t.Error(err)
 	}
 }

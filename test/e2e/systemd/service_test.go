@@ -216,6 +216,11 @@ func confined(m *machine) {
 	if owners == "" || strings.Contains(owners, "root") {
 		t.Errorf("it runs as:\n%s", owners)
 	}
+	for line := range strings.Lines(m.run("sh", "-c", "ps -eo ni=,args= | grep [r]aven-driver-")) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "5 ") {
+			t.Errorf("a driver does not give way, nice is not 5: %s", line)
+		}
+	}
 	for path, want := range map[string]string{
 		"/run/raven": "raven 700", "/var/lib/raven": "raven 700", "/var/log/raven": "raven 750", "/etc/kuryr": "root 755",
 	} {
