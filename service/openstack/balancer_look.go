@@ -85,7 +85,7 @@ func (c *Cloud) BalancerRoom(ctx context.Context) (room int, bounded bool, err e
 	if !limited || limit < 0 {
 		return 0, false, nil
 	}
-	there, err := b.pages(ctx, b.looked(drivers.KindLoadBalancer), url.Values{"fields": {"id"}, "project_id": {b.projectID}}, everything)
+	there, err := b.pages(ctx, b.polled(drivers.KindLoadBalancer), url.Values{"fields": {"id"}, "project_id": {b.projectID}}, everything)
 	return int(limit) - len(there), true, err
 }
 

@@ -50,7 +50,7 @@ func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string, known []s
 	}
 	tagged := clone(query)
 	tagged.Set("tags", plan.Identity{Cluster: cluster}.Tags()[0])
-	k := b.looked(drivers.KindLoadBalancer)
+	k := b.polled(drivers.KindLoadBalancer)
 	found, err := b.pages(ctx, k, tagged, everything)
 	if err != nil {
 		return nil, err
@@ -69,11 +69,11 @@ func (c *Cloud) PollLoadBalancers(ctx context.Context, cluster string, known []s
 	return append(found, untagged...), err
 }
 
-// looked is a kind whose statuses are looked at, one request at a time. Each create may keep its slot for as long as the provider takes
-// for a load balancer: a look that had to wait for that would come late, and be taken for an expensive one.
-func (b *balancers) looked(name drivers.Kind) kind {
+// polled is a kind whose statuses are looked at, one request at a time. Each create may keep its slot for as long as the provider takes
+// for a load balancer: a poll that had to wait for that would come late, and be taken for an expensive one.
+func (b *balancers) polled(name drivers.Kind) kind {
 	k := b.kinds[name]
-	k.apart = true
+	k.polled = true
 	return k
 }
 
@@ -94,7 +94,7 @@ func (c *Cloud) InspectLoadBalancers(ctx context.Context, list []plan.Observed) 
 			if b.projectID != "" {
 				query.Set("project_id", b.projectID)
 			}
-			found, err := b.pages(ctx, b.looked(name), query, everything)
+			found, err := b.pages(ctx, b.polled(name), query, everything)
 			if err != nil {
 				return nil, err
 			}
@@ -104,7 +104,7 @@ func (c *Cloud) InspectLoadBalancers(ctx context.Context, list []plan.Observed) 
 		}
 	} else {
 		for _, lb := range list {
-			k := b.looked(drivers.KindLoadBalancer)
+			k := b.polled(drivers.KindLoadBalancer)
 			doc, err := b.do(ctx, call{
 				op: "inspecting", method: http.MethodGet, kind: k, path: k.path + "/" + url.PathEscape(lb.ID) + "/status", what: lb.ID,
 			})

@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// balancers is the load balancing service of the cloud, Octavia: it has slots and a gate of its own, so that what it bears does
+// balancers is the load balancing service of the cloud, Octavia: it has a limiter and a gate of its own, so that what it bears does
 // not hold up the networking service.
 type balancers struct {
 	*Cloud

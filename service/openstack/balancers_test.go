@@ -289,7 +289,7 @@ func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
 		}
 	}()
 	for {
-		if _, used, _ := c.balancers.slots.state(); used == 1 {
+		if _, used, _ := c.balancers.limiter.state(); used == 1 {
 			break
 		}
 		time.Sleep(time.Millisecond)
@@ -305,8 +305,8 @@ func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
 	}
 }
 
-// TestLooksAreFew: those who look without a slot wait for each other, however many were refused at once.
-func TestLooksAreFew(t *testing.T) {
+// TestPollsAreFew: those who poll without a slot wait for each other, however many were refused at once.
+func TestPollsAreFew(t *testing.T) {
 	s, c := startSim(t, sim.Options{})
 	_, subnet := place(t, c, "10.0.0.0/24")
 	lb := must(t, c, drivers.KindLoadBalancer, "lb", map[string]any{"vip_subnet_id": subnet.ID})
@@ -317,7 +317,7 @@ func TestLooksAreFew(t *testing.T) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	defer cancel()
-	for range 4 * mostLooks {
+	for range 4 * maxPolls {
 		looking.Go(func() {
 			if _, err := c.InspectLoadBalancers(ctx, []plan.Observed{lb}); err == nil {
 				t.Error("it was answered: this test shows nothing")
@@ -325,10 +325,10 @@ func TestLooksAreFew(t *testing.T) {
 		})
 	}
 	most := int64(0)
-	for end := time.Now().Add(100 * time.Millisecond); most < mostLooks || time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(100 * time.Millisecond); most < maxPolls || time.Now().Before(end); time.Sleep(time.Millisecond) {
 		most = max(most, int64(c.balancers.stats.sending.Load()))
 	}
-	if most != mostLooks {
-		t.Errorf("%d looks at a time, want %d", most, mostLooks)
+	if most != maxPolls {
+		t.Errorf("%d polls at a time, want %d", most, maxPolls)
 	}
 }

@@ -25,8 +25,8 @@ var ErrNoBalancing = errors.New("the cloud has no load balancing service")
 func newBalancers(c *Cloud, client *gophercloud.ServiceClient) *balancers {
 	own := &Cloud{
 		config: c.config, log: c.log, clock: c.clock, transport: c.transport, projectID: c.projectID,
-		extensions: map[string]bool{}, kinds: balancerKinds(), slots: newSlots(c.config.MaxConcurrency, c.clock),
-		gate: newGate(c.clock), fence: c.fence, stats: c.stats, dropped: c.dropped, careful: c.careful, looks: make(chan struct{}, mostLooks),
+		extensions: map[string]bool{}, kinds: balancerKinds(), limiter: newLimiter(c.config.MaxConcurrency, c.clock),
+		gate: newGate(c.clock), fence: c.fence, stats: c.stats, unsupported: c.unsupported, serial: c.serial, polls: make(chan struct{}, maxPolls),
 		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{}, stop: c.stop,
 	}
 	own.client.Store(client)

@@ -92,14 +92,14 @@ func (b *batcher) dispatch(ctx context.Context) {
 		b.gather()
 		batch := b.take()
 		if len(batch) == 0 {
-			b.cloud.slots.release()
+			b.cloud.limiter.release()
 			if b.idle() {
 				return
 			}
 			continue
 		}
 		b.cloud.work.Go(func() {
-			defer b.cloud.slots.release()
+			defer b.cloud.limiter.release()
 			defer b.settled(batch)
 			b.send(ctx, batch)
 		})
@@ -134,10 +134,10 @@ func (b *batcher) idle() bool {
 }
 
 func (b *batcher) take() []*item {
-	slots, _, _ := b.cloud.slots.state()
+	limit, _, _ := b.cloud.limiter.state()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pick(b.sizes.next(len(b.pending), slots))
+	return b.pick(b.sizes.next(len(b.pending), limit))
 }
 
 // pick takes up to n of the pending items that may go into one request with the first; the caller holds the lock.
@@ -281,7 +281,7 @@ func (b *batcher) oneByOne(ctx context.Context, group []*item, failure *Error) [
 		full, others = group, nil // it does not say which
 	}
 	for _, it := range full {
-		b.cloud.careful.with(it.network())
+		b.cloud.serial.enter(it.network())
 	}
 	for len(full) > 0 {
 		it := full[0]

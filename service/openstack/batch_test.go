@@ -83,8 +83,8 @@ func burst(ctx context.Context, c *Cloud, n int, attrs func(i int) map[string]an
 // needs a synctest bubble.
 func queued(ctx context.Context, t *testing.T, c *Cloud, n int, attrs func(i int) map[string]any) []error {
 	t.Helper()
-	for range firstSlots {
-		if err := c.slots.acquire(ctx, c.stop); err != nil {
+	for range firstLimit {
+		if err := c.limiter.acquire(ctx, c.stop); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,8 +94,8 @@ func queued(ctx context.Context, t *testing.T, c *Cloud, n int, attrs func(i int
 		wait.Go(func() { _, errs[i] = c.Create(ctx, drivers.KindPort, identityOf(i), attrs(i)) })
 		synctest.Wait()
 	}
-	for range firstSlots {
-		c.slots.release()
+	for range firstLimit {
+		c.limiter.release()
 	}
 	wait.Wait()
 	return errs
@@ -309,7 +309,7 @@ func TestBestEffortIsNoticedOnce(t *testing.T) {
 		}}
 		var log bytes.Buffer
 		c := connectModel(t, f)
-		c.dropped.log = slog.New(slog.NewTextHandler(&log, nil))
+		c.unsupported.log = slog.New(slog.NewTextHandler(&log, nil))
 		attrs := func(int) map[string]any { return map[string]any{"network_id": "n", "binding:host_id": "node"} }
 		if _, err := c.Create(t.Context(), drivers.KindPort, identityOf(0), attrs(0)); err != nil {
 			t.Fatal(err)
@@ -348,7 +348,7 @@ func TestCreateGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &refusing{refuse: func([]map[string]any) (int, string, []string) { return 0, "", nil }}
 		c := connectModel(t, f)
-		c.slots.limit, c.slots.most = 1, 1
+		c.limiter.limit, c.limiter.most = 1, 1
 		ctx, cancel := context.WithCancel(t.Context())
 		results := make(chan error, 2)
 		go func() {

@@ -21,28 +21,28 @@ import (
 // ErrClosed is in the error of a call that was still waiting for its turn when the Cloud was closed. Nothing was sent.
 var ErrClosed = errors.New("the connection to the cloud is closed")
 
-// Cloud is a connection to one project of one cloud. It is safe for concurrent use. Requests share one set of slots, whose
-// number adapts to what the server bears; creates of a kind that wait for a slot at the same time go in one request.
+// Cloud is a connection to one project of one cloud. It is safe for concurrent use. Requests share one limiter, whose limit
+// adapts to what the server bears; creates of a kind that wait for a slot at the same time go in one request.
 type Cloud struct {
-	config     Config
-	log        *slog.Logger
-	clock      clock.Clock
-	client     atomic.Pointer[gophercloud.ServiceClient] // of balancers nil as long as the catalog has no such service
-	transport  http.RoundTripper
-	projectID  string
-	extensions map[string]bool
-	kinds      map[drivers.Kind]kind
-	slots      *slots
-	gate       *gate
-	fence      *fence
-	stats      *stats
-	dropped    *dropped
-	careful    *careful
-	looks      chan struct{} // who looks at what is busy, without a slot; nil where nobody does
-	room       atomic.Pointer[func(networkID string) (free int, known bool)]
-	batchers   map[drivers.Kind]*batcher
-	finders    map[drivers.Kind]*finder
-	balancers  *balancers
+	config      Config
+	log         *slog.Logger
+	clock       clock.Clock
+	client      atomic.Pointer[gophercloud.ServiceClient] // of balancers nil as long as the catalog has no such service
+	transport   http.RoundTripper
+	projectID   string
+	extensions  map[string]bool
+	kinds       map[drivers.Kind]kind
+	limiter     *limiter
+	gate        *gate
+	fence       *fence
+	stats       *stats
+	unsupported *unsupported
+	serial      *serialMode
+	polls       chan struct{} // semaphore of requests that look at what is busy, without a slot of the limiter; nil where there are none
+	room        atomic.Pointer[func(networkID string) (free int, known bool)]
+	batchers    map[drivers.Kind]*batcher
+	finders     map[drivers.Kind]*finder
+	balancers   *balancers
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -54,8 +54,8 @@ func newCloud(config Config, client *gophercloud.ServiceClient, transport http.R
 	c := &Cloud{
 		config: config, log: logger, clock: config.Clock, transport: transport,
 		extensions: map[string]bool{}, kinds: kinds(),
-		slots: newSlots(config.MaxConcurrency, config.Clock), gate: newGate(config.Clock),
-		fence: &fence{}, stats: newStats(), dropped: newDropped(logger), careful: newCareful(config.Clock),
+		limiter: newLimiter(config.MaxConcurrency, config.Clock), gate: newGate(config.Clock),
+		fence: &fence{}, stats: newStats(), unsupported: newUnsupported(logger), serial: newSerialMode(config.Clock),
 		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*finder{},
 		stop: make(chan struct{}),
 	}
@@ -109,4 +109,4 @@ func (c *Cloud) Extensions() []string {
 
 // Unsupported lists the best-effort attributes of a kind that these credentials turned out not to be allowed to set. They
 // are left out of creates and updates from then on.
-func (c *Cloud) Unsupported(of drivers.Kind) []string { return c.dropped.of(of) }
+func (c *Cloud) Unsupported(of drivers.Kind) []string { return c.unsupported.of(of) }

@@ -18,7 +18,7 @@ type kind struct {
 	tagged    bool   // the create takes tags, in some clouds
 	taggable  bool   // tags can be added afterwards
 	small     bool   // a project has few enough of them to list them all and filter here
-	apart     bool   // asked without a slot: who looks at what is busy must not wait for what makes it so
+	polled    bool   // asked without a slot: who looks at what is busy must not wait for what makes it so
 	nullable  []string
 }
 

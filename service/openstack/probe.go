@@ -58,7 +58,7 @@ func (b *batcher) enterProbe(it *item) (under chan struct{}, mine bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch p := &b.probe; {
-	case !b.cloud.dropped.unsure(b.kind.name, it.attrs):
+	case !b.cloud.unsupported.unsure(b.kind.name, it.attrs):
 		return nil, false
 	case p.under != nil:
 		return p.under, false

@@ -36,32 +36,32 @@ type call struct {
 
 // do waits for the service's gate and for a slot, and sends the request.
 func (c *Cloud) do(ctx context.Context, r call) (map[string]any, error) {
-	if r.kind.apart {
-		if err := c.look(ctx); err != nil {
+	if r.kind.polled {
+		if err := c.enterPoll(ctx); err != nil {
 			return nil, newError(r, err, false)
 		}
-		defer func() { <-c.looks }()
+		defer func() { <-c.polls }()
 		return c.send(ctx, r)
 	}
 	if err := c.enter(ctx); err != nil {
 		return nil, newError(r, err, false)
 	}
-	defer c.slots.release()
+	defer c.limiter.release()
 	return c.send(ctx, r)
 }
 
-// mostLooks is how many requests without a slot there are at a time: enough for one who looks at what is busy beside some who were
+// maxPolls is how many requests without a slot there are at a time: enough for one who looks at what is busy beside some who were
 // refused since it was.
-const mostLooks = 3
+const maxPolls = 3
 
-// look waits until the service may be asked, and for its turn among those who do so without a slot. A nil error obliges the caller to
-// receive from c.looks.
-func (c *Cloud) look(ctx context.Context) error {
+// enterPoll waits until the service may be asked, and for its turn among those who do so without a slot. A nil error obliges the caller to
+// receive from c.polls.
+func (c *Cloud) enterPoll(ctx context.Context) error {
 	if err := c.gate.wait(ctx, c.stop); err != nil {
 		return err
 	}
 	select {
-	case c.looks <- struct{}{}:
+	case c.polls <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -81,13 +81,13 @@ func (c *Cloud) enter(ctx context.Context) error {
 		if err := c.gate.wait(ctx, c.stop); err != nil {
 			return err
 		}
-		if err := c.slots.acquire(ctx, c.stop); err != nil {
+		if err := c.limiter.acquire(ctx, c.stop); err != nil {
 			return err
 		}
 		if c.gate.open() {
 			return nil
 		}
-		c.slots.release()
+		c.limiter.release()
 	}
 }
 
@@ -144,7 +144,7 @@ func (c *Cloud) send(ctx context.Context, r call) (map[string]any, error) {
 	return doc, nil
 }
 
-// note tells the slots, the gate and the statistics how a request went.
+// note tells the limiter, the gate and the statistics how a request went.
 func (c *Cloud) note(r call, response *http.Response, failure *Error, s sample) {
 	status := 0
 	if failure != nil {
@@ -154,8 +154,8 @@ func (c *Cloud) note(r call, response *http.Response, failure *Error, s sample) 
 	}
 	c.stats.add(r.method, r.kind.many, status, s)
 	if failure == nil {
-		if r.op != opList && !r.kind.apart { // How long a list takes says more about its length than about the server.
-			c.slots.observe(s, c.clock.Now())
+		if r.op != opList && !r.kind.polled { // How long a list takes says more about its length than about the server.
+			c.limiter.observe(s, c.clock.Now())
 		}
 		return
 	}
@@ -166,7 +166,7 @@ func (c *Cloud) note(r call, response *http.Response, failure *Error, s sample) 
 		}
 	}
 	if overload(failure) {
-		c.slots.overloaded(s, c.clock.Now())
+		c.limiter.overloaded(s, c.clock.Now())
 	}
 }
 

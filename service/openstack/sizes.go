@@ -47,10 +47,10 @@ func newSizer(most int, longest time.Duration) *sizer {
 
 // next is how many of those that wait go together now: a fair part for each slot, but no less than what is about as cheap per
 // item as any size, and no more than the size that was found to pay.
-func (s *sizer) next(waiting, slots int) int {
+func (s *sizer) next(waiting, limit int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	part := (waiting + slots - 1) / max(slots, 1)
+	part := (waiting + limit - 1) / max(limit, 1)
 	return min(max(part, s.cheap()), s.size, waiting)
 }
 

@@ -99,7 +99,7 @@ func (c *Cloud) Stats() Stats {
 	slices.SortFunc(out.Requests, func(a, b Request) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Method, b.Method), cmp.Compare(a.Status, b.Status))
 	})
-	out.Slots, out.InFlight, out.Waiting = c.slots.state()
+	out.Slots, out.InFlight, out.Waiting = c.limiter.state()
 	for name, b := range c.batchers {
 		out.Batch[string(name)], out.Queued[string(name)] = b.sizes.current(), b.waiting()
 	}

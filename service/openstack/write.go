@@ -30,7 +30,7 @@ func (c *Cloud) Create(ctx context.Context, name drivers.Kind, identity plan.Ide
 	if err := c.enter(ctx); err != nil {
 		return plan.Observed{}, newError(call{op: opCreate, kind: k, what: identity.Name}, err, false)
 	}
-	defer c.slots.release()
+	defer c.limiter.release()
 	found, failure := c.createMany(ctx, k, []*item{{identity: identity, attrs: attrs}})
 	if failure != nil {
 		return plan.Observed{}, failure.forMember(identity)
@@ -49,9 +49,9 @@ func (c *Cloud) Update(ctx context.Context, name drivers.Kind, id string, revisi
 	if revision > 0 && c.Has("revision-if-match") && !bumpsItself(attrs) {
 		r.header = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", revision)}
 	}
-	try := trial{dropped: c.dropped, kind: name}
+	try := trial{unsupported: c.unsupported, kind: name}
 	for {
-		doc := c.dropped.strip(name, k.body(nil, attrs), try.without)
+		doc := c.unsupported.strip(name, k.body(nil, attrs), try.without)
 		if len(doc) == 0 {
 			return c.Get(ctx, name, id)
 		}
@@ -170,12 +170,12 @@ func (c *Cloud) createMany(ctx context.Context, k kind, items []*item) ([]plan.O
 	if len(items) == 1 {
 		r.what = items[0].identity.Name
 	}
-	try := trial{dropped: c.dropped, kind: k.name}
+	try := trial{unsupported: c.unsupported, kind: k.name}
 	for {
 		docs := make([]any, 0, len(items))
 		whole := map[string]any{}
 		for _, it := range items {
-			doc := c.dropped.strip(k.name, k.body(&it.identity, it.attrs), try.without)
+			doc := c.unsupported.strip(k.name, k.body(&it.identity, it.attrs), try.without)
 			docs = append(docs, doc)
 			maps.Copy(whole, doc)
 		}
@@ -195,9 +195,9 @@ func (c *Cloud) createMany(ctx context.Context, k kind, items []*item) ([]plan.O
 		if err != nil {
 			return nil, newError(r, err, true)
 		}
-		c.dropped.worked(k.name, whole)
+		c.unsupported.worked(k.name, whole)
 		if _, sent := whole["tags"]; sent && len(found[0].Tags) == 0 {
-			c.dropped.remember(k.name, []string{"tags"}, errTagsIgnored)
+			c.unsupported.remember(k.name, []string{"tags"}, errTagsIgnored)
 		}
 		return found, nil
 	}

@@ -9,37 +9,37 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// carefulFor is how long ports of a network are created one by one after a create of many found it full.
-const carefulFor = 15 * time.Minute
+// serialFor is how long ports of a network are created one by one after a create of many found it full.
+const serialFor = 15 * time.Minute
 
-// careful remembers the networks whose ports must not be created together. A create of many that finds no address for one of
+// serialMode remembers the networks whose ports must be created one by one. A create of many that finds no address for one of
 // them must never be repeated: Neutron has then taken addresses for the others, makes none of the ports, and in some releases
 // (Zed among them) never gives those addresses back before the subnet is deleted. Such a create eats up all that is left.
-type careful struct {
+type serialMode struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
 	until map[string]time.Time // by network
 }
 
-func newCareful(clk clock.PassiveClock) *careful {
-	return &careful{clock: clk, until: map[string]time.Time{}}
+func newSerialMode(clk clock.PassiveClock) *serialMode {
+	return &serialMode{clock: clk, until: map[string]time.Time{}}
 }
 
-// with learns that a create of many met a full network.
-func (c *careful) with(network string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.until[network] = c.clock.Now().Add(carefulFor)
+// enter learns that a create of many met a full network.
+func (s *serialMode) enter(network string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until[network] = s.clock.Now().Add(serialFor)
 }
 
-// about says whether a network's ports are to be created one by one.
-func (c *careful) about(network string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	until, known := c.until[network]
-	if known && !c.clock.Now().Before(until) {
-		delete(c.until, network)
+// on says whether a network's ports are to be created one by one.
+func (s *serialMode) on(network string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until, known := s.until[network]
+	if known && !s.clock.Now().Before(until) {
+		delete(s.until, network)
 		return false
 	}
 	return known
@@ -57,7 +57,7 @@ func (it *item) network() string {
 
 // alone says whether an item must have a request of its own.
 func (b *batcher) alone(it *item) bool {
-	return it.single || b.kind.name == drivers.KindPort && b.cloud.careful.about(it.network())
+	return it.single || b.kind.name == drivers.KindPort && b.cloud.serial.on(it.network())
 }
 
 // companion gives out which of the pending items may go into one request.

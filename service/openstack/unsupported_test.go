@@ -60,7 +60,7 @@ func TestWhetherCreatesTakeTagsIsFoundOut(t *testing.T) {
 				}}
 				var log bytes.Buffer
 				c := connectModel(t, f)
-				c.dropped.log = slog.New(slog.NewTextHandler(&log, nil))
+				c.unsupported.log = slog.New(slog.NewTextHandler(&log, nil))
 				for _, err := range burst(t.Context(), c, 1, onNode) {
 					if err != nil {
 						t.Fatal(err)
