@@ -1,161 +1,271 @@
-// Command raven-driver-first is a driver of the first released contract: contract/ holds its text and the code that was generated from it
-// then, and what is here uses nothing else of Raven. It is for tests, which run it under today's Raven. It must never be changed to suit
-// today's Raven: that it runs as it is, is what it shows.
+// Command raven-driver-first is a driver of the first released contract. contract.binpb describes that contract, and
+// the driver knows no other: its messages are made from the description, and it uses nothing of today's Raven. Tests
+// run it under today's Raven. It must never be changed to suit today's Raven: that it runs as it is, is what it shows.
 package main
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path"
 	"sync"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
-
-	contract "github.com/kuryr/raven/test/drivers/raven-driver-first/contract"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 )
 
+//go:embed contract.binpb
+var described []byte
+
+// answers are what the driver answers, in protobuf's JSON; set.json is a Set with every message of the first contract.
+//
+//go:embed answers
+var answers embed.FS
+
 func main() {
+	service, err := contract()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if os.Getenv("RAVEN_LIFELINE_FD") == "3" {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.NewFile(3, "lifeline"))
 			os.Exit(0)
 		}()
 	}
+	driver := &first{service: service}
 	const most = 64 << 20
 	plugin.Serve(&plugin.ServeConfig{
-		HandshakeConfig: plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: "RAVEN_PLUGIN", MagicCookieValue: "raven-driver-v1"},
-		Plugins:         plugin.PluginSet{"driver": &first{}},
+		HandshakeConfig: plugin.HandshakeConfig{
+			ProtocolVersion: 1, MagicCookieKey: "RAVEN_PLUGIN", MagicCookieValue: "raven-driver-v1",
+		},
+		Plugins: plugin.PluginSet{"driver": driver},
 		GRPCServer: func(options []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(options, grpc.MaxRecvMsgSize(most), grpc.MaxSendMsgSize(most))...)
+			return grpc.NewServer(append(options,
+				grpc.MaxRecvMsgSize(most), grpc.MaxSendMsgSize(most), grpc.UnknownServiceHandler(driver.serve))...)
 		},
 	})
 }
 
-// first serves the contract by hand.
+// contract is the service that the first contract describes.
+func contract() (protoreflect.ServiceDescriptor, error) {
+	var set descriptorpb.FileDescriptorSet
+	if err := proto.Unmarshal(described, &set); err != nil {
+		return nil, err
+	}
+	files, err := protodesc.NewFiles(&set)
+	if err != nil {
+		return nil, err
+	}
+	found, err := files.FindDescriptorByName("raven.v1.DriverService")
+	if err != nil {
+		return nil, err
+	}
+	service, ok := found.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return nil, fmt.Errorf("%s is no service", found.FullName())
+	}
+	return service, nil
+}
+
+// first serves the contract.
 type first struct {
 	plugin.NetRPCUnsupportedPlugin
-	contract.UnimplementedDriverServiceServer
+	service protoreflect.ServiceDescriptor
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows
 	colour   string
 	draining bool
 }
 
-// GRPCServer implements plugin.GRPCPlugin.
-func (f *first) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
-	contract.RegisterDriverServiceServer(server, f)
-	return nil
-}
+// GRPCServer implements plugin.GRPCPlugin. Nothing is registered: the server hands every call of the contract to serve.
+func (*first) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error { return nil }
 
 // GRPCClient implements plugin.GRPCPlugin; it is for hosts.
 func (*first) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
 	return nil, errors.New("this is no host")
 }
 
-// GetInfo implements the contract.
-func (*first) GetInfo(context.Context, *contract.GetInfoRequest) (*contract.GetInfoResponse, error) {
-	text := func(s string) *string { return &s }
-	return &contract.GetInfoResponse{
-		Name: "first", Version: "1", Description: "Everything that the first contract knows.", Sdk: "none",
-		Options: []*contract.Option{
-			{Group: "first", Name: "colour", Type: contract.OptionType_OPTION_TYPE_STRING, Default: text("red"), Choices: []string{"red", "blue"}, Help: "Which."},
-			{Group: "first", Name: "depth", Type: contract.OptionType_OPTION_TYPE_INTEGER, Default: text("3"), Help: "How deep."},
-			{Group: "first", Name: "ranges", Type: contract.OptionType_OPTION_TYPE_LIST, Default: text("10.0.0.0/8"), Help: "From where."},
-		},
-		Kinds: []string{
-			"network", "subnet", "subnetpool", "router", "router_interface", "port", "floatingip", "security_group", "security_group_rule", "lookup",
-		},
-		Annotations: []string{"first.example/port"}, Labels: []string{"first.example/zone"},
-	}, nil
-}
-
-// Configure implements the contract.
-func (f *first) Configure(_ context.Context, request *contract.ConfigureRequest) (*contract.ConfigureResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, value := range request.GetValues() {
-		switch value.GetName() {
-		case "colour":
-			f.colour = value.GetStringValue()
-		case "depth":
-			if value.GetIntegerValue() < 0 {
-				return &contract.ConfigureResponse{Diagnostics: []*contract.ConfigureDiagnostic{{
-					Severity: contract.Severity_SEVERITY_ERROR, Group: "first", Name: "depth", Message: "must not be negative",
-				}}}, nil
-			}
+// serve serves a call of any method, a stream or not: it answers each message with one, until there are no more.
+func (f *first) serve(_ any, stream grpc.ServerStream) error {
+	called, _ := grpc.MethodFromServerStream(stream)
+	method := f.service.Methods().ByName(protoreflect.Name(path.Base(called)))
+	if method == nil || called != fmt.Sprintf("/%s/%s", f.service.FullName(), method.Name()) {
+		return status.Errorf(codes.Unimplemented, "the first contract has no %s", called)
+	}
+	for {
+		request, response := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
+		if err := stream.RecvMsg(request); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := f.answer(string(method.Name()), request, response); err != nil {
+			return err
+		}
+		if err := stream.SendMsg(response); err != nil {
+			return err
 		}
 	}
-	return &contract.ConfigureResponse{Watches: []*contract.Watch{
-		{Name: "pods", Version: "v1", Resource: "pods", Kind: "Pod", Fields: []string{"spec.nodeName"}, Source: true},
-		{Name: "namespaces", Version: "v1", Resource: "namespaces", Kind: "Namespace", Fields: []string{"metadata.labels"}},
-	}}, nil
 }
 
-// Drain implements the contract.
-func (f *first) Drain(context.Context, *contract.DrainRequest) (*contract.DrainResponse, error) {
+// answer fills the response to a request of the method.
+func (f *first) answer(method string, request, response *dynamicpb.Message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.draining = true
-	return &contract.DrainResponse{}, nil
+	asked, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(request)
+	if err != nil {
+		return err
+	}
+	switch method {
+	case "GetInfo":
+		return fill(response, "info.json", nil)
+	case "Configure":
+		return f.configure(asked, response)
+	case "Drain":
+		f.draining = true
+		return nil
+	}
+	return f.translate(asked, response)
 }
 
-// Translate implements the contract.
-func (f *first) Translate(stream grpc.BidiStreamingServer[contract.TranslateRequest, contract.TranslateResponse]) error {
-	for {
-		request, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
+// values are what a Set depends on: name, namespace and node of the Pod, and a zone.
+type values map[string]string
+
+// fill fills a message with an answer, in which these values stand.
+func fill(message proto.Message, answer string, v values) error {
+	text, err := answers.ReadFile("answers/" + answer)
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal([]byte(os.Expand(string(text), func(name string) string {
+		quoted, _ := json.Marshal(v[name]) // a string always can be
+		return string(quoted[1 : len(quoted)-1])
+	})), message)
+}
+
+func (f *first) configure(request []byte, response proto.Message) error {
+	var asked struct {
+		Values []struct {
+			Name         string
+			StringValue  string `json:"string_value"`
+			IntegerValue int64  `json:"integer_value,string"`
 		}
+	}
+	if err := json.Unmarshal(request, &asked); err != nil {
+		return err
+	}
+	for _, value := range asked.Values {
+		switch {
+		case value.Name == "colour":
+			f.colour = value.StringValue
+		case value.Name == "depth" && value.IntegerValue < 0:
+			return fill(response, "refusal.json", nil)
+		}
+	}
+	return fill(response, "watches.json", nil)
+}
+
+// item is one object to translate.
+type item struct {
+	ID      string
+	Object  struct{ JSON []byte }
+	Answers []struct {
+		Need  need
+		State string
+	}
+}
+
+// need is what the driver asks for: the Pod's Namespace.
+type need struct {
+	Watch string `json:"watch"`
+	Name  string `json:"name"`
+}
+
+// result is what an item gets, but for its Set.
+type result struct {
+	ID         string    `json:"id"`
+	Needs      []need    `json:"needs,omitempty"`
+	Error      *refusal  `json:"error,omitempty"`
+	Unanswered *struct{} `json:"unanswered,omitempty"`
+}
+
+// refusal is an item's error.
+type refusal struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (f *first) translate(request []byte, response *dynamicpb.Message) error {
+	var asked struct{ Items []item }
+	if err := json.Unmarshal(request, &asked); err != nil {
+		return err
+	}
+	results := response.Mutable(response.Descriptor().Fields().ByName("results")).List()
+	for _, item := range asked.Items {
+		given := results.AppendMutable().Message()
+		said, values := f.translateItem(item)
+		text, err := json.Marshal(said)
 		if err != nil {
 			return err
 		}
-		response := &contract.TranslateResponse{}
-		for _, item := range request.GetItems() {
-			response.Results = append(response.Results, f.translate(item))
+		if err := protojson.Unmarshal(text, given.Interface()); err != nil {
+			return err
 		}
-		if err := stream.Send(response); err != nil {
+		if values == nil {
+			continue
+		}
+		set := given.Mutable(given.Descriptor().Fields().ByName("set")).Message()
+		if err := fill(set.Interface(), "set.json", values); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-func refused(id uint64, code contract.ErrorCode, why string) *contract.TranslateResult {
-	return &contract.TranslateResult{Id: id, Outcome: &contract.TranslateResult_Error{Error: &contract.TranslateError{Code: code, Message: why}}}
-}
-
-func (f *first) translate(item *contract.TranslateItem) *contract.TranslateResult {
-	f.mu.Lock()
-	colour, draining := f.colour, f.draining
-	f.mu.Unlock()
-	if draining {
-		return refused(item.GetId(), contract.ErrorCode_ERROR_CODE_CANCELLED, "draining")
+// translateItem is the item's result, and the values of its Set if it has one.
+func (f *first) translateItem(item item) (result, values) {
+	refuse := func(code, why string) (result, values) {
+		return result{ID: item.ID, Error: &refusal{Code: code, Message: why}}, nil
+	}
+	if f.draining {
+		return refuse("ERROR_CODE_CANCELLED", "draining")
 	}
 	var pod struct {
 		Metadata struct{ Name, Namespace string }
 		Spec     struct{ NodeName string }
 	}
-	if err := json.Unmarshal(item.GetObject().GetJson(), &pod); err != nil {
-		return refused(item.GetId(), contract.ErrorCode_ERROR_CODE_TERMINAL, err.Error())
+	if err := json.Unmarshal(item.Object.JSON, &pod); err != nil {
+		return refuse("ERROR_CODE_TERMINAL", err.Error())
 	}
-	need := &contract.Need{Watch: "namespaces", Name: pod.Metadata.Namespace}
-	result := &contract.TranslateResult{Id: item.GetId(), Needs: []*contract.Need{need}}
-	for _, answer := range item.GetAnswers() {
-		if answer.GetState() == contract.AnswerState_ANSWER_STATE_UNSPECIFIED {
-			return refused(item.GetId(), contract.ErrorCode_ERROR_CODE_INVALID, "an answer has no state")
+	namespace := need{Watch: "namespaces", Name: pod.Metadata.Namespace}
+	for _, answer := range item.Answers {
+		if answer.State == "" {
+			return refuse("ERROR_CODE_INVALID", "an answer has no state")
 		}
-		if answer.GetNeed().GetWatch() != need.GetWatch() || answer.GetNeed().GetName() != need.GetName() {
+		if answer.Need != namespace {
 			continue
 		}
 		zone := "none"
-		if answer.GetState() == contract.AnswerState_ANSWER_STATE_PRESENT {
+		if answer.State == "ANSWER_STATE_PRESENT" {
 			zone = "some"
 		}
-		result.Outcome = &contract.TranslateResult_Set{Set: everything(pod.Metadata.Name, pod.Metadata.Namespace, pod.Spec.NodeName, zone+"-"+colour)}
-		return result
+		return result{ID: item.ID, Needs: []need{namespace}}, values{
+			"name": pod.Metadata.Name, "namespace": namespace.Name, "node": pod.Spec.NodeName, "zone": zone + "-" + f.colour,
+		}
 	}
-	result.Outcome = &contract.TranslateResult_Unanswered{Unanswered: &contract.Unanswered{}}
-	return result
+	return result{ID: item.ID, Needs: []need{namespace}, Unanswered: &struct{}{}}, nil
 }
