@@ -40,7 +40,7 @@ install: ## Install what `make build` has built, with its unit and documents; PR
 	install -D -m 0644 etc/logrotate.d/raven $(DESTDIR)/etc/logrotate.d/raven
 	test -e $(DESTDIR)/etc/kuryr/kuryr.conf || install -D -m 0640 kuryr.conf.sample $(DESTDIR)/etc/kuryr/kuryr.conf
 	install -d $(DESTDIR)$(PREFIX)/share/doc/raven/drivers
-	install -m 0644 README.md kuryr.conf.sample $(wildcard docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/
+	install -m 0644 README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE kuryr.conf.sample $(wildcard docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/
 	install -m 0644 $(wildcard docs/drivers/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/drivers/
 
 uninstall: ## Remove what `make install` has installed, but the configuration

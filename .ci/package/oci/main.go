@@ -105,6 +105,7 @@ func (b builder) image(arch, root string) (v1.Image, error) {
 			"org.opencontainers.image.title": "raven", "org.opencontainers.image.version": b.version,
 			"org.opencontainers.image.description": "The Kubernetes API watcher of Kuryr",
 			"org.opencontainers.image.source":      "https://github.com/kuryr/raven",
+			"org.opencontainers.image.licenses":    "Apache-2.0",
 		},
 	}
 	return mutate.ConfigFile(image, config)
@@ -115,7 +116,10 @@ func (b builder) layer(root string) (v1.Layer, error) {
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
 	w := &writer{tar: tar.NewWriter(zip), at: b.created}
-	for _, dir := range []string{"etc", "etc/kuryr", "usr", "usr/bin", "usr/lib", "usr/lib/raven", "usr/lib/raven/plugins", "usr/libexec", "var"} {
+	for _, dir := range []string{
+		"etc", "etc/kuryr", "usr", "usr/bin", "usr/lib", "usr/lib/raven", "usr/lib/raven/plugins", "usr/libexec", "usr/share",
+		"usr/share/doc", "usr/share/doc/raven", "var",
+	} {
 		w.add(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil)
 	}
 	w.add(tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}, nil)
@@ -130,6 +134,12 @@ func (b builder) layer(root string) (v1.Layer, error) {
 		w.add(tar.Header{Name: "etc/ssl/certs/", Typeflag: tar.TypeDir, Mode: 0o755}, nil)
 		w.file("etc/ssl/certs/ca-certificates.crt", 0o644, certificates)
 	}
+	const licence = "usr/share/doc/raven/LICENSE"
+	text, err := os.ReadFile(filepath.Join(root, licence))
+	if err != nil {
+		return nil, err
+	}
+	w.file(licence, 0o644, text)
 	for _, part := range []string{"usr/bin", "usr/libexec"} {
 		if err := w.tree(root, part); err != nil {
 			return nil, err
