@@ -5,7 +5,6 @@ import (
 	"flag"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/kuryr/raven/plugins/sdk/python"
@@ -29,28 +28,5 @@ func TestContractIsNotStale(t *testing.T) {
 	got, err := fs.ReadFile(python.Files(), path)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("%s is not made of today's contract (%v): run go test ./plugins/sdk/python -update", path, err)
-	}
-}
-
-// The example in Python has a copy of the SDK, as any driver in Python does.
-func TestExampleHasTheSDK(t *testing.T) {
-	const example = "../../../examples/firewall"
-	files, err := filepath.Glob("raven_driver/*.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range files {
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if *update {
-			if err := os.WriteFile(filepath.Join(example, path), want, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got, err := os.ReadFile(filepath.Join(example, path)); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s of the example is another (%v): run go test ./plugins/sdk/python -update", path, err)
-		}
 	}
 }
