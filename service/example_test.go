@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/backdoor"
 	"github.com/kuryr/raven/service/config"
@@ -47,4 +49,41 @@ func Example() {
 	// Output:
 	// hello, corvids
 	// status 0
+}
+
+// A looping call ends when its function returns ErrDone or Done, when it fails, and when its context ends.
+func ExampleLoop() {
+	count := 0
+	value, err := service.Loop{Clock: clock.RealClock{}, Name: "counting", Interval: time.Millisecond}.Call(
+		context.Background(), func(context.Context) error {
+			if count++; count == 3 {
+				return service.Done(count)
+			}
+			return nil
+		})
+	fmt.Println(value, err)
+	// Output: 3 <nil>
+}
+
+// Periodic tasks run one after the other, each at its own spacing. Run calls RunDue until its context ends.
+func ExamplePeriodicTasks() {
+	say := func(what string) func(context.Context) error {
+		return func(context.Context) error {
+			fmt.Println(what)
+			return nil
+		}
+	}
+	tasks, err := service.NewPeriodicTasks(service.PeriodicConfig{Logger: slog.New(slog.DiscardHandler)},
+		service.PeriodicTask{Name: "refresh", Spacing: time.Minute, Immediately: true, Run: say("refreshing")},
+		service.PeriodicTask{Name: "report", Spacing: time.Hour, Run: say("reporting")},
+		service.PeriodicTask{Name: "audit", Disabled: true, Run: say("auditing")},
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := tasks.RunDue(context.Background(), true); err != nil {
+		fmt.Println(err)
+	}
+	// Output: refreshing
 }
