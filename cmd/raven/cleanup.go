@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
@@ -28,6 +28,7 @@ import (
 )
 
 const cleanupHelp = `Remove from the cloud what Raven made for a cluster that is gone, and nothing else: what carries that
+
 cluster's identity in its tags or its description. Nothing is removed without --yes.
 
 The cluster is named by its id, which is the UID that its namespace kube-system had, or its [raven] cluster_id.
@@ -100,26 +101,18 @@ type cleanupRow struct {
 }
 
 func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFlags) error {
-	sources, err := flags.sources()
+	values, err := flags.loader().LoadCore()
 	if err != nil {
 		return err
 	}
-	values, err := loadCore(sources)
-	if err != nil {
-		return err
-	}
-	cfg, err := openstack.FromConfig(values)
-	if err != nil {
-		return err
-	}
-	cloud, err := openstack.Connect(ctx, cfg, slog.New(slog.DiscardHandler))
+	cloud, err := daemon.OpenCloud(ctx, values, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	defer cloud.Close()
 	owner := ""
 	if f.driver != "" {
-		if owner, err = disabledOwner(ctx, flags, sources, f.driver); err != nil {
+		if owner, err = disabledOwner(ctx, flags, f.driver); err != nil {
 			return err
 		}
 		if f.cluster, err = configuredCluster(ctx, values, f.cluster); err != nil {
@@ -136,51 +129,50 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 		}
 		fmt.Fprintln(io.err, "warning:", warning)
 	}
-	northbound, err := openOVN(ctx, values, f.cluster)
+	northbound, err := daemon.OpenNorthbound(ctx, values, f.cluster)
 	if err != nil {
 		return err
 	}
 	if northbound != nil {
 		defer northbound.Close()
 	}
-	c := &reconcile.Cleanup{
-		Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: f.cluster, Driver: owner, Retained: f.retained, Patience: f.patience, Clock: clock.RealClock{},
-	}
+	c := daemon.NewCleanup(cloud, northbound, f.cluster)
+	c.Driver, c.Retained, c.Patience = owner, f.retained, f.patience
 	return cleanup(ctx, c, cloud, io, f)
 }
 
 // disabledOwner is whose name stands on what a driver made: its own, or that of its role. The driver must not be enabled, nor another
 // that holds the role, for that one has taken everything over.
-func disabledOwner(ctx context.Context, flags *globalFlags, sources config.Sources, name string) (string, error) {
-	programs, err := enabled(ctx, sources)
+func disabledOwner(ctx context.Context, flags *globalFlags, name string) (string, error) {
+	programs, err := flags.loader().Enabled(ctx)
 	if err != nil {
 		return "", err
 	}
 	if strings.Contains(name, "~") { // a long one, shortened as identities and `raven status` have it
 		for _, p := range programs {
-			if plan.ShortDriver(cmp.Or(p.info.Role, p.name)) == name {
-				return "", fmt.Errorf("%s stands for driver %s, which is enabled", name, p.name)
+			if plan.ShortDriver(cmp.Or(p.Info.Role, p.Name)) == name {
+				return "", fmt.Errorf("%s stands for driver %s, which is enabled", name, p.Name)
 			}
 		}
 		return name, nil
 	}
-	if err := checkName(name); err != nil {
+	if err := daemon.CheckName(name); err != nil {
 		return "", statusError{exitUsage, err}
 	}
 	alone := *flags
-	alone.set = append(slices.Clone(flags.set), ravenGroup+".drivers="+name)
+	alone.set = append(slices.Clone(flags.set), daemon.OptionGroup+".drivers="+name)
 	owner := name
-	if l, err := alone.load(ctx); err == nil {
-		owner = cmp.Or(l.programs[0].info.Role, name)
+	if l, err := alone.loader().Load(ctx); err == nil {
+		owner = cmp.Or(l.Programs[0].Info.Role, name)
 	} else if !errors.Is(err, host.ErrNotFound) {
 		return "", fmt.Errorf("asking driver %s whether it holds a role: %w", name, err)
 	}
 	for _, p := range programs {
-		if p.name == name {
-			return "", fmt.Errorf("driver %s is enabled: leave it out of [%s] drivers, and reload Raven, first", name, ravenGroup)
+		if p.Name == name {
+			return "", fmt.Errorf("driver %s is enabled: leave it out of [%s] drivers, and reload Raven, first", name, daemon.OptionGroup)
 		}
-		if p.info.Role == owner {
-			return "", fmt.Errorf("driver %s holds the role %s, too, and has taken over what %s made", p.name, owner, name)
+		if p.Info.Role == owner {
+			return "", fmt.Errorf("driver %s holds the role %s, too, and has taken over what %s made", p.Name, owner, name)
 		}
 	}
 	return owner, nil
@@ -188,7 +180,7 @@ func disabledOwner(ctx context.Context, flags *globalFlags, sources config.Sourc
 
 // configuredCluster is the id of the cluster that is named, or else configured.
 func configuredCluster(ctx context.Context, values *config.Values, named string) (string, error) {
-	if id := cmp.Or(named, values.String(ravenGroup, "cluster_id")); id != "" {
+	if id := cmp.Or(named, values.String(daemon.OptionGroup, "cluster_id")); id != "" {
 		return id, nil
 	}
 	rest, err := watch.RESTConfig(values, version)
@@ -200,7 +192,7 @@ func configuredCluster(ctx context.Context, values *config.Values, named string)
 		return "", err
 	}
 	defer clients.Close()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, daemon.RequestTimeout)
 	defer cancel()
 	ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
 		Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
@@ -329,7 +321,7 @@ func listClusters(ctx context.Context, cloud *openstack.Cloud, values *config.Va
 
 // alive says whether the cluster is the one that the configuration reaches, and answers.
 func alive(ctx context.Context, values *config.Values, cluster string) bool {
-	if values.String(ravenGroup, "cluster_id") == cluster {
+	if values.String(daemon.OptionGroup, "cluster_id") == cluster {
 		cluster = "" // whatever answers is the one
 	}
 	rest, err := watch.RESTConfig(values, version)
@@ -377,4 +369,24 @@ func progress(w io.Writer, terminal bool, text func() string) (stop func()) {
 		close(done)
 		<-ended
 	}
+}
+
+// addClusters adds what each cluster has in OVN to what it has in OpenStack.
+func addClusters(ctx context.Context, values *config.Values, clusters map[string]map[drivers.Kind]int) error {
+	n, err := daemon.OpenNorthbound(ctx, values, "")
+	if n == nil || err != nil {
+		return err
+	}
+	defer n.Close()
+	found, err := n.Clusters()
+	if err != nil {
+		return err
+	}
+	for id, counts := range found {
+		if clusters[id] == nil {
+			clusters[id] = map[drivers.Kind]int{}
+		}
+		maps.Copy(clusters[id], counts)
+	}
+	return nil
 }

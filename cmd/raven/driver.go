@@ -43,18 +43,14 @@ type driverRow struct {
 }
 
 func runDriverList(ctx context.Context, flags *globalFlags, io streams, format string) error {
-	sources, err := flags.sources()
-	if err != nil {
-		return err
-	}
-	programs, err := enabled(ctx, sources)
+	programs, err := flags.loader().Enabled(ctx)
 	if err != nil {
 		return err
 	}
 	rows := make([]driverRow, 0, len(programs))
 	for _, p := range programs {
-		row := driverRow{Name: p.name, Version: p.info.Version, Path: p.path, Description: p.info.Description}
-		for _, kind := range p.info.Kinds {
+		row := driverRow{Name: p.Name, Version: p.Info.Version, Path: p.Path, Description: p.Info.Description}
+		for _, kind := range p.Info.Kinds {
 			row.Kinds = append(row.Kinds, string(kind))
 		}
 		rows = append(rows, row)

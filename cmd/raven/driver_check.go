@@ -11,9 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/plugins/sdktest/conformance"
-	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/host"
 )
 
@@ -64,17 +63,13 @@ type driverCheck struct {
 }
 
 func runDriverCheck(ctx context.Context, flags *globalFlags, out streams, c driverCheck, format string) error {
-	sources, err := flags.sources()
-	if err != nil {
-		return err
-	}
-	as, err := c.hosting(sources)
+	as, err := flags.loader().Hosting(c.path, c.args)
 	if err != nil {
 		return err
 	}
 	settings := conformance.Config{
 		Start:  c.starting(as),
-		Values: func(info drivers.Info) (drivers.Values, error) { return checkedValues(sources, info) },
+		Values: flags.loader().DeclaredValues,
 	}
 	if len(c.files) > 0 {
 		objects, err := readManifests(out.in, c.files)
@@ -105,33 +100,6 @@ func runDriverCheck(ctx context.Context, flags *globalFlags, out streams, c driv
 		return statusError{exitError, errors.New("the driver does not keep the contract; docs/plugin-protocol.md says what it asks")}
 	}
 	return nil
-}
-
-// hosting is how the daemon would run the driver: confined as the configuration says, and always confined.
-func (c driverCheck) hosting(sources config.Sources) (host.Config, error) {
-	path, err := filepath.Abs(c.path)
-	if err != nil {
-		return host.Config{}, err
-	}
-	name := strings.TrimPrefix(filepath.Base(path), programPrefix)
-	options := append(coreOptions(), authorityOptions([]string{name})...)
-	sources.Strict = false
-	values, _, err := config.Load(known(sources, options), options)
-	if err != nil {
-		return host.Config{}, err
-	}
-	policy := sandboxPolicy(values)
-	if policy.Mode == host.SandboxOff {
-		policy.Mode = host.SandboxAuto // nobody knows the program yet
-	}
-	sandbox, err := host.NewSandbox(policy)
-	if err != nil {
-		return host.Config{}, fmt.Errorf("[%s] %w", ravenGroup, err)
-	}
-	return host.Config{
-		Path: path, Args: c.args, CoreVersion: version, Sandbox: sandbox, AllowRead: authorityOf(values, name).allowRead,
-		RuntimeDir: runtimeDir(values),
-	}, nil
 }
 
 // starting says how the checks start the program.
@@ -172,33 +140,15 @@ func (c driverCheck) underHost(ctx context.Context, as host.Config) conformance.
 		return refuse(err)
 	}
 	info := plugin.Info()
-	if err := errors.Join(plugin.Stop(ctx), checkName(info.Name), checkDeclared(info.Name, info)); err != nil {
+	if err := errors.Join(plugin.Stop(ctx), daemon.CheckName(info.Name), daemon.CheckDeclared(info.Name, info)); err != nil {
 		return refuse(err)
 	}
-	if want := programPrefix + info.Name; filepath.Base(as.Path) != want {
+	if want := daemon.ProgramPrefix + info.Name; filepath.Base(as.Path) != want {
 		result.Verdict = conformance.Warn
 		result.Details = append(result.Details, fmt.Sprintf("the program is called %s; Raven looks for %s unless [driver:%s] command says otherwise",
 			filepath.Base(as.Path), want, info.Name))
 	}
 	return result
-}
-
-// checkedValues are the values of a driver's options as the configuration has them.
-func checkedValues(sources config.Sources, info drivers.Info) (drivers.Values, error) {
-	options := make([]config.Option, 0, len(info.Options))
-	for _, o := range info.Options {
-		options = append(options, driverOption(info.Name, o))
-	}
-	sources.Strict = false
-	values, _, err := config.Load(known(sources, options), options)
-	if err != nil {
-		return nil, err
-	}
-	picked := drivers.Values{}
-	for group, of := range values.Pick(options) {
-		picked[group] = of
-	}
-	return picked, nil
 }
 
 func printReport(io streams, report conformance.Report) error {

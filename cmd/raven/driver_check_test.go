@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/host/confine"
 )
 
@@ -36,7 +37,7 @@ func TestCheckedProgramIsConfined(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := filepath.Join(open, "trace")
-	script := filepath.Join(folder, programPrefix+"hostile")
+	script := filepath.Join(folder, daemon.ProgramPrefix+"hostile")
 	text := "#!/bin/sh\n: 2>/dev/null >" + trace + " || true\nexec " + driver + ` "$@"` + "\n"
 	text = strings.Replace(text, ": 2>", "command : 2>", 1) // a redirection that fails does not end a shell then
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {

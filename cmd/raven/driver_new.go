@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuryr/raven/plugins/sdk/scaffold"
+	"github.com/kuryr/raven/service/daemon"
 )
 
 func newDriverNewCommand(_ *globalFlags, io streams) *cobra.Command {
@@ -29,11 +30,11 @@ checkout that this program was built in.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			m.Name = args[0]
-			if err := checkName(m.Name); err != nil {
+			if err := daemon.CheckName(m.Name); err != nil {
 				return statusError{exitUsage, err}
 			}
 			if m.Dir == "" {
-				m.Dir = programPrefix + m.Name
+				m.Dir = daemon.ProgramPrefix + m.Name
 			}
 			return runDriverNew(io, m)
 		},

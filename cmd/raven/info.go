@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/plugins/wire"
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/host"
 )
 
@@ -27,7 +28,7 @@ what it watches and writes, the rights in the cluster that this takes, and what 
 		Example: "  raven driver info pod\n  raven driver info pod -o json | jq -r .sha256",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(checkFormat(format), checkName(args[0])); err != nil {
+			if err := errors.Join(checkFormat(format), daemon.CheckName(args[0])); err != nil {
 				return statusError{exitUsage, err}
 			}
 			return runDriverInfo(cmd.Context(), flags, io, args[0], format)
@@ -86,21 +87,17 @@ type watchInfo struct {
 
 func runDriverInfo(ctx context.Context, flags *globalFlags, io streams, name, format string) error {
 	alone := *flags
-	alone.set = append(append([]string{}, flags.set...), ravenGroup+".drivers="+name) // whether it is enabled or not
-	l, err := alone.load(ctx)
+	alone.set = append(append([]string{}, flags.set...), daemon.OptionGroup+".drivers="+name) // whether it is enabled or not
+	l, err := alone.loader().Load(ctx)
 	if err != nil {
 		return err
 	}
-	p := l.programs[0]
-	plugin, err := host.Launch(ctx, p.launch(l.valuesFor(p)))
+	p := l.Programs[0]
+	watches, err := l.Watches(ctx, p)
 	if err != nil {
 		return err
 	}
-	watches := plugin.Watches()
-	if err := errors.Join(p.authority.checkWatches(p.name, watches), plugin.Stop(ctx)); err != nil {
-		return err
-	}
-	digest, err := host.Digest(p.path)
+	digest, err := host.Digest(p.Path)
 	if err != nil {
 		return fmt.Errorf("driver(%s): %w", name, err)
 	}
@@ -111,19 +108,19 @@ func runDriverInfo(ctx context.Context, flags *globalFlags, io streams, name, fo
 	return info.print(io.out)
 }
 
-func describe(p driverProgram, watches []drivers.Watch, digest string) driverInfo {
+func describe(p daemon.Program, watches []drivers.Watch, digest string) driverInfo {
 	info := driverInfo{
-		Name: p.name, Version: p.info.Version, Protocol: wire.ProtocolVersion, Description: p.info.Description, Role: p.info.Role,
-		Path: p.path, Args: p.args, SHA256: digest, Pinned: p.authority.sha256 != "", Kinds: p.info.Kinds,
-		Annotations: p.info.Annotations, Labels: p.info.Labels, Status: p.info.Status, Capabilities: p.info.Capabilities, Sandbox: p.sandbox.Measures(),
+		Name: p.Name, Version: p.Info.Version, Protocol: wire.ProtocolVersion, Description: p.Info.Description, Role: p.Info.Role,
+		Path: p.Path, Args: p.Args, SHA256: digest, Pinned: p.Authority.SHA256 != "", Kinds: p.Info.Kinds,
+		Annotations: p.Info.Annotations, Labels: p.Info.Labels, Status: p.Info.Status, Capabilities: p.Info.Capabilities, Sandbox: p.Sandbox.Measures(),
 		Options: []optionInfo{}, Watches: []watchInfo{}, Rules: []rbacv1.PolicyRule{},
 	}
-	if attributes, all := p.authority.contributes(p.name); all {
+	if attributes, all := p.Authority.Contributes(p.Name); all {
 		info.Contributes = []string{"*"}
 	} else {
 		info.Contributes = append([]string{}, attributes...)
 	}
-	for _, o := range p.info.Options {
+	for _, o := range p.Info.Options {
 		shown := optionInfo{
 			Group: o.Group, Name: o.Name, Type: string(o.Type), Required: o.Required, Secret: o.Secret, Choices: o.Choices, Help: o.Help,
 		}
@@ -133,10 +130,10 @@ func describe(p driverProgram, watches []drivers.Watch, digest string) driverInf
 		info.Options = append(info.Options, shown)
 	}
 	n := rights{}
-	n.driver(p.info, watches)
+	n.driver(p.Info, watches)
 	for _, w := range watches {
 		info.Watches = append(info.Watches, watchInfo{
-			Name: w.Name, Resource: resourceName(w.GVR), Version: w.GVR.Version, Namespace: w.Namespace, LabelSelector: w.LabelSelector,
+			Name: w.Name, Resource: daemon.ResourceName(w.GVR), Version: w.GVR.Version, Namespace: w.Namespace, LabelSelector: w.LabelSelector,
 			FieldSelector: w.FieldSelector, Fields: w.Fields, Source: w.Source,
 		})
 	}
@@ -148,7 +145,7 @@ func describe(p driverProgram, watches []drivers.Watch, digest string) driverInf
 
 func (i driverInfo) print(out io.Writer) error {
 	program := strings.Join(append([]string{i.Path}, i.Args...), " ")
-	pinned := ", not pinned: [" + driverGroup(i.Name) + "] sha256"
+	pinned := ", not pinned: [" + daemon.DriverGroup(i.Name) + "] sha256"
 	if i.Pinned {
 		pinned = ", pinned"
 	}
@@ -170,7 +167,7 @@ func (i driverInfo) print(out io.Writer) error {
 			rows = append(rows, []string{written.what, strings.Join(written.keys, ", ")})
 		}
 	}
-	may := "nothing: [" + driverGroup(i.Name) + "] allow_contributions"
+	may := "nothing: [" + daemon.DriverGroup(i.Name) + "] allow_contributions"
 	if len(i.Contributes) > 0 {
 		may = strings.Join(i.Contributes, ", ")
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -42,6 +41,7 @@ func (s statusError) Error() string {
 	}
 	return s.err.Error()
 }
+
 func (s statusError) Unwrap() error { return s.err }
 
 func main() {
@@ -81,6 +81,7 @@ func run(ctx context.Context, args []string, io streams) int {
 }
 
 const rootHelp = `Raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it:
+
 namespaces become networks, subnets and routers; pods become ports.
 
 Exit statuses:
@@ -131,29 +132,4 @@ func usageErrors(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		usageErrors(sub)
 	}
-}
-
-// globalFlags are the flags that every command takes.
-type globalFlags struct {
-	files, dirs []string
-	set         []string
-	strict      bool
-}
-
-func (g *globalFlags) register(root *cobra.Command) {
-	f := root.PersistentFlags()
-	f.StringArrayVar(&g.files, "config-file", nil, "configuration `file`; may be given again, the later one wins "+
-		"(default: kuryr.conf in ~/.kuryr, ~, /etc/kuryr, /etc)")
-	f.StringArrayVar(&g.dirs, "config-dir", nil, "`folder` whose *.conf are read after the files; may be given again")
-	f.StringArrayVar(&g.set, "set", nil, "an option as `GROUP.NAME=VALUE`, stronger than any file; may be given again")
-	f.BoolVar(&g.strict, "strict", false, "take unknown options and groups as errors")
-}
-
-func splitSet(text string) (group, name, value string, err error) {
-	key, value, ok := strings.Cut(text, "=")
-	group, name, dotted := strings.Cut(key, ".")
-	if !ok || !dotted || group == "" || name == "" {
-		return "", "", "", statusError{exitUsage, fmt.Errorf("--set %q: it must be GROUP.NAME=VALUE, for example raven.drivers=namespace,pod", text)}
-	}
-	return group, name, value, nil
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
 )
@@ -51,34 +51,22 @@ Exit statuses: 0 nothing to do, 2 there are changes, 1 an error.`,
 }
 
 func runPlan(ctx context.Context, flags *globalFlags, io streams, format string) error {
-	l, err := flags.load(ctx)
+	l, err := flags.loader().Load(ctx)
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.DiscardHandler) // what matters stands in the plan
-	l.warn(io)
-	r, err := prepare(ctx, l, log, false)
+	warn(io, l.Warnings)
+	planned, err := l.Plan(ctx)
 	if err != nil {
 		return err
 	}
-	defer r.stop(context.WithoutCancel(ctx))
-	if err := r.waitOVN(ctx); err != nil {
-		return err // a plan without it would create all that is in it
-	}
-	if err := r.watchers(ctx); err != nil {
-		return err
-	}
-	planned, err := r.engine().DryRun(ctx)
-	if err != nil {
-		return err
-	}
-	report := planReport{Cluster: r.cluster, Project: r.cloud.ProjectID(), Objects: planned, Held: r.engine().Guards()}
-	report.count()
-	return finishPlan(io, report, format)
+	return finishPlan(io, planned, format)
 }
 
 // finishPlan prints a plan and makes an exit status of it.
-func finishPlan(io streams, report planReport, format string) error {
+func finishPlan(io streams, p daemon.DryRun, format string) error {
+	report := planReport{Cluster: p.Cluster, Project: p.Project, Objects: p.Objects, Held: p.Held}
+	report.count()
 	if format != "table" {
 		if err := structured(io.out, format, report); err != nil {
 			return err
@@ -230,4 +218,22 @@ func show(v any) string {
 		}
 		return string(text)
 	}
+}
+
+// runPlanOffline prints what would be made of the objects in files if they were all of a cluster, in a cloud where nothing of it exists.
+func runPlanOffline(ctx context.Context, flags *globalFlags, io streams, files []string, format string) error {
+	objects, err := readManifests(io.in, files)
+	if err != nil {
+		return err
+	}
+	l, err := flags.loader().Load(ctx)
+	if err != nil {
+		return err
+	}
+	warn(io, l.Warnings)
+	planned, err := l.PlanOffline(ctx, objects)
+	if err != nil {
+		return err
+	}
+	return finishPlan(io, planned, format)
 }

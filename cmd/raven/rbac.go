@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/writeback"
 )
@@ -44,34 +43,30 @@ watch and write under this configuration, and what Raven itself does. Neither th
 type rbacAccount struct{ name, namespace string }
 
 func runDriverRBAC(ctx context.Context, flags *globalFlags, io streams, account rbacAccount) error {
-	l, err := flags.load(ctx)
+	l, err := flags.loader().Load(ctx)
 	if err != nil {
 		return err
 	}
-	l.warn(io)
+	warn(io, l.Warnings)
 	n := rights{}
-	for _, p := range l.programs {
-		plugin, err := host.Launch(ctx, p.launch(l.valuesFor(p)))
+	for _, p := range l.Programs {
+		watches, err := l.Watches(ctx, p)
 		if err != nil {
 			return err
 		}
-		watches := plugin.Watches()
-		if err := errors.Join(p.authority.checkWatches(p.name, watches), plugin.Stop(ctx)); err != nil {
-			return err
-		}
-		n.driver(p.info, watches)
+		n.driver(p.Info, watches)
 	}
-	if l.values.String(ravenGroup, "cluster_id") == "" {
+	if l.Values.String(daemon.OptionGroup, "cluster_id") == "" {
 		n.add("", right{"", "namespaces", "kube-system"}, "get")
 	}
-	if !writeback.EventsDisabled(l.values) {
+	if !writeback.EventsDisabled(l.Values) {
 		n.add("", right{"", "events", ""}, "create", "patch")
 	}
-	if leader.Enabled(l.values) {
+	if leader.Enabled(l.Values) {
 		// The Lease is in the namespace of the pod unless the configuration says otherwise.
-		space := cmp.Or(l.values.String("kubernetes", "lease_namespace"), account.namespace)
+		space := cmp.Or(l.Values.String("kubernetes", "lease_namespace"), account.namespace)
 		n.add(space, right{"coordination.k8s.io", "leases", ""}, "create") // which no rule can limit by name
-		n.add(space, right{"coordination.k8s.io", "leases", l.values.String("kubernetes", "lease_name")}, "get", "update")
+		n.add(space, right{"coordination.k8s.io", "leases", l.Values.String("kubernetes", "lease_name")}, "get", "update")
 	}
 	for i, object := range account.manifest(n) {
 		text, err := yaml.Marshal(object)

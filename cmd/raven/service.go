@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuryr/raven/etc"
 	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/log"
 	"github.com/kuryr/raven/service/system"
 )
@@ -85,7 +86,7 @@ func newServiceCommand(flags *globalFlags, io streams) *cobra.Command {
 // publicSet refuses a secret on the command line of a service: everybody may read its unit and see its processes.
 func (g *globalFlags) publicSet() error {
 	secret := map[config.Name]bool{}
-	for _, o := range coreOptions() {
+	for _, o := range daemon.Options() {
 		for _, n := range append([]config.Name{o.Key()}, o.Deprecated...) {
 			if n.Group == "" {
 				n.Group = o.Group

@@ -16,47 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kuryr/raven/service/openstack"
-	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/reconcile"
 )
-
-// statusReport is what the daemon serves at /status and `raven status` prints.
-type statusReport struct {
-	Version   string                   `json:"version"`
-	Cluster   string                   `json:"cluster"`
-	Project   string                   `json:"project"`
-	Started   time.Time                `json:"started"`
-	Ready     bool                     `json:"ready"`
-	Leader    *leaderReport            `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
-	Drivers   []driverReport           `json:"drivers"`
-	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
-	Counts    map[reconcile.Phase]int  `json:"counts"`
-	Requests  openstack.Stats          `json:"requests"`
-	OVN       *ovn.Status              `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
-	Handover  reconcile.HandoverStatus `json:"handover,omitzero"` // absent if no Service waits to be handed over
-	Objects   []reconcile.ObjectStatus `json:"objects"`
-	Truncated bool                     `json:"-"`
-}
-
-// driverReport is a watcher: the driver's process and its watches.
-type driverReport struct {
-	reconcile.DriverStatus
-	Path     string        `json:"path"`
-	PID      int           `json:"pid,omitempty"`
-	State    string        `json:"state"` // ready, restarting, quarantined or stopped
-	Isolated int           `json:"isolated,omitempty"`
-	Restarts int           `json:"restarts"`
-	Watches  []watchReport `json:"watches"`
-	Problem  string        `json:"problem,omitempty"`
-}
-
-type watchReport struct {
-	Name    string `json:"name"`
-	Synced  bool   `json:"synced"`
-	Objects int    `json:"objects"`
-	Error   string `json:"error,omitempty"`
-}
 
 func checkState(state string) error {
 	states := []reconcile.Phase{
@@ -66,13 +28,6 @@ func checkState(state string) error {
 		return statusError{exitUsage, fmt.Errorf("--state %q: it must be one of %v", state, states)}
 	}
 	return nil
-}
-
-func filterFrom(q url.Values) reconcile.Filter {
-	return reconcile.Filter{
-		Driver: q.Get("driver"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"),
-		State: reconcile.Phase(q.Get("state")),
-	}
 }
 
 func newStatusCommand(flags *globalFlags, io streams) *cobra.Command {
@@ -141,7 +96,7 @@ func runStatus(ctx context.Context, out streams, address string, query url.Value
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status, strings.TrimSpace(string(body)))
 	}
-	var report statusReport
+	var report daemon.Report
 	if err := json.Unmarshal(body, &report); err != nil {
 		return fmt.Errorf("what answers at %s is no Raven: %w", address, err)
 	}
@@ -154,7 +109,7 @@ func runStatus(ctx context.Context, out streams, address string, query url.Value
 	return printStatus(out, report)
 }
 
-func printStatus(out streams, r statusReport) error {
+func printStatus(out streams, r daemon.Report) error {
 	if r.Leader != nil {
 		fmt.Fprintf(out.out, "%s\n\n", r.Leader)
 	}
@@ -175,7 +130,7 @@ func printStatus(out streams, r statusReport) error {
 		return err
 	}
 	if r.OVN != nil {
-		fmt.Fprintf(out.out, "\n%s\n", ovnText(*r.OVN))
+		fmt.Fprintf(out.out, "\n%s\n", daemon.NorthboundText(*r.OVN))
 	}
 	if r.Handover.Waiting > 0 {
 		fmt.Fprintf(out.out, "\n%s\n", r.Handover)
@@ -190,12 +145,13 @@ func printStatus(out streams, r statusReport) error {
 		if o.Namespace != "" {
 			name = o.Namespace + "/" + o.Name
 		}
-		rows = append(rows, []string{o.Kind, name, o.Driver, string(o.State), since(o.Since), resourcesText(o), reasonText(o)})
+		rows = append(rows, []string{o.Kind, name, o.Driver, string(o.State), age(o.Since), resourcesText(o), reasonText(o)})
 	}
 	return table(out.out, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "RESOURCES", "WHY"}, rows)
 }
 
-func since(t time.Time) string {
+// age is for how long something has been so, for people.
+func age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

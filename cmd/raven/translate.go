@@ -18,7 +18,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/daemon"
 )
 
 func newTranslateCommand(flags *globalFlags, io streams) *cobra.Command {
@@ -64,13 +64,13 @@ func runTranslate(ctx context.Context, flags *globalFlags, out streams, files []
 	if err != nil {
 		return err
 	}
-	l, err := flags.load(ctx)
+	l, err := flags.loader().Load(ctx)
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(out.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var results []translated
-	for _, p := range l.programs {
+	for _, p := range l.Programs {
 		list, err := translateAll(ctx, l, p, log, objects)
 		if err != nil {
 			return err
@@ -91,11 +91,9 @@ func runTranslate(ctx context.Context, flags *globalFlags, out streams, files []
 }
 
 func translateAll(
-	ctx context.Context, l *loaded, p driverProgram, log *slog.Logger, objects []*unstructured.Unstructured,
+	ctx context.Context, l *daemon.Settings, p daemon.Program, log *slog.Logger, objects []*unstructured.Unstructured,
 ) ([]translated, error) {
-	c := p.launch(l.valuesFor(p))
-	c.Logger = log
-	plugin, err := host.Launch(ctx, c)
+	plugin, err := l.Launch(ctx, p, log)
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +115,8 @@ func translateAll(
 			if !matches {
 				continue
 			}
-			t := translated{Object: w.Kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), Driver: p.name}
-			set, err := translateOne(ctx, plugin, p.info, w, o, contents)
+			t := translated{Object: w.Kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), Driver: p.Name}
+			set, err := translateOne(ctx, plugin, p.Info, w, o, contents)
 			if err != nil {
 				t.Error = err.Error()
 			} else {

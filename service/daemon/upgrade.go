@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -32,18 +32,18 @@ func stampOf(path string) string {
 
 // beside are the stamps of all files that a reload reads besides the configuration's own: whatever an option, or what clients read of their
 // own accord, names.
-func (l *loaded) beside() stamps {
+func (l *Settings) beside() stamps {
 	out := stamps{}
 	add := func(path string) {
 		if filepath.IsAbs(path) {
 			out[path] = stampOf(path)
 		}
 	}
-	for _, o := range l.values.Options() {
-		if strings.HasPrefix(o.Group, driverGroup("")) {
+	for _, o := range l.Values.Options() {
+		if strings.HasPrefix(o.Group, DriverGroup("")) {
 			continue // a driver's program has its own stamp
 		}
-		switch value, _ := l.values.Lookup(o.Group, o.Name); value := value.(type) {
+		switch value, _ := l.Values.Lookup(o.Group, o.Name); value := value.(type) {
 		case string:
 			add(value)
 		case []string:
@@ -66,19 +66,19 @@ func (l *loaded) beside() stamps {
 
 // upgraded lists the drivers that run and whose programs were replaced since, if that is all that a reload would bring: then they alone are
 // started anew, and no other driver and no watch is disturbed.
-func (d *daemon) upgraded(l *loaded, changes []config.Change) []*unit {
+func (d *Daemon) upgraded(l *Settings, changes []config.Change) []*Watcher {
 	r := d.current()
-	if r == nil || len(changes) > 0 || len(r.units) != len(l.programs) || !maps.Equal(r.beside, l.beside()) {
+	if r == nil || len(changes) > 0 || len(r.units) != len(l.Programs) || !maps.Equal(r.beside, l.beside()) {
 		return nil
 	}
-	var list []*unit
+	var list []*Watcher
 	for i, u := range r.units {
-		then, now := u.program, l.programs[i]
-		now.info.Version, now.info.Description, now.sandbox = then.info.Version, then.info.Description, then.sandbox
+		then, now := u.program, l.Programs[i]
+		now.Info.Version, now.Info.Description, now.Sandbox = then.Info.Version, then.Info.Description, then.Sandbox
 		if !reflect.DeepEqual(then, now) || u.replaced.Load() || u.plugin == nil {
 			return nil
 		}
-		if stamp := u.stamp.Load(); stamp != nil && *stamp != stampOf(now.path) {
+		if stamp := u.stamp.Load(); stamp != nil && *stamp != stampOf(now.Path) {
 			list = append(list, u)
 		}
 	}
@@ -89,14 +89,14 @@ func (d *daemon) upgraded(l *loaded, changes []config.Change) []*unit {
 var errOtherWatches = errors.New("it declares other watches")
 
 // upgrade starts drivers anew in place.
-func (d *daemon) upgrade(ctx context.Context, units []*unit) error {
+func (d *Daemon) upgrade(ctx context.Context, units []*Watcher) error {
 	for _, u := range units {
 		if err := u.plugin.Restart(ctx); err != nil {
 			return fmt.Errorf("%w; the process that it has, if any, goes on", err)
 		}
-		d.log.Info("driver was replaced in place", "driver", u.program.name, "version", u.plugin.Info().Version)
+		d.log.Info("driver was replaced in place", "driver", u.program.Name, "version", u.plugin.Info().Version)
 	}
-	if slices.ContainsFunc(units, func(u *unit) bool { return u.replaced.Load() }) {
+	if slices.ContainsFunc(units, func(u *Watcher) bool { return u.replaced.Load() }) {
 		return errOtherWatches
 	}
 	return nil

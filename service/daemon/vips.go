@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -27,7 +27,7 @@ const vipsEvery = 30 * time.Second
 
 // singleVIPs says whether the cloud's load balancers have one address only.
 func (r *runtime) singleVIPs(ctx context.Context) (bool, error) {
-	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	asking, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	several, err := r.cloud.AdditionalVIPs(asking)
 	return err == nil && !several, err
@@ -101,7 +101,7 @@ func (r *runtime) learnVIPs(ctx context.Context) {
 			if u.down != nil {
 				continue // a reload that brings it asks anew
 			}
-			errs = append(errs, separateLater(ctx, r.log, u.program.name, u.plugin, r.loaded.valuesFor(u.program), r.engine().Replay))
+			errs = append(errs, separateLater(ctx, r.log, u.program.Name, u.plugin, r.loaded.valuesFor(u.program), r.engine().Replay))
 		}
 		return errors.Join(errs...)
 	})

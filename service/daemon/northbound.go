@@ -1,10 +1,8 @@
-package main
+package daemon
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,24 +10,10 @@ import (
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/ovn"
-	"github.com/kuryr/raven/service/reconcile"
 )
 
 // ovnComponent is OVN's northbound database, in /readyz and raven status.
 const ovnComponent = "ovn"
-
-// connectOVN begins to connect to OVN's northbound database, if one is configured. That it cannot be reached is no error: what concerns it
-// waits.
-func (r *runtime) connectOVN(ctx context.Context) error {
-	c, configured := ovn.FromConfig(r.loaded.values)
-	if !configured {
-		return nil
-	}
-	c.Cluster, c.Pass = r.cluster, r.cloud.Pass
-	var err error
-	r.northbound, err = ovn.Open(ctx, c, r.log)
-	return err
-}
 
 // mayDropOVN refuses a configuration without OVN's northbound database while load balancers of ours are in it, as far as that was seen: nobody would
 // see them any more, so that they served on, as they are, beside those of another driver.
@@ -58,26 +42,18 @@ func (r *runtime) waitOVN(ctx context.Context) error {
 	if r.northbound == nil {
 		return nil
 	}
-	c, _ := ovn.FromConfig(r.loaded.values)
+	c, _ := ovn.FromConfig(r.loaded.Values)
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	return r.northbound.WaitConnected(ctx)
-}
-
-// asNorthbound is the database as the engine has it: nothing where there is none.
-func asNorthbound(n *ovn.Northbound) reconcile.Northbound {
-	if n == nil {
-		return nil
-	}
-	return n
 }
 
 // wantsOVN names the enabled drivers that make OVN load balancers.
 func (r *runtime) wantsOVN() []string {
 	var names []string
 	for _, u := range r.units {
-		if slices.ContainsFunc(u.program.info.Kinds, drivers.Kind.Northbound) {
-			names = append(names, u.program.name)
+		if slices.ContainsFunc(u.program.Info.Kinds, drivers.Kind.Northbound) {
+			names = append(names, u.program.Name)
 		}
 	}
 	return names
@@ -97,13 +73,13 @@ func (r *runtime) reportOVN(c *health.Component) {
 		text := "OVN's northbound database is away since " + since(s.Since) + ", what concerns it waits: " + s.Error
 		problems = append([]string{text}, problems...)
 	case s.Outdated != "":
-		problems = append(problems, ovnText(s))
+		problems = append(problems, NorthboundText(s))
 	}
 	if len(problems) > 0 {
 		c.Degraded(strings.Join(problems, "; "))
 		return
 	}
-	c.ReadyAs(ovnText(s))
+	c.ReadyAs(NorthboundText(s))
 }
 
 // waiting says which Services wait to be handed over, and why load balancers are not made though the database is there.
@@ -133,7 +109,7 @@ func (r *runtime) ovnReport() *ovn.Status {
 	return &s
 }
 
-func ovnText(s ovn.Status) string {
+func NorthboundText(s ovn.Status) string {
 	if !s.Connected {
 		return "OVN's northbound database is away since " + since(s.Since) + ": " + s.Error
 	}
@@ -146,44 +122,4 @@ func ovnText(s ovn.Status) string {
 		old = "; it is too old: " + s.Outdated
 	}
 	return fmt.Sprintf("connected to OVN's northbound database at %s since %s%s: %d load balancers in %d groups", s.Endpoint, since(s.Since), version, s.Balancers, s.Groups) + old
-}
-
-// openOVN connects to the configured database for a command, and waits for it. Without one it returns nil.
-func openOVN(ctx context.Context, values *config.Values, cluster string) (*ovn.Northbound, error) {
-	c, configured := ovn.FromConfig(values)
-	if !configured {
-		return nil, nil // nothing configured, nothing wrong
-	}
-	c.Cluster = cluster
-	n, err := ovn.Open(ctx, c, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	if err := n.WaitConnected(waiting); err != nil {
-		n.Close()
-		return nil, err
-	}
-	return n, nil
-}
-
-// addClusters adds what each cluster has in OVN to what it has in OpenStack.
-func addClusters(ctx context.Context, values *config.Values, clusters map[string]map[drivers.Kind]int) error {
-	n, err := openOVN(ctx, values, "")
-	if n == nil || err != nil {
-		return err
-	}
-	defer n.Close()
-	found, err := n.Clusters()
-	if err != nil {
-		return err
-	}
-	for id, counts := range found {
-		if clusters[id] == nil {
-			clusters[id] = map[drivers.Kind]int{}
-		}
-		maps.Copy(clusters[id], counts)
-	}
-	return nil
 }

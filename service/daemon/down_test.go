@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/reconcile"
@@ -24,7 +25,7 @@ import (
 
 // downRig is a cluster and a cloud, and a configuration that enables driver namespace and one, called hostile, whose program is what a test
 // makes it.
-func downRig(t *testing.T) (flags *globalFlags, plugins string) {
+func downRig(t *testing.T) (conf *config.Sources, from Loader, plugins string) {
 	t.Helper()
 	kube, cloud := simkube.New(simkube.Options{}), simcloud.New(simcloud.Options{})
 	t.Cleanup(kube.Close)
@@ -49,7 +50,7 @@ func downRig(t *testing.T) (flags *globalFlags, plugins string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	conf := fmt.Sprintf(`[kubernetes]
+	text := fmt.Sprintf(`[kubernetes]
 kubeconfig = %[1]s/kubeconfig
 [neutron]
 cloud = %[2]s
@@ -59,20 +60,21 @@ drivers = namespace,hostile
 plugin_dir = %[3]s
 runtime_dir = %[1]s/run
 `, dir, simcloud.CloudMember, plugins)
-	for name, text := range map[string]string{
-		"kubeconfig": string(kube.Kubeconfig()), "clouds.yaml": string(cloud.CloudsYAML()), "kuryr.conf": conf,
+	for name, content := range map[string]string{
+		"kubeconfig": string(kube.Kubeconfig()), "clouds.yaml": string(cloud.CloudsYAML()), "kuryr.conf": text,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &globalFlags{files: []string{filepath.Join(dir, "kuryr.conf")}}, plugins
+	conf = &config.Sources{Files: []string{filepath.Join(dir, "kuryr.conf")}}
+	return conf, Loader{Sources: func() (config.Sources, error) { return *conf, nil }, Version: "test"}, plugins
 }
 
 // A driver that does not start keeps no other from its work, and is taken in when it starts.
 func TestDriverThatDoesNotStartIsLeftOut(t *testing.T) {
-	flags, plugins := downRig(t)
-	program := filepath.Join(plugins, programPrefix+"hostile")
+	_, from, plugins := downRig(t)
+	program := filepath.Join(plugins, ProgramPrefix+"hostile")
 	good := program + ".good"
 	if err := os.Rename(program, good); err != nil {
 		t.Fatal(err)
@@ -80,10 +82,10 @@ func TestDriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no database today >&2\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := flags.load(t.Context()); !errors.Is(err, host.ErrNotStarted) || !strings.Contains(err.Error(), "no database today") {
+	if _, err := from.Load(t.Context()); !errors.Is(err, host.ErrNotStarted) || !strings.Contains(err.Error(), "no database today") {
 		t.Fatalf("commands that need every driver: %v", err)
 	}
-	l, err := flags.loadDespite(t.Context(), func(string) bool { return true })
+	l, err := from.loadDespite(t.Context(), func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestDriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	}
 
 	signals := make(chan os.Signal, 1)
-	d := &daemon{flags: flags, log: r.log, loaded: l, runtime: r, hangUp: signals}
+	d := &Daemon{config: Config{Signals: signals}, log: r.log, loaded: l, runtime: r}
 	if !d.without("hostile") || d.without("namespace") {
 		t.Error("a reload must go on without the one that does not start, and never without the other")
 	}
@@ -137,26 +139,26 @@ func TestDriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	if _, err := d.restartDriver(t.Context(), "hostile"); err == nil || !strings.Contains(err.Error(), "it starts now") || len(signals) != 1 || <-signals != syscall.SIGHUP {
 		t.Errorf("raven driver restart, mended: %v", err)
 	}
-	if l, err := flags.loadDespite(t.Context(), d.without); err != nil || l.programs[1].down != nil || l.programs[1].info.Name != "hostile" {
+	if l, err := from.loadDespite(t.Context(), d.without); err != nil || l.Programs[1].down != nil || l.Programs[1].Info.Name != "hostile" {
 		t.Errorf("the reload: %+v, %v", l, err)
 	}
 }
 
 // What is configured wrongly is no driver that does not start: it ends the start, as ever.
 func TestConfigurationErrorsEndTheStart(t *testing.T) {
-	flags, _ := downRig(t)
-	for option, says := range map[string]string{
-		"driver:hostile.sha256=" + strings.Repeat("0", 64): "sha256",
-		"raven.drivers=namespace,none":                     "none",
-		"driver:hostile.allow_kinds=port":                  "allow_kinds",
+	conf, from, _ := downRig(t)
+	for option, says := range map[config.Name][2]string{
+		{Group: "driver:hostile", Name: "sha256"}:      {strings.Repeat("0", 64), "sha256"},
+		{Group: "raven", Name: "drivers"}:              {"namespace,none", "none"},
+		{Group: "driver:hostile", Name: "allow_kinds"}: {"port", "allow_kinds"},
 	} {
-		flags.set = []string{option}
-		if _, err := flags.loadDespite(t.Context(), func(string) bool { return true }); err == nil || !strings.Contains(err.Error(), says) {
+		conf.Args = map[config.Name][]string{option: {says[0]}}
+		if _, err := from.loadDespite(t.Context(), func(string) bool { return true }); err == nil || !strings.Contains(err.Error(), says[1]) {
 			t.Errorf("%s: %v", option, err)
 		}
 	}
-	flags.set = []string{"raven.drivers=hostile", "driver:hostile.command=/bin/false"}
-	l, err := flags.loadDespite(t.Context(), func(string) bool { return true })
+	conf.Args = map[config.Name][]string{{Group: "raven", Name: "drivers"}: {"hostile"}, {Group: "driver:hostile", Name: "command"}: {"/bin/false"}}
+	l, err := from.loadDespite(t.Context(), func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

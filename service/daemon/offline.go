@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -9,71 +9,53 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
 )
 
-// runPlanOffline prints what would be made of the objects in files if they were all of a cluster, in a cloud where nothing of it exists.
-func runPlanOffline(ctx context.Context, flags *globalFlags, io streams, files []string, format string) error {
-	objects, err := readManifests(io.in, files)
-	if err != nil {
-		return err
-	}
-	l, err := flags.load(ctx)
-	if err != nil {
-		return err
-	}
-	l.warn(io)
-	planned, err := planOffline(ctx, l, objects)
-	if err != nil {
-		return err
-	}
-	report := planReport{Cluster: offlineCluster, Project: "(none)", Objects: planned}
-	report.count()
-	return finishPlan(io, report, format)
-}
+// The names that stand for a cluster and a project where there is none.
+const (
+	offlineCluster = "offline"
+	offlineProject = "(none)"
+)
 
-const offlineCluster = "offline"
-
-func planOffline(ctx context.Context, l *loaded, objects []*unstructured.Unstructured) (_ []reconcile.Planned, err error) {
+// PlanOffline plans what would be made of objects if they were all of a cluster, in a cloud where nothing of it exists.
+func (l *Settings) PlanOffline(ctx context.Context, objects []*unstructured.Unstructured) (_ DryRun, err error) {
 	log := slog.New(slog.DiscardHandler) // what matters stands in the plan
-	config := reconcile.Config{Cluster: offlineCluster}
-	for _, p := range l.programs {
-		config.Drivers = append(config.Drivers, p.name)
+	names := make([]string, 0, len(l.Programs))
+	for _, p := range l.Programs {
+		names = append(names, p.Name)
 	}
-	engine, err := reconcile.New(config, emptyCloud{}, noWriteback{}, clock.RealClock{}, log)
+	engine, err := newOfflineEngine(names, log)
 	if err != nil {
-		return nil, err
+		return DryRun{}, err
 	}
 	if err := engine.Observe(ctx); err != nil {
-		return nil, err
+		return DryRun{}, err
 	}
-	for _, p := range l.programs {
-		c := p.launch(l.valuesFor(p))
-		c.Logger = log
-		plugin, launched := host.Launch(ctx, c)
+	for _, p := range l.Programs {
+		plugin, launched := l.Launch(ctx, p, log)
 		if launched != nil {
-			return nil, launched
+			return DryRun{}, launched
 		}
 		defer func() { err = errors.Join(err, plugin.Stop(context.WithoutCancel(ctx))) }()
-		if err := p.authority.checkWatches(p.name, plugin.Watches()); err != nil {
-			return nil, err
+		if err := p.Authority.checkWatches(p.Name, plugin.Watches()); err != nil {
+			return DryRun{}, err
 		}
 		source, err := newFileSource(plugin.Watches(), objects)
 		if err != nil {
-			return nil, err
+			return DryRun{}, err
 		}
-		if err := engine.Add(p.name, plugin, source); err != nil { //nolint:contextcheck // nothing is started: the engine does not run
-			return nil, err
+		if err := engine.Add(p.Name, plugin, source); err != nil { //nolint:contextcheck // nothing is started: the engine does not run
+			return DryRun{}, err
 		}
 	}
-	return engine.DryRun(ctx)
+	planned, err := engine.DryRun(ctx)
+	return DryRun{Cluster: offlineCluster, Project: offlineProject, Objects: planned}, err
 }
 
 // fileSource shows a driver the objects of files as a cluster would that holds them and nothing else.

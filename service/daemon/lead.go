@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 
 // nominate makes this runtime a candidate, if a leader is to be elected. Nothing is changed in the cloud then before it leads.
 func (r *runtime) nominate() error {
-	if !leader.Enabled(r.loaded.values) {
+	if !leader.Enabled(r.loaded.Values) {
 		return nil
 	}
-	c, err := leader.FromConfig(r.loaded.values, r.cloud.RequestTimeout())
+	c, err := leader.FromConfig(r.loaded.Values, r.cloud.RequestTimeout())
 	if err != nil {
 		return err
 	}
-	if c.REST, err = watch.RESTConfig(r.loaded.values, version); err != nil {
+	if c.REST, err = watch.RESTConfig(r.loaded.Values, r.loaded.version); err != nil {
 		return err
 	}
 	c.Logger = r.log
@@ -154,18 +154,18 @@ func (r *runtime) leadership(c *health.Component) {
 	}
 }
 
-// leaderReport is how leadership stands; nil where none is contended for.
-type leaderReport struct{ leader.Status }
+// LeaderReport is how leadership stands; nil where none is contended for.
+type LeaderReport struct{ leader.Status }
 
-func (r *runtime) leaderReport() *leaderReport {
+func (r *runtime) leaderReport() *LeaderReport {
 	if r.candidate == nil {
 		return nil
 	}
-	return &leaderReport{r.candidate.Status()}
+	return &LeaderReport{r.candidate.Status()}
 }
 
 // String says in one sentence who leads.
-func (l *leaderReport) String() string {
+func (l *LeaderReport) String() string {
 	text := ""
 	switch {
 	case l.Leading:
@@ -195,4 +195,12 @@ func (r *runtime) collectLeader(to chan<- prometheus.Metric) {
 		"Whether this process leads: 1 or 0.", []string{"identity", "lease"}, nil), prometheus.GaugeValue, leading, s.Identity, s.Lease)
 	to <- prometheus.MustNewConstMetric(prometheus.NewDesc("raven_leader_terms_total",
 		"How often this process began to lead.", nil, nil), prometheus.CounterValue, float64(s.Terms))
+}
+
+// since is for how long something has been so, for people.
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return time.Since(t).Truncate(time.Second).String()
 }

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"fmt"
@@ -14,10 +14,10 @@ import (
 	"github.com/kuryr/raven/service/host"
 )
 
-// authority is what `[driver:<name>]` says of one driver: which program it is and what it may do.
-type authority struct {
+// Authority is what `[driver:<name>]` says of one driver: which program it is and what it may do.
+type Authority struct {
 	command      []string
-	sha256       string
+	SHA256       string
 	allowWatches []string
 	allowKinds   []string
 	allowOutputs []string
@@ -28,13 +28,13 @@ type authority struct {
 	attach             string
 }
 
-func driverGroup(name string) string { return "driver:" + name }
+func DriverGroup(name string) string { return "driver:" + name }
 
 // authorityOptions declare the section of each enabled driver.
 func authorityOptions(names []string) []config.Option {
 	var options []config.Option
 	for _, name := range names {
-		group := driverGroup(name)
+		group := DriverGroup(name)
 		options = append(options, config.Option{
 			Group: group, Name: "command", Declarer: declarer,
 			Help: "The driver's program and its arguments, separated by blanks, in place of the search for raven-driver-" + name + ".",
@@ -72,10 +72,10 @@ func authorityOptions(names []string) []config.Option {
 	return options
 }
 
-func authorityOf(v *config.Values, name string) authority {
-	group := driverGroup(name)
-	return authority{
-		command: strings.Fields(v.String(group, "command")), sha256: v.String(group, "sha256"),
+func authorityOf(v *config.Values, name string) Authority {
+	group := DriverGroup(name)
+	return Authority{
+		command: strings.Fields(v.String(group, "command")), SHA256: v.String(group, "sha256"),
 		allowWatches: v.List(group, "allow_watches"), allowKinds: v.List(group, "allow_kinds"),
 		allowOutputs: v.List(group, "allow_outputs"), allowRoles: v.List(group, "allow_roles"), allowContributions: v.List(group, "allow_contributions"),
 		allowRead: v.List(group, "allow_read"), attach: v.String(group, "attach"),
@@ -87,22 +87,22 @@ func attachEnv(name string) string {
 }
 
 // program returns where the driver's program is.
-func (a authority) program(name, pluginDir string) (path string, args []string, err error) {
+func (a Authority) program(name, pluginDir string) (path string, args []string, err error) {
 	if len(a.command) == 0 {
 		path, err = host.Discover(name, pluginDir)
 		return path, nil, err
 	}
 	if !filepath.IsAbs(a.command[0]) {
-		return "", nil, fmt.Errorf("[%s] command = %s: it must be an absolute path", driverGroup(name), a.command[0])
+		return "", nil, fmt.Errorf("[%s] command = %s: it must be an absolute path", DriverGroup(name), a.command[0])
 	}
 	return a.command[0], a.command[1:], nil
 }
 
 // checkKinds refuses a driver that may make what the operator does not allow.
-func (a authority) checkKinds(name string, info drivers.Info) error {
+func (a Authority) checkKinds(name string, info drivers.Info) error {
 	for _, kind := range info.Kinds {
 		if len(a.allowKinds) > 0 && !slices.Contains(a.allowKinds, string(kind)) {
-			return fmt.Errorf("driver(%s): it makes resources of kind %s, which [%s] allow_kinds does not name", name, kind, driverGroup(name))
+			return fmt.Errorf("driver(%s): it makes resources of kind %s, which [%s] allow_kinds does not name", name, kind, DriverGroup(name))
 		}
 	}
 	return nil
@@ -115,24 +115,24 @@ func ours() map[string]string {
 }
 
 // checkInfo refuses a driver that may make, write or hold what the operator does not allow.
-func (a authority) checkInfo(name string, info drivers.Info) error {
+func (a Authority) checkInfo(name string, info drivers.Info) error {
 	if err := a.checkKinds(name, info); err != nil {
 		return err
 	}
 	for _, key := range slices.Concat(info.Annotations, info.Labels, info.Status) {
 		named := slices.Contains(a.allowOutputs, key)
 		if !named && len(a.allowOutputs) > 0 {
-			return fmt.Errorf("driver(%s): it writes %s, which [%s] allow_outputs does not name", name, key, driverGroup(name))
+			return fmt.Errorf("driver(%s): it writes %s, which [%s] allow_outputs does not name", name, key, DriverGroup(name))
 		}
 		if !named && kubernetesOwn(key) {
 			return fmt.Errorf("driver(%s): it writes %s, a key of Kubernetes' own, which needs your consent: name it, and all else that it writes, in "+
-				"[%s] allow_outputs", name, key, driverGroup(name))
+				"[%s] allow_outputs", name, key, DriverGroup(name))
 		}
 	}
 	role, known := ours()[name]
 	if info.Role != "" && !slices.Contains(a.allowRoles, info.Role) && (len(a.allowRoles) > 0 || !known || role != info.Role) {
 		return fmt.Errorf("driver(%s): it holds the role %s, in which it takes the place of another driver: name it in [%s] allow_roles if it is to",
-			name, info.Role, driverGroup(name))
+			name, info.Role, DriverGroup(name))
 	}
 	return nil
 }
@@ -148,40 +148,40 @@ func kubernetesOwn(key string) bool {
 	return false
 }
 
-// contributes lists what the driver may add to resources of others; all says that there is no bound.
-func (a authority) contributes(name string) (attributes []string, all bool) {
+// Contributes lists what the driver may add to resources of others; all says that there is no bound.
+func (a Authority) Contributes(name string) (attributes []string, all bool) {
 	_, known := ours()[name]
 	return a.allowContributions, known && a.allowContributions == nil
 }
 
 // contributions are those of all drivers that are bounded, by name.
-func contributions(programs []driverProgram) map[string][]string {
+func contributions(programs []Program) map[string][]string {
 	bounds := map[string][]string{}
 	for _, p := range programs {
-		if attributes, all := p.authority.contributes(p.name); !all {
-			bounds[p.name] = attributes
+		if attributes, all := p.Authority.Contributes(p.Name); !all {
+			bounds[p.Name] = attributes
 		}
 	}
 	return bounds
 }
 
 // checkWatches refuses a driver that wants to read what the operator does not allow.
-func (a authority) checkWatches(name string, watches []drivers.Watch) error {
+func (a Authority) checkWatches(name string, watches []drivers.Watch) error {
 	for _, w := range watches {
-		resource := resourceName(w.GVR)
+		resource := ResourceName(w.GVR)
 		named := slices.Contains(a.allowWatches, resource)
 		if !named && len(a.allowWatches) > 0 {
-			return fmt.Errorf("driver(%s): it watches %s, which [%s] allow_watches does not name", name, resource, driverGroup(name))
+			return fmt.Errorf("driver(%s): it watches %s, which [%s] allow_watches does not name", name, resource, DriverGroup(name))
 		}
 		if !named && resource == "secrets" {
 			return fmt.Errorf("driver(%s): it watches Secrets, which needs your consent: name secrets, and all else that it watches, in "+
-				"[%s] allow_watches", name, driverGroup(name))
+				"[%s] allow_watches", name, DriverGroup(name))
 		}
 	}
 	return nil
 }
 
-func resourceName(gvr schema.GroupVersionResource) string {
+func ResourceName(gvr schema.GroupVersionResource) string {
 	if gvr.Group == "" {
 		return gvr.Resource
 	}

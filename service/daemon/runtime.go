@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -28,7 +28,7 @@ import (
 
 // runtime is everything that one configuration brings up: connections, plugins, watches and the engine.
 type runtime struct {
-	loaded  *loaded
+	loaded  *Settings
 	log     *slog.Logger
 	cluster string
 	cloud   *openstack.Cloud
@@ -37,7 +37,7 @@ type runtime struct {
 	clients    watch.Clients
 	manager    *watch.Manager
 	writer     *writeback.Writer
-	units      []*unit
+	units      []*Watcher
 	// beside are the files that it was made from, beside the configuration's own.
 	beside stamps
 	// engines holds the present engine: a leader that lost its Lease begins anew with another.
@@ -52,9 +52,9 @@ type runtime struct {
 	work   sync.WaitGroup
 }
 
-// unit is a watcher: a driver's process and its subscription, started, stopped and reported as one.
-type unit struct {
-	program driverProgram
+// Watcher is a watcher: a driver's process and its subscription, started, stopped and reported as one.
+type Watcher struct {
+	program Program
 	plugin  *host.Plugin // nil where down is set
 	source  *watch.Subscription
 	// launched is closed once plugin and watches are set.
@@ -71,12 +71,12 @@ type unit struct {
 	partial error
 }
 
-// requestTimeout bounds one request to the Kubernetes API that is no watch.
-const requestTimeout = 30 * time.Second
+// RequestTimeout bounds one request to the Kubernetes API that is no watch.
+const RequestTimeout = 30 * time.Second
 
 // prepare reaches both sides and launches the drivers. Nothing is read of what is ours, and nothing is written, so that it may
 // be done beside a runtime that is still working. elect says whether it is to work only while it leads, if so configured.
-func prepare(ctx context.Context, l *loaded, log *slog.Logger, elect bool) (*runtime, error) {
+func prepare(ctx context.Context, l *Settings, log *slog.Logger, elect bool) (*runtime, error) {
 	r := &runtime{loaded: l, log: log, beside: l.beside()}
 	ok := false
 	defer func() {
@@ -94,7 +94,7 @@ func prepare(ctx context.Context, l *loaded, log *slog.Logger, elect bool) (*run
 	if err := r.connectOVN(ctx); err != nil {
 		return nil, err
 	}
-	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.values), Logger: log}) //nolint:contextcheck // lasts until Close
+	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.Values), Logger: log}) //nolint:contextcheck // lasts until Close
 	if elect {
 		if err := r.nominate(); err != nil {
 			return nil, err
@@ -111,7 +111,7 @@ func prepare(ctx context.Context, l *loaded, log *slog.Logger, elect bool) (*run
 }
 
 func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) {
-	rest, err := watch.RESTConfig(r.loaded.values, version)
+	rest, err := watch.RESTConfig(r.loaded.Values, r.loaded.version)
 	if err != nil {
 		return watch.Clients{}, err
 	}
@@ -119,9 +119,9 @@ func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) 
 	if err != nil {
 		return watch.Clients{}, err
 	}
-	r.cluster = r.loaded.values.String(ravenGroup, "cluster_id")
+	r.cluster = r.loaded.Values.String(OptionGroup, "cluster_id")
 	if r.cluster == "" {
-		asking, cancel := context.WithTimeout(ctx, requestTimeout)
+		asking, cancel := context.WithTimeout(ctx, RequestTimeout)
 		defer cancel()
 		ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
 			Get(asking, "kube-system", metav1.GetOptions{})
@@ -133,34 +133,9 @@ func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) 
 	}
 	r.clients = clients
 	r.manager = watch.New(watch.Config{
-		Clients: clients, Logger: r.log, Clock: clock.RealClock{}, SyncTimeout: watch.SyncTimeout(r.loaded.values),
+		Clients: clients, Logger: r.log, Clock: clock.RealClock{}, SyncTimeout: watch.SyncTimeout(r.loaded.Values),
 	})
 	return clients, nil
-}
-
-func (r *runtime) connectOpenStack(ctx context.Context) error {
-	cfg, err := openstack.FromConfig(r.loaded.values)
-	if err != nil {
-		return err
-	}
-	r.cloud, err = openstack.Connect(ctx, cfg, r.log)
-	return err
-}
-
-func (r *runtime) engineConfig() reconcile.Config {
-	v := r.loaded.values
-	return reconcile.Config{
-		Presence: r.clients, Contributes: contributions(r.loaded.programs),
-		Cluster: r.cluster, Northbound: asNorthbound(r.northbound), Concurrency: int(v.Int(ravenGroup, "concurrency")), Drivers: v.List(ravenGroup, "drivers"),
-		DriftInterval: v.Duration(ravenGroup, "drift_check_interval"), SweepInterval: v.Duration(ravenGroup, "sweep_interval"),
-		SweepLimit:           int(v.Int(ravenGroup, "sweep_limit")),
-		MaxReplayDeletes:     int(v.Int(ravenGroup, "max_replay_deletes")),
-		MaxReplayDeleteShare: v.Float(ravenGroup, "max_replay_delete_share"),
-		AmbiguousWait:        r.cloud.AmbiguousWait(),
-		ActivationTimeout:    openstack.ActivationTimeout(v),
-		Standby:              r.candidate != nil,
-		Grace:                math.MaxInt64, // the daemon bounds it: how long it is may change meanwhile
-	}
 }
 
 // engineGrace is how much of graceful_shutdown_timeout the work in flight gets: all but what stopping the drivers may take.
@@ -175,24 +150,13 @@ func engineGrace(timeout time.Duration) time.Duration {
 // engine is the present one.
 func (r *runtime) engine() *reconcile.Engine { return r.engines.Load() }
 
-func (r *runtime) newEngine() error {
-	engine, err := reconcile.New(r.engineConfig(), r.cloud, writeback.NewFenced(r.writer, r.cloud.Pass), clock.RealClock{}, r.log)
-	if err == nil {
-		r.engines.Store(engine)
-		if r.northbound != nil {
-			r.northbound.Follow(engine.FollowNorthbound())
-		}
-	}
-	return err
-}
-
 // join makes the drivers, whose caches are synced, known to the engine.
 func (r *runtime) join() error {
 	for _, u := range r.units {
 		if u.down != nil {
 			continue // the engine knows that it is enabled, and waits for it
 		}
-		if err := r.engine().Add(u.program.name, u.plugin, u.source); err != nil {
+		if err := r.engine().Add(u.program.Name, u.plugin, u.source); err != nil {
 			return err
 		}
 	}
@@ -229,7 +193,7 @@ func (r *runtime) watchers(ctx context.Context) error {
 				return err
 			}
 			u.partial = err
-			r.log.Warn("some needs cannot be answered; what depends on them waits", "driver", u.program.name, "error", err)
+			r.log.Warn("some needs cannot be answered; what depends on them waits", "driver", u.program.Name, "error", err)
 		}
 	}
 	if err := r.join(); err != nil { //nolint:contextcheck // what it starts lasts until Stop
@@ -241,18 +205,18 @@ func (r *runtime) watchers(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the drivers' processes, all at once.
+// Launch starts the drivers' processes, all at once.
 func (r *runtime) launch(ctx context.Context) error {
-	r.units = make([]*unit, len(r.loaded.programs))
-	if len(r.loaded.programs) > 0 {
-		reportSandbox(r.log, r.loaded.programs[0].sandbox)
+	r.units = make([]*Watcher, len(r.loaded.Programs))
+	if len(r.loaded.Programs) > 0 {
+		reportSandbox(r.log, r.loaded.Programs[0].Sandbox)
 	}
 	errs := make([]error, len(r.units))
 	separate, err := r.singleVIPs(ctx)
 	r.learns = !r.knownVIPs(ctx, err)
 	var wg sync.WaitGroup
-	for i, p := range r.loaded.programs {
-		u := &unit{program: p, launched: make(chan struct{}), down: p.down}
+	for i, p := range r.loaded.Programs {
+		u := &Watcher{program: p, launched: make(chan struct{}), down: p.down}
 		r.units[i] = u
 		if u.down != nil {
 			continue
@@ -265,17 +229,17 @@ func (r *runtime) launch(ctx context.Context) error {
 			c := p.launch(values)
 			c.Logger = r.log
 			c.Timeouts = host.Timeouts{
-				Call: r.loaded.values.Duration(ravenGroup, "translate_timeout"), Quarantine: r.loaded.values.Duration(ravenGroup, "driver_quarantine"),
+				Call: r.loaded.Values.Duration(OptionGroup, "translate_timeout"), Quarantine: r.loaded.Values.Duration(OptionGroup, "driver_quarantine"),
 			}
-			c.MaxLosses = int(r.loaded.values.Int(ravenGroup, "driver_max_losses"))
+			c.MaxLosses = int(r.loaded.Values.Int(OptionGroup, "driver_max_losses"))
 			c.OnReady = func() { r.driverIsBack(u) }
-			u.stamp.Store(new(stampOf(p.path)))
+			u.stamp.Store(new(stampOf(p.Path)))
 			c.OnQuarantine = func(err error) { r.quarantined(u, err) }
 			u.plugin, errs[i] = host.Launch(ctx, c)
 			switch {
 			case errs[i] == nil:
 				u.watches = u.plugin.Watches()
-				errs[i] = p.authority.checkWatches(p.name, u.watches)
+				errs[i] = p.Authority.checkWatches(p.Name, u.watches)
 				close(u.launched)
 			case errors.Is(errs[i], host.ErrNotStarted):
 				u.plugin, u.down, errs[i] = nil, errs[i], nil
@@ -288,26 +252,26 @@ func (r *runtime) launch(ctx context.Context) error {
 
 // driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
 // a reload: what it declares is asked for, checked and subscribed to only there.
-func (r *runtime) driverIsBack(u *unit) {
-	u.stamp.Store(new(stampOf(u.program.path)))
+func (r *runtime) driverIsBack(u *Watcher) {
+	u.stamp.Store(new(stampOf(u.program.Path)))
 	select {
 	case <-u.launched:
 	default:
 		return // lost and back before it was joined to the engine, which replays it then
 	}
-	then, now := u.program.info, u.plugin.Info()
+	then, now := u.program.Info, u.plugin.Info()
 	then.Version, then.Description = now.Version, now.Description
 	if !reflect.DeepEqual(then, now) || !reflect.DeepEqual(u.watches, u.plugin.Watches()) {
 		u.replaced.Store(true)
-		r.log.Error(replacedText, "driver", u.program.name)
+		r.log.Error(replacedText, "driver", u.program.Name)
 	}
-	r.engine().Replay(u.program.name)
+	r.engine().Replay(u.program.Name)
 }
 
 // quarantined tells the cluster's people, by an Event on what identifies the cluster: no object of theirs is to blame.
-func (r *runtime) quarantined(u *unit, err error) {
+func (r *runtime) quarantined(u *Watcher, err error) {
 	r.tell("DriverQuarantined", fmt.Sprintf("driver %s is lost again and again and is left alone for a while; "+
-		"what it makes stays as it is: %s", u.program.name, err))
+		"what it makes stays as it is: %s", u.program.Name, err))
 }
 
 func (r *runtime) tell(reason, text string) {
@@ -323,9 +287,9 @@ func (r *runtime) subscribe() error {
 		if u.down != nil {
 			continue
 		}
-		name := u.program.name
-		keep := slices.Concat(u.program.info.Annotations, u.program.info.Labels)
-		if len(u.program.info.Status) > 0 {
+		name := u.program.Name
+		keep := slices.Concat(u.program.Info.Annotations, u.program.Info.Labels)
+		if len(u.program.Info.Status) > 0 {
 			keep = append(keep, watch.KeepIngress)
 		}
 		source, err := r.manager.Subscribe(name, u.plugin.Watches(), keep, func(key watch.Key, _ watch.Reason) {
@@ -339,7 +303,7 @@ func (r *runtime) subscribe() error {
 	return nil
 }
 
-// run reconciles until ctx ends, where several contend only while this one leads.
+// Run reconciles until ctx ends, where several contend only while this one leads.
 func (r *runtime) run(ctx context.Context) error {
 	if r.candidate != nil {
 		return r.contend(ctx)
@@ -363,7 +327,7 @@ func (r *runtime) stop(ctx context.Context) {
 		if u != nil && u.plugin != nil {
 			wg.Go(func() {
 				if err := u.plugin.Stop(ctx); err != nil {
-					r.log.Warn("stopping a driver", "driver", u.program.name, "error", err)
+					r.log.Warn("stopping a driver", "driver", u.program.Name, "error", err)
 				}
 			})
 		}

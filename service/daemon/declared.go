@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"fmt"
@@ -14,20 +14,20 @@ import (
 // driverName is what the name of a driver matches.
 const driverName = "^[a-z0-9][a-z0-9-]{0,39}$"
 
-// checkName refuses what cannot be the name of a driver.
-func checkName(name string) error {
+// CheckName refuses what cannot be the name of a driver.
+func CheckName(name string) error {
 	if !regexp.MustCompile(driverName).MatchString(name) {
-		return fmt.Errorf("[%s] drivers: %q is no name of a driver: it has lower case letters, digits and dashes, at most 40", ravenGroup, name)
+		return fmt.Errorf("[%s] drivers: %q is no name of a driver: it has lower case letters, digits and dashes, at most 40", OptionGroup, name)
 	}
 	if name == plan.Shared {
-		return fmt.Errorf("[%s] drivers: %q is the owner of shared resources and cannot be a driver", ravenGroup, name)
+		return fmt.Errorf("[%s] drivers: %q is the owner of shared resources and cannot be a driver", OptionGroup, name)
 	}
 	return nil
 }
 
-// checkDeclared refuses a driver whose options would read what is the core's: its groups, its former names, other options by
+// CheckDeclared refuses a driver whose options would read what is the core's: its groups, its former names, other options by
 // substitution in a default, or the environment. Secrets stay in the core.
-func checkDeclared(name string, info drivers.Info) error {
+func CheckDeclared(name string, info drivers.Info) error {
 	groups, former := coreNames()
 	refuse := func(o drivers.Option, what string) error {
 		return fmt.Errorf("driver(%s): its option [%s] %s %s", name, o.Group, o.Name, what)
@@ -35,7 +35,7 @@ func checkDeclared(name string, info drivers.Info) error {
 	for _, o := range info.Options {
 		for _, n := range append([][2]string{{o.Group, o.Name}}, o.Deprecated...) {
 			key := config.Option{Group: n[0], Name: n[1]}.Key()
-			ours := groups[key.Group] || former[key] || strings.HasPrefix(key.Group, driverGroup(""))
+			ours := groups[key.Group] || former[key] || strings.HasPrefix(key.Group, DriverGroup(""))
 			if ours && !slices.Contains(formerlyOurs(), n) {
 				return refuse(o, fmt.Sprintf("reads [%s] %s, which is Raven's own", n[0], n[1]))
 			}
@@ -58,7 +58,7 @@ const sharedGroup = "neutron_defaults"
 // coreNames lists the groups of the core's options, and the former names of these options.
 func coreNames() (groups map[string]bool, former map[config.Name]bool) {
 	groups, former = map[string]bool{}, map[config.Name]bool{}
-	for _, o := range coreOptions() {
+	for _, o := range Options() {
 		key := o.Key()
 		if key.Group == sharedGroup {
 			former[key] = true // the rest of the group is open to drivers
@@ -96,16 +96,16 @@ func envPrefix(name string) string {
 }
 
 // checkSharedSecrets refuses two drivers that declare the same secret: each would read the other's.
-func checkSharedSecrets(programs []driverProgram) error {
+func checkSharedSecrets(programs []Program) error {
 	owners := map[config.Name]string{}
 	for _, p := range programs {
-		for _, o := range p.info.Options {
+		for _, o := range p.Info.Options {
 			key := config.Option{Group: o.Group, Name: o.Name}.Key()
 			other, taken := owners[key]
 			if taken && o.Secret {
-				return fmt.Errorf("driver(%s): its secret option %s is driver %s's too; a secret has one reader", p.name, key, other)
+				return fmt.Errorf("driver(%s): its secret option %s is driver %s's too; a secret has one reader", p.Name, key, other)
 			}
-			owners[key] = p.name
+			owners[key] = p.Name
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
-package main
+package daemon
 
 import (
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
-	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/test/sim/northbound"
 )
 
@@ -31,11 +29,11 @@ func TestOVNIsReported(t *testing.T) {
 		}
 		return health.Report{}
 	}
-	r := &runtime{units: []*unit{{program: driverProgram{name: "pod", info: drivers.Info{Kinds: []drivers.Kind{drivers.KindPort}}}}}}
+	r := &runtime{units: []*Watcher{{program: Program{Name: "pod", Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindPort}}}}}}
 	if r.hasOVN() || r.ovnReport() != nil {
 		t.Error("nobody wants it, and it is spoken of")
 	}
-	r.units[0].program = driverProgram{name: "kubeproxy", info: drivers.Info{Kinds: []drivers.Kind{drivers.KindOVNLoadBalancer}}}
+	r.units[0].program = Program{Name: "kubeproxy", Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindOVNLoadBalancer}}}
 	if got := said(r); !r.hasOVN() || got.State != health.Degraded || !strings.Contains(got.Reason, "kubeproxy") || !strings.Contains(got.Reason, "[ovn] nb_connection") {
 		t.Errorf("wanted and not configured: %+v", got)
 	}
@@ -48,7 +46,7 @@ func TestOVNIsReported(t *testing.T) {
 	if got := said(r); got.State != health.Degraded || !strings.Contains(got.Reason, "is away") {
 		t.Errorf("away: %+v", got)
 	}
-	if s := r.ovnReport(); s == nil || s.Connected || !strings.Contains(ovnText(*s), "is away") {
+	if s := r.ovnReport(); s == nil || s.Connected || !strings.Contains(NorthboundText(*s), "is away") {
 		t.Errorf("away: %+v", s)
 	}
 }
@@ -73,7 +71,7 @@ func TestOVNIsNotDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	values := func(environ ...string) *config.Values {
-		v, _, err := config.Load(config.Sources{Environ: environ}, coreOptions())
+		v, _, err := config.Load(config.Sources{Environ: environ}, Options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,19 +124,5 @@ func TestOVNIsNotDropped(t *testing.T) {
 	check("it serves, and the database is away", true)
 	if err := r.mayDropOVN(without); !strings.Contains(err.Error(), "if it is gone for good, start Raven anew") {
 		t.Errorf("no way out: %v", err)
-	}
-}
-
-// TestStatusSaysWhoWaitsToBeHandedOver: only where somebody does.
-func TestStatusSaysWhoWaitsToBeHandedOver(t *testing.T) {
-	for waiting, want := range map[int]bool{0: false, 3: true} {
-		var out strings.Builder
-		h := reconcile.HandoverStatus{Waiting: waiting, Since: time.Now()}
-		if err := printStatus(streams{out: &out, err: io.Discard}, statusReport{Handover: h}); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(out.String(), "3 Services wait to be handed over"); got != want {
-			t.Errorf("%d wait: %s", waiting, out.String())
-		}
 	}
 }

@@ -1,17 +1,15 @@
-package main
+package daemon
 
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
-	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 )
 
@@ -58,23 +56,25 @@ func (needy) Translate(_ context.Context, object drivers.Object, needs *drivers.
 
 // Everything that a plan from files asks of the cloud must be answered: what emptyCloud leaves out panics.
 func TestPlanFromFiles(t *testing.T) {
-	objects, err := readManifests(strings.NewReader(`
-{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop, labels: {net: "1"}}}
----
-{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: other, labels: {net: "1"}}}
----
-{apiVersion: v1, kind: ConfigMap, metadata: {name: hidden, namespace: shop}}
----
-{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
-`), []string{"-"})
-	if err != nil {
-		t.Fatal(err)
+	object := func(kind, namespace, name string, labels map[string]string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion("v1")
+		o.SetKind(kind)
+		o.SetNamespace(namespace)
+		o.SetName(name)
+		o.SetLabels(labels)
+		return o
+	}
+	net := map[string]string{"net": "1"}
+	objects := []*unstructured.Unstructured{
+		object("ConfigMap", "shop", "a", net), object("ConfigMap", "other", "b", net), object("ConfigMap", "shop", "hidden", nil),
+		object("Namespace", "", "shop", nil),
 	}
 	source, err := newFileSource(needy{}.Watches(), objects)
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := reconcile.New(reconcile.Config{Cluster: offlineCluster, Drivers: []string{"needy"}}, emptyCloud{}, noWriteback{}, clock.RealClock{}, slog.New(slog.DiscardHandler))
+	engine, err := newOfflineEngine([]string{"needy"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

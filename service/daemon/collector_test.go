@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	goruntime "runtime"
@@ -20,7 +20,7 @@ func TestPaceCollector(t *testing.T) {
 	t.Cleanup(func() { debug.SetGCPercent(100) })
 	heap := make([]byte, 200<<20)
 	goruntime.GC()
-	paceCollector()
+	PaceGarbageCollection()
 	if got := now(); got != gcPercent {
 		t.Errorf("with 200 MiB in use the heap may grow by %d %%", got)
 	}

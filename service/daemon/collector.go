@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"os"
@@ -15,8 +15,8 @@ const (
 	gcFloor   = 48 << 20 // bytes
 )
 
-// paceCollector sets how often garbage is collected, from now on after each collection.
-func paceCollector() {
+// PaceGarbageCollection sets how often garbage is collected, from now on after each collection.
+func PaceGarbageCollection() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"strings"
@@ -32,7 +32,7 @@ func TestCheckDeclared(t *testing.T) {
 		{"another driver's section", "Raven's own", drivers.Option{Group: "driver:pod", Name: "sha256"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := checkDeclared("spy", drivers.Info{Name: "spy", Options: []drivers.Option{c.option}})
+			err := CheckDeclared("spy", drivers.Info{Name: "spy", Options: []drivers.Option{c.option}})
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
@@ -42,20 +42,20 @@ func TestCheckDeclared(t *testing.T) {
 
 func TestCheckSharedSecrets(t *testing.T) {
 	option := drivers.Option{Group: "mine", Name: "token", Secret: true}
-	program := func(name string) driverProgram {
-		return driverProgram{name: name, info: drivers.Info{Options: []drivers.Option{option}}}
+	program := func(name string) Program {
+		return Program{Name: name, Info: drivers.Info{Options: []drivers.Option{option}}}
 	}
-	if err := checkSharedSecrets([]driverProgram{program("a")}); err != nil {
+	if err := checkSharedSecrets([]Program{program("a")}); err != nil {
 		t.Error(err)
 	}
-	if err := checkSharedSecrets([]driverProgram{program("a"), program("b")}); err == nil {
+	if err := checkSharedSecrets([]Program{program("a"), program("b")}); err == nil {
 		t.Error("two drivers may read one secret")
 	}
 }
 
 func TestCheckName(t *testing.T) {
 	for name, good := range map[string]bool{"pod": true, "my-lb2": true, "shared": false, "a/b": false, "a:b": false, "": false, "A": false} {
-		if err := checkName(name); (err == nil) != good {
+		if err := CheckName(name); (err == nil) != good {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -17,24 +17,24 @@ import (
 // Reset reads the configuration again. A bad one, or one with which a side cannot be reached or a driver not be launched, changes
 // nothing; a good one takes the place of the old one. If neither works any more, both are tried until one does: a cloud that is
 // away for a while ends no daemon. Where nothing but drivers' programs is new, only those are started anew.
-func (d *daemon) Reset(ctx context.Context) error { return d.told(d.reload(ctx)) }
+func (d *Daemon) Reset(ctx context.Context) error { return d.told(d.reload(ctx)) }
 
-func (d *daemon) reload(ctx context.Context) error {
-	l, err := d.flags.loadDespite(ctx, d.without)
+func (d *Daemon) reload(ctx context.Context) error {
+	l, err := d.config.Loader.loadDespite(ctx, d.without)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
 	d.logs.Redactor().Add(l.secrets()...)
 	l.logWarnings(d.log)
 	var taken, refused []config.Change
-	l.values, taken, refused = config.Reload(d.values(), l.values)
+	l.Values, taken, refused = config.Reload(d.values(), l.Values)
 	if units := d.upgraded(l, slices.Concat(taken, refused)); len(units) > 0 {
 		err := d.upgrade(ctx, units)
 		if !errors.Is(err, errOtherWatches) {
 			return errors.Join(err, d.logs.Reset(ctx))
 		}
 	}
-	if err := d.current().mayDropOVN(l.values); err != nil {
+	if err := d.current().mayDropOVN(l.Values); err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
 	next, err := prepare(ctx, l, d.log, true)
@@ -52,7 +52,7 @@ func (d *daemon) reload(ctx context.Context) error {
 	}
 	err = d.take(ctx, next)
 	if err == nil {
-		d.logs.SetLevel(log.FromConfig(l.values, "raven").Level)
+		d.logs.SetLevel(log.FromConfig(l.Values, "raven").Level)
 		return nil
 	}
 	return d.recover(ctx, l, err)
@@ -60,10 +60,10 @@ func (d *daemon) reload(ctx context.Context) error {
 
 // Mutate reads the configuration again and takes over the mutable options in place; connections, drivers and work go on. A bad one
 // changes nothing.
-func (d *daemon) Mutate(ctx context.Context) error { return d.told(d.mutate(ctx)) }
+func (d *Daemon) Mutate(ctx context.Context) error { return d.told(d.mutate(ctx)) }
 
 // told shows whoever looks at the daemon that its files are not what is in force, until a reload succeeds.
-func (d *daemon) told(err error) error {
+func (d *Daemon) told(err error) error {
 	switch {
 	case d.current() == nil: // neither works, or it stops
 	case err != nil:
@@ -74,20 +74,20 @@ func (d *daemon) told(err error) error {
 	return err
 }
 
-func (d *daemon) mutate(ctx context.Context) error {
-	l, err := d.flags.loadDespite(ctx, d.without)
+func (d *Daemon) mutate(ctx context.Context) error {
+	l, err := d.config.Loader.loadDespite(ctx, d.without)
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
 	d.logs.Redactor().Add(l.secrets()...)
 	l.logWarnings(d.log)
-	now, taken, refused := config.Mutate(d.values(), l.values)
+	now, taken, refused := config.Mutate(d.values(), l.Values)
 	if err := d.logs.Reset(ctx); err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
 	d.mu.Lock()
 	mutated := *d.loaded
-	mutated.values = now
+	mutated.Values = now
 	d.loaded = &mutated
 	d.mu.Unlock()
 	d.logs.SetLevel(log.FromConfig(now, "raven").Level)
@@ -96,7 +96,7 @@ func (d *daemon) mutate(ctx context.Context) error {
 }
 
 // logChanges says what a SIGHUP changed, from where, and what it did not.
-func (d *daemon) logChanges(taken, refused []config.Change) {
+func (d *Daemon) logChanges(taken, refused []config.Change) {
 	for _, change := range taken {
 		d.log.Info("configuration changed", "change", change.String())
 	}
@@ -110,7 +110,7 @@ func (d *daemon) logChanges(taken, refused []config.Change) {
 }
 
 // recover tries the configuration that was in force and the new one in turn until one works or ctx ends.
-func (d *daemon) recover(ctx context.Context, l *loaded, err error) error {
+func (d *Daemon) recover(ctx context.Context, l *Settings, err error) error {
 	d.mu.Lock()
 	previous := d.loaded
 	d.mu.Unlock()
@@ -135,7 +135,7 @@ func (d *daemon) recover(ctx context.Context, l *loaded, err error) error {
 	now := d.loaded
 	d.mu.Unlock()
 	if ended == nil && now == l {
-		d.logs.SetLevel(log.FromConfig(l.values, "raven").Level)
+		d.logs.SetLevel(log.FromConfig(l.Values, "raven").Level)
 		d.log.Info("the new configuration works now")
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 
 // stillAfter is how long a queue of the core that holds work may end nothing while no request to the cloud is under way. Within that a
 // pass may wait for its driver, and for the API server where it writes: both have bounds.
-func stillAfter(translate time.Duration) time.Duration { return 2*translate + 4*requestTimeout }
+func stillAfter(translate time.Duration) time.Duration { return 2*translate + 4*RequestTimeout }
 
 // reportReadiness keeps a component per driver: not ready until every object was answered once, degraded while its process is
 // down, its watches fail or its replay is held. It tells systemd the same in a sentence, and that the core turns. It ends with ctx,
@@ -34,7 +34,7 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	defer beat.End()
 	components := map[string]*health.Component{}
 	for _, u := range r.units {
-		components[u.program.name] = registry.Component("driver " + u.program.name)
+		components[u.program.Name] = registry.Component("driver " + u.program.Name)
 	}
 	if r.candidate != nil {
 		components[leaderComponent] = registry.Component(leaderComponent)
@@ -42,7 +42,7 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	if r.hasOVN() {
 		components[ovnComponent] = registry.Component(ovnComponent)
 	}
-	works := &works{progress: progress, within: stillAfter(r.loaded.values.Duration(ravenGroup, "translate_timeout")), byName: map[string]*service.Work{}}
+	works := &works{progress: progress, within: stillAfter(r.loaded.Values.Duration(OptionGroup, "translate_timeout")), byName: map[string]*service.Work{}}
 	defer works.end()
 	loop := service.Loop{Clock: clock.RealClock{}, Name: "readiness", Logger: r.log, Interval: readinessInterval}
 	err := loop.Run(ctx, func(context.Context) error {
@@ -98,7 +98,7 @@ func (r *runtime) readiness(components map[string]*health.Component) {
 		r.reportOVN(c)
 	}
 	for _, u := range r.units {
-		name := u.program.name
+		name := u.program.Name
 		c := components[name]
 		if u.down != nil {
 			c.Degraded(u.downText())
@@ -148,7 +148,7 @@ func (r *runtime) sentence(reports []health.Report) string {
 }
 
 // failing says which of the unit's watches does not work now, and why.
-func (u *unit) failing() string {
+func (u *Watcher) failing() string {
 	for _, w := range u.source.Status() {
 		if w.Error != "" {
 			return "watch " + w.Watch + ": " + w.Error

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"os"
@@ -26,11 +26,11 @@ func TestOptionsOfADriver(t *testing.T) {
 		{Name: "address", Type: drivers.HostAddressOption},
 		{Name: "level", Type: drivers.StringOption, Choices: []string{"High", "low"}, IgnoreCase: true},
 	}
-	p := driverProgram{name: "crow"}
+	p := Program{Name: "crow"}
 	var options []config.Option
 	for _, o := range declare {
 		o.Group = "crow"
-		p.info.Options = append(p.info.Options, o)
+		p.Info.Options = append(p.Info.Options, o)
 		options = append(options, driverOption("crow", o))
 	}
 	load := func(texts map[string][]string) (*config.Values, error) {
@@ -52,7 +52,7 @@ func TestOptionsOfADriver(t *testing.T) {
 		"text": "abc", "port": int64(80), "time": 1.5, "lines": []string{"a,b", "c"}, "ip": "192.0.2.1", "ranges": []string{"10.0.0.0/8", "fd00::/64"},
 		"uri": "https://x", "name": "crow.example.org", "address": "192.0.2.1", "level": "High",
 	}}
-	if diff := cmp.Diff(want, (&loaded{values: values}).valuesFor(p)); diff != "" {
+	if diff := cmp.Diff(want, (&Settings{Values: values}).valuesFor(p)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for name, text := range map[string]string{
@@ -67,7 +67,7 @@ func TestOptionsOfADriver(t *testing.T) {
 // What cannot be is refused when the file is read, with file and line, and not when it is used.
 func TestOptionsOfTheCoreAreTyped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kuryr.conf")
-	options := append(coreOptions(), authorityOptions([]string{"crow"})...)
+	options := append(Options(), authorityOptions([]string{"crow"})...)
 	for text, want := range map[string]string{
 		"[kubernetes]\napi_root = localhost:6443":           ":2: [kubernetes] api_root: ",
 		"[kubernetes]\nlease_name = My Lease":               ":2: [kubernetes] lease_name: ",

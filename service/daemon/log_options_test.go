@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bytes"
@@ -14,12 +14,12 @@ import (
 // TestLogOptions: log_options prints every option with its origin at debug level, secrets masked; without it nothing.
 func TestLogOptions(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false} {
-		values, _, err := config.Load(config.Sources{Environ: []string{"OS_NEUTRON__PASSWORD=hush", "OS_DEFAULT__LOG_OPTIONS=" + value}}, coreOptions())
+		values, _, err := config.Load(config.Sources{Environ: []string{"OS_NEUTRON__PASSWORD=hush", "OS_DEFAULT__LOG_OPTIONS=" + value}}, Options())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		l := &loaded{values: values}
+		l := &Settings{Values: values}
 		l.report(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		text := out.String()
 		shown := strings.Contains(text, "level=DEBUG") && strings.Contains(text, "graceful_shutdown_timeout = 1m0s") && strings.Contains(text, "# default") &&
@@ -60,12 +60,12 @@ users: [{name: u, user: {token: kube-hush}}]
 		"kube-hush":   {"OS_KUBERNETES__KUBECONFIG=" + kubeconfig},
 		"file-hush":   {"OS_KUBERNETES__API_ROOT=https://c:6443", "OS_KUBERNETES__TOKEN_FILE=" + token},
 	} {
-		values, _, err := config.Load(config.Sources{Environ: set}, coreOptions())
+		values, _, err := config.Load(config.Sources{Environ: set}, Options())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		logs, err := openLog(&loaded{values: values}, streams{err: &out})
+		logs, err := openLog(&Settings{Values: values}, &out, false)
 		if err != nil {
 			t.Fatal(err)
 		}

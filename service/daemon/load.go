@@ -1,0 +1,300 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/leader"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/watch"
+)
+
+// Program is an enabled driver, found and asked for what it declares.
+type Program struct {
+	Name      string
+	Path      string
+	Args      []string
+	Authority Authority
+	// runtimeDir is the folder for its socket.
+	runtimeDir string
+	Sandbox    *host.Sandbox
+	version    string // Raven's
+	Info       drivers.Info
+	// down says why it could not be asked: info is empty then.
+	down error
+}
+
+// Loader reads the configuration, and asks the drivers that it enables for what they declare.
+type Loader struct {
+	// Sources says where the configuration is; it is asked at each load.
+	Sources func() (config.Sources, error)
+	// Version is Raven's, for drivers and for the Kubernetes API.
+	Version string
+}
+
+// Settings is a configuration with the drivers that it enables.
+type Settings struct {
+	Values   *config.Values
+	Warnings []config.Warning
+	Programs []Program
+	sources  config.Sources
+	version  string
+}
+
+// Load reads the configuration in rounds: the first says which drivers there are, the second which programs they are, and they
+// say which further options there are. All drivers must start for that.
+func (l Loader) Load(ctx context.Context) (*Settings, error) {
+	return l.loadDespite(ctx, func(string) bool { return false })
+}
+
+// loadDespite is Load that goes on without drivers that do not start now, where without says so: what is set of their options is passed over.
+func (l Loader) loadDespite(ctx context.Context, without func(driver string) bool) (*Settings, error) {
+	sources, err := l.Sources()
+	if err != nil {
+		return nil, err
+	}
+	programs, err := enabled(ctx, sources, l.Version)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(programs))
+	for _, p := range programs {
+		names = append(names, p.Name)
+	}
+	options := append(Options(), authorityOptions(names)...)
+	for _, p := range programs {
+		if p.down != nil && !without(p.Name) {
+			return nil, p.down
+		}
+		for _, o := range p.Info.Options {
+			options = append(options, driverOption(p.Name, o))
+		}
+	}
+	if slices.ContainsFunc(programs, Program.isDown) {
+		sources.Strict = false
+		sources = known(sources, options)
+	}
+	values, warnings, err := config.Load(sources, options)
+	if err != nil {
+		return nil, err
+	}
+	return &Settings{Values: values, Warnings: warnings, Programs: programs, sources: sources, version: l.Version}, nil
+}
+
+// Enabled finds the drivers that the configuration enables, by the first two rounds.
+func (l Loader) Enabled(ctx context.Context) ([]Program, error) {
+	sources, err := l.Sources()
+	if err != nil {
+		return nil, err
+	}
+	return enabled(ctx, sources, l.Version)
+}
+
+func enabled(ctx context.Context, sources config.Sources, version string) ([]Program, error) {
+	programs, err := enabledBy(ctx, sources, Options(), version)
+	if err == nil {
+		return programs, nil
+	}
+	// An option elsewhere is wrong, or a driver is. In the former case the drivers can be asked nevertheless, and the last round
+	// finds everything that is wrong at once.
+	if programs, again := enabledBy(ctx, sources, placeOptions(), version); again == nil {
+		return programs, nil
+	}
+	return nil, err
+}
+
+// placeOptions are those that finding and asking the drivers takes.
+func placeOptions() []config.Option {
+	return append(slices.DeleteFunc(ravenOptions(), func(o config.Option) bool {
+		return !slices.Contains([]string{"drivers", "plugin_dir", "runtime_dir"}, o.Name)
+	}), sandboxOptions()...)
+}
+
+func enabledBy(ctx context.Context, sources config.Sources, options []config.Option, version string) ([]Program, error) {
+	sources.Strict = false
+	first, _, err := config.Load(known(sources, options), options)
+	if err != nil {
+		return nil, err
+	}
+	names := first.List(OptionGroup, "drivers")
+	options = append(options, authorityOptions(names)...)
+	second, _, err := config.Load(known(sources, options), options)
+	if err != nil {
+		return nil, err
+	}
+	return inspectAll(ctx, names, second, version)
+}
+
+// LoadCore reads what needs no driver.
+func (l Loader) LoadCore() (*config.Values, error) {
+	sources, err := l.Sources()
+	if err != nil {
+		return nil, err
+	}
+	sources.Strict = false
+	values, _, err := config.Load(known(sources, Options()), Options())
+	return values, err
+}
+
+// known drops command line values of options that only a later round knows.
+func known(s config.Sources, options []config.Option) config.Sources {
+	args := map[config.Name][]string{}
+	for _, o := range options {
+		if v, ok := s.Args[o.Key()]; ok {
+			args[o.Key()] = v
+		}
+	}
+	s.Args = args
+	return s
+}
+
+// inspect finds drivers and asks each for what it declares.
+func (l Loader) inspect(ctx context.Context, names []string, v *config.Values) ([]Program, error) {
+	programs, err := inspectAll(ctx, names, v, l.Version)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range programs {
+		if p.down != nil {
+			return nil, p.down
+		}
+	}
+	return programs, nil
+}
+
+// inspectAll is inspect that notes which drivers do not start.
+func inspectAll(ctx context.Context, names []string, v *config.Values, version string) ([]Program, error) {
+	if len(names) == 0 {
+		return nil, fmt.Errorf("[%s] drivers is empty: name at least one, for example namespace,pod", OptionGroup)
+	}
+	sandbox, err := sandboxFrom(v)
+	if err != nil {
+		return nil, err
+	}
+	programs := make([]Program, len(names))
+	errs := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		if err := CheckName(name); err != nil {
+			return nil, err
+		}
+		if slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("[%s] drivers names %q twice", OptionGroup, name)
+		}
+		wg.Go(func() {
+			programs[i], errs[i] = inspectOne(ctx, name, v, sandbox, version)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return programs, checkSharedSecrets(programs)
+}
+
+func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox, version string) (Program, error) {
+	p := Program{Name: name, Authority: authorityOf(v, name), runtimeDir: RuntimeDir(v), Sandbox: sandbox, version: version}
+	if p.Authority.attach != "" && !v.Bool(OptionGroup, "allow_attach") {
+		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name, p.Authority.attach, OptionGroup)
+	}
+	var err error
+	if p.Path = p.Authority.attach; p.Path == "" {
+		p.Path, p.Args, err = p.Authority.program(name, v.String(OptionGroup, "plugin_dir"))
+	}
+	if err != nil {
+		return p, err
+	}
+	plugin, err := host.Launch(ctx, p.launch(nil))
+	if errors.Is(err, host.ErrNotStarted) {
+		p.down = err
+		return p, nil
+	}
+	if err != nil {
+		return p, err
+	}
+	p.Info = plugin.Info()
+	return p, errors.Join(p.Authority.checkInfo(name, p.Info), CheckDeclared(name, p.Info), plugin.Stop(ctx))
+}
+
+func (p Program) isDown() bool { return p.down != nil }
+
+// launch is how the driver is launched, without what the caller adds.
+func (p Program) launch(values drivers.Values) host.Config {
+	var accepted *drivers.Info
+	if p.Info.Name != "" { // it was inspected, and this is what was accepted of it
+		accepted = &p.Info
+	}
+	return host.Config{
+		Accepted: accepted,
+		Name:     p.Name, Path: p.Path, Args: p.Args, SHA256: p.Authority.SHA256, CoreVersion: p.version, Values: values,
+		RuntimeDir: p.runtimeDir, Sandbox: p.Sandbox, AllowRead: p.Authority.allowRead,
+		Attach: p.Authority.attach,
+	}
+}
+
+// valuesFor picks what a driver declared, and nothing else.
+func (l *Settings) valuesFor(p Program) drivers.Values {
+	options := make([]config.Option, 0, len(p.Info.Options))
+	for _, o := range p.Info.Options {
+		options = append(options, driverOption(p.Name, o))
+	}
+	picked := drivers.Values{}
+	for group, values := range l.Values.Pick(options) {
+		for name, value := range values {
+			if d, ok := value.(time.Duration); ok { // drivers know no time, only numbers
+				values[name] = d.Seconds()
+			}
+		}
+		picked[group] = values
+	}
+	return picked
+}
+
+// Launch starts a driver for a command, with its options as the configuration has them. The caller stops it.
+func (l *Settings) Launch(ctx context.Context, p Program, log *slog.Logger) (*host.Plugin, error) {
+	c := p.launch(l.valuesFor(p))
+	c.Logger = log
+	return host.Launch(ctx, c)
+}
+
+// Watches asks a driver what it would watch with its options as the configuration has them, and checks that the operator allows it.
+func (l *Settings) Watches(ctx context.Context, p Program) ([]drivers.Watch, error) {
+	plugin, err := l.Launch(ctx, p, nil)
+	if err != nil {
+		return nil, err
+	}
+	watches := plugin.Watches()
+	return watches, errors.Join(p.Authority.checkWatches(p.Name, watches), plugin.Stop(ctx))
+}
+
+// Validate checks all that can be checked without reaching out: the drivers' own opinion of their options, and whether the options suffice to
+// find a cluster and a cloud.
+func (l *Settings) Validate(ctx context.Context) error {
+	var problems []error
+	cloud, err := openstack.FromConfig(l.Values)
+	if err == nil {
+		err = cloud.Validate()
+	}
+	problems = append(problems, err)
+	_, err = watch.RESTConfig(l.Values, l.version)
+	problems = append(problems, err)
+	if leader.Enabled(l.Values) {
+		_, err = leader.FromConfig(l.Values, cloud.Timeout)
+		problems = append(problems, err)
+	}
+	for _, p := range l.Programs {
+		_, err := l.Watches(ctx, p)
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,164 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/backdoor"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/leader"
+	"github.com/kuryr/raven/service/log"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/writeback"
+)
+
+const declarer = "kuryr.raven"
+
+// The group of Raven's own options.
+const OptionGroup = "raven"
+
+func num(f float64) *float64 { return &f }
+
+// ravenOptions are the options that the wiring itself uses.
+func ravenOptions() []config.Option {
+	return []config.Option{
+		{
+			Group: OptionGroup, Name: "drivers", Type: config.List, Default: "namespace,pod", Pattern: driverName, Declarer: declarer,
+			Help: "The drivers to run, by name: each is a program raven-driver-<name>, looked for in plugin_dir and then " +
+				"beside the raven program.",
+		},
+		{
+			Group: OptionGroup, Name: "plugin_dir", Declarer: declarer, Default: "/usr/lib/raven/plugins",
+			Help: "The folder with drivers from outside. It need not exist.",
+		},
+		{
+			Group: OptionGroup, Name: "runtime_dir", Declarer: declarer, SampleDefault: "$XDG_RUNTIME_DIR/raven",
+			Help: "The folder for sockets, made with mode 0700 if need be. Its path must be short: a socket's path has " +
+				"at most 108 bytes. Default: raven below $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR or the folder for temporary files.",
+		},
+		{
+			Group: OptionGroup, Name: "cluster_name", Declarer: declarer,
+			Help: "A name of this cluster for people. Identity never rests on it.",
+		},
+		{
+			Group: OptionGroup, Name: "cluster_id", Declarer: declarer,
+			Help: "What tells this cluster's resources from those of others in the same cloud project. Default: the UID of " +
+				"namespace kube-system. Changing it abandons what was made under the old one.",
+		},
+		{
+			Group: OptionGroup, Name: "concurrency", Type: config.Integer, Default: "1024", Min: num(1), Max: num(100000),
+			Advanced: true, Declarer: declarer,
+			Help: "How many objects of one driver are worked on at once. Requests to the cloud are bounded by [neutron].",
+		},
+		{
+			Group: OptionGroup, Name: "drift_check_interval", Type: config.Duration, Default: "300", Min: num(1), Declarer: declarer,
+			Help: "The time between two checks of the cloud for changes that somebody else made, in seconds: a few lists per kind.",
+		},
+		{
+			Group: OptionGroup, Name: "sweep_interval", Type: config.Duration, Default: "60", Min: num(1), Declarer: declarer,
+			Help: "The time between two looks for resources whose objects are gone, in seconds.",
+		},
+		{
+			Group: OptionGroup, Name: "sweep_limit", Type: config.Integer, Default: "100", Min: num(1), Advanced: true, Declarer: declarer,
+			Help: "How many vanished objects one look clears up at most.",
+		},
+		{
+			Group: OptionGroup, Name: "max_replay_deletes", Type: config.Integer, Default: "20", Min: num(0), Declarer: declarer,
+			Help: "How many resources of objects that still exist may be deleted on a driver's word after it, or Raven, was " +
+				"started anew. More is held back until an operator raises this; `raven plan` shows it.",
+		},
+		{
+			Group: OptionGroup, Name: "max_replay_delete_share", Type: config.Float, Default: "0.1", Min: num(0), Max: num(1), Declarer: declarer,
+			Help: "The same bound as a share of the driver's resources. The lower of the two holds, but ten deletions always pass if " +
+				"max_replay_deletes lets them: in a small cluster a few pods are a large share.",
+		},
+		{
+			Group: OptionGroup, Name: "translate_timeout", Type: config.Duration, Default: "30", Min: num(1), Advanced: true, Declarer: declarer,
+			Help: "How long a driver may take over one object, in seconds.",
+		},
+	}
+}
+
+// laterOptions are options that operators know from kuryr-kubernetes and that have no effect here yet.
+func laterOptions() []config.Option {
+	const why = "Raven keeps no pool of ports: it creates ports in bulk when pods need them"
+	later := func(name, value, help string) config.Option {
+		return config.Option{
+			Group: "vif_pool", Name: name, Type: config.Integer, Default: value, Help: help, NoEffect: why, Advanced: true,
+			Declarer: declarer,
+		}
+	}
+	const made = "neutron_defaults"
+	return []config.Option{
+		{
+			Group: made, Name: "resource_tags", Type: config.List, Advanced: true, Declarer: declarer, Help: "Tags of all that is made.",
+			NoEffect: "Raven marks what it makes by tags of its own, raven:cluster= and others; tags that an operator adds stay",
+		},
+		{
+			Group: made, Name: "project", Advanced: true, Declarer: declarer, Help: "The project of what is made.",
+			NoEffect: "it is that of the credentials in [neutron]",
+		},
+		{
+			Group: made, Name: "pod_subnet", Advanced: true, Declarer: declarer, Help: "One subnet for all pods.",
+			NoEffect: "every namespace has a subnet, from [namespace_subnet] pod_subnet_pool or cluster_subnet_pool",
+		},
+		later("ports_pool_max", "0", "The most ports that a pool keeps. 0 is no bound."),
+		later("ports_pool_min", "5", "The fewest ports that a pool keeps."),
+		later("ports_pool_batch", "10", "How many ports are made at once."),
+		later("ports_pool_update_frequency", "20", "The time between two looks at a pool, in seconds."),
+	}
+}
+
+// Options are all options but those of drivers.
+func Options() []config.Option {
+	return slices.Concat(
+		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), ovn.Options(),
+		laterOptions(),
+	)
+}
+
+// driverOption is a driver's option in terms of the configuration.
+func driverOption(driver string, o drivers.Option) config.Option {
+	option := config.Option{
+		Group: o.Group, Name: o.Name, Type: config.Type(o.Type), Default: o.Default, HasDefault: o.HasDefault, Help: o.Help,
+		Choices: o.Choices, ChoiceHelp: o.ChoiceHelp, Min: o.Min, Max: o.Max, Secret: o.Secret, Required: o.Required, Env: o.Env,
+		Item: config.Type(o.Item), Pattern: o.Pattern, IgnoreCase: o.IgnoreCase, MaxLength: o.MaxLength, Schemes: o.Schemes,
+		IPVersion: o.IPVersion, SampleDefault: o.SampleDefault, Advanced: o.Advanced, DeprecatedForRemoval: o.DeprecatedForRemoval,
+		DeprecatedSince: o.DeprecatedSince, Reason: o.DeprecatedReason, Declarer: "driver " + driver,
+	}
+	for _, d := range o.Deprecated {
+		option.Deprecated = append(option.Deprecated, config.Name{Group: d[0], Name: d[1]})
+	}
+	return option
+}
+
+// RuntimeDir returns the folder for sockets.
+func RuntimeDir(v *config.Values) string {
+	if dir := v.String(OptionGroup, "runtime_dir"); dir != "" {
+		return dir
+	}
+	for _, name := range []string{"RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"} {
+		if dir, _, _ := strings.Cut(os.Getenv(name), ":"); dir != "" {
+			return dir + "/raven"
+		}
+	}
+	return fmt.Sprintf("%s/raven-%d", strings.TrimSuffix(os.TempDir(), "/"), os.Getuid())
+}
+
+func OptionGroups() []config.Group {
+	return []config.Group{
+		{Name: "raven", Help: "Raven itself: which drivers run and how the loop behaves."},
+		{Name: "kubernetes", Help: "How the Kubernetes API is reached."},
+		{Name: "neutron", Help: "How the OpenStack cloud is reached, by the keystoneauth options."},
+		{Name: "neutron_defaults", Help: "What resources are made with."},
+		{Name: "namespace_subnet", Help: "The networks of namespaces."},
+		{Name: "octavia_defaults", Help: "The load balancers of Services."},
+	}
+}

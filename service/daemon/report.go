@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/reconcile"
+)
+
+// status serves /status.
+func (d *Daemon) status(q url.Values) (any, error) {
+	r := d.current()
+	report := Report{Version: d.config.Loader.Version, Started: d.started}
+	if r == nil {
+		return report, nil
+	}
+	report.Ready = r.engine().Replayed()
+	report.Cluster, report.Project = r.cluster, r.cloud.ProjectID()
+	report.Counts, report.Requests = r.engine().Counts(), r.cloud.Stats()
+	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
+		report.Objects = r.engine().Objects(filterFrom(q))
+	}
+	report.OVN, report.Handover = r.ovnReport(), r.engine().Handover()
+	report.Drivers, report.Frozen = r.driverReports(), r.engine().Frozen()
+	return report, nil
+}
+
+func (r *runtime) driverReports() []DriverReport {
+	byName := map[string]*Watcher{}
+	for _, u := range r.units {
+		byName[u.program.Name] = u
+	}
+	var list []DriverReport
+	for _, st := range r.engine().Drivers() {
+		rep := DriverReport{DriverStatus: st}
+		if u := byName[st.Name]; u != nil && u.down != nil {
+			rep.Path, rep.State, rep.Problem = u.program.Path, string(host.Quarantined), u.downText()
+		} else if u != nil {
+			status := u.plugin.Status()
+			rep.Path, rep.PID, rep.State, rep.Restarts = u.program.Path, status.PID, string(status.State), status.Restarts
+			rep.Isolated = status.Isolated
+			rep.Version = u.plugin.Info().Version // the executable may have been replaced and the driver started anew
+			if status.State != host.Ready {
+				rep.Problem = status.LastExit
+			}
+			if u.partial != nil {
+				rep.Problem = u.partial.Error()
+			}
+			for _, w := range u.source.Status() {
+				rep.Watches = append(rep.Watches, WatchReport{w.Watch, w.Synced, w.Objects, w.Error})
+			}
+		}
+		list = append(list, rep)
+	}
+	return list
+}
+
+// Describe and Collect pass on the collectors of the present runtime, which a reload replaces.
+func (d *Daemon) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (d *Daemon) Collect(to chan<- prometheus.Metric) {
+	r := d.current()
+	if r == nil {
+		return
+	}
+	r.cloud.Collector().Collect(to)
+	r.collectLeader(to)
+	if r.northbound != nil {
+		r.northbound.Collector().Collect(to)
+	}
+	for _, c := range r.engine().Metrics() {
+		c.Collect(to)
+	}
+}
+
+// Report is what the daemon serves at /status and `raven status` prints.
+type Report struct {
+	Version   string                   `json:"version"`
+	Cluster   string                   `json:"cluster"`
+	Project   string                   `json:"project"`
+	Started   time.Time                `json:"started"`
+	Ready     bool                     `json:"ready"`
+	Leader    *LeaderReport            `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
+	Drivers   []DriverReport           `json:"drivers"`
+	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
+	Counts    map[reconcile.Phase]int  `json:"counts"`
+	Requests  openstack.Stats          `json:"requests"`
+	OVN       *ovn.Status              `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
+	Handover  reconcile.HandoverStatus `json:"handover,omitzero"` // absent if no Service waits to be handed over
+	Objects   []reconcile.ObjectStatus `json:"objects"`
+	Truncated bool                     `json:"-"`
+}
+
+// DriverReport is a watcher: the driver's process and its watches.
+type DriverReport struct {
+	reconcile.DriverStatus
+	Path     string        `json:"path"`
+	PID      int           `json:"pid,omitempty"`
+	State    string        `json:"state"` // ready, restarting, quarantined or stopped
+	Isolated int           `json:"isolated,omitempty"`
+	Restarts int           `json:"restarts"`
+	Watches  []WatchReport `json:"watches"`
+	Problem  string        `json:"problem,omitempty"`
+}
+
+type WatchReport struct {
+	Name    string `json:"name"`
+	Synced  bool   `json:"synced"`
+	Objects int    `json:"objects"`
+	Error   string `json:"error,omitempty"`
+}
+
+func filterFrom(q url.Values) reconcile.Filter {
+	return reconcile.Filter{
+		Driver: q.Get("driver"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"),
+		State: reconcile.Phase(q.Get("state")),
+	}
+}
