@@ -285,7 +285,7 @@ func (o *ovnRig) await(ctx context.Context, done func() (time.Time, bool)) (time
 		case <-o.news:
 		case <-ctx.Done():
 			return time.Time{}, fmt.Errorf("waiting for a change to be committed: %w", ctx.Err())
-		case <-o.daemon.ended:
+		case <-o.daemon.Ended:
 			return time.Time{}, o.daemon.failure("raven ended by itself")
 		}
 	}

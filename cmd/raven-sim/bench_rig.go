@@ -156,7 +156,7 @@ func (r *rig) until(ctx context.Context, every time.Duration, ok func() (bool, e
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-r.daemon.ended:
+		case <-r.daemon.Ended:
 			return r.daemon.failure("raven ended by itself")
 		case <-ticker.C:
 		}
@@ -169,7 +169,7 @@ func (r *rig) processes(ctx context.Context) ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := []process{{"core", r.daemon.cmd.Process.Pid}}
+	list := []process{{"core", r.daemon.Cmd.Process.Pid}}
 	for _, d := range st.Drivers {
 		list = append(list, process{"driver " + d.Name, d.PID})
 	}
@@ -238,7 +238,7 @@ func (r *rig) burst(ctx context.Context, name string, pods int) (*burstResult, e
 	case <-late.C:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-r.daemon.ended:
+	case <-r.daemon.Ended:
 		return nil, r.daemon.failure("raven ended by itself")
 	}
 	r.pods.result(began, result)

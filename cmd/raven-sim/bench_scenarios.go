@@ -335,7 +335,7 @@ func (b *bench) restart(ctx context.Context, r *rig, out *scenarioReport) error 
 	if err := r.settled(ctx); err != nil {
 		return fmt.Errorf("waiting for the restarted raven: %w", err)
 	}
-	ready, used := time.Since(began), process{"core", d.cmd.Process.Pid}.cpu()
+	ready, used := time.Since(began), process{"core", d.Cmd.Process.Pid}.cpu()
 	b.say("restarted in %s", ready.Round(time.Millisecond))
 	quiet := time.NewTimer(settle)
 	defer quiet.Stop()

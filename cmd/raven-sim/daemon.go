@@ -12,13 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -30,12 +30,10 @@ const (
 
 // daemon is a running raven.
 type daemon struct {
-	cmd     *exec.Cmd
+	*harness.Process
 	address string // of its status endpoint
 	log     string
 	errs    tailBuffer
-	ended   chan struct{} // closed when it has ended, after err is set
-	err     error
 }
 
 // configure writes a kuryr.conf for the stage and returns the address of the status endpoint.
@@ -75,24 +73,13 @@ func (s *stage) startRaven(program, extra string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{address: address, log: s.log(), ended: make(chan struct{})}
-	d.cmd = exec.Command(program, "run", "--config-file", s.conf(), "--set", "DEFAULT.log_file="+s.log()) //nolint:gosec,noctx // ended by stop, with a signal of its own
-	d.cmd.Env = withoutOverrides(os.Environ())
-	d.cmd.SysProcAttr = childAttributes()
-	d.cmd.Stderr = &d.errs
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // the child goes when the thread that started it goes
-		defer runtime.UnlockOSThread()
-		err := d.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		d.err = d.cmd.Wait()
-		close(d.ended)
-	}()
-	if err := <-started; err != nil {
+	d := &daemon{address: address, log: s.log()}
+	args := []string{"run", "--config-file", s.conf(), "--set", "DEFAULT.log_file=" + s.log()}
+	cmd := exec.Command(program, args...) //nolint:gosec,noctx // ended by stop, with a signal of its own
+	cmd.Env = withoutOverrides(os.Environ())
+	cmd.SysProcAttr = childAttributes()
+	cmd.Stderr = &d.errs
+	if d.Process, err = harness.Start(cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", program, err)
 	}
 	return d, nil
@@ -115,24 +102,22 @@ func withoutOverrides(environ []string) []string {
 
 // stop ends raven as an operator would and waits for it; when hurry is closed it is killed, and its drivers go with it.
 func (d *daemon) stop(hurry <-chan struct{}) error {
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := d.Cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping raven: %w", err)
 	}
 	late := time.NewTimer(stopBound)
 	defer late.Stop()
 	select {
-	case <-d.ended:
-		if d.err != nil {
+	case <-d.Ended:
+		if d.Err != nil {
 			return d.failure("raven did not stop well")
 		}
 		return nil
 	case <-hurry:
-		_ = d.cmd.Process.Kill()
-		<-d.ended
+		d.Kill()
 		return errors.New("raven was killed, as asked")
 	case <-late.C:
-		_ = d.cmd.Process.Kill()
-		<-d.ended
+		d.Kill()
 		return d.failure(fmt.Sprintf("raven did not stop within %s and was killed", stopBound))
 	}
 }
@@ -140,8 +125,8 @@ func (d *daemon) stop(hurry <-chan struct{}) error {
 // failure says what became of a raven that has ended, with the end of its log.
 func (d *daemon) failure(what string) error {
 	text := what
-	if d.err != nil {
-		text += " (" + d.err.Error() + ")"
+	if d.Err != nil {
+		text += " (" + d.Err.Error() + ")"
 	}
 	if said := strings.TrimSpace(d.errs.String()); said != "" {
 		text += ": " + said

@@ -136,7 +136,7 @@ func (o demoOptions) wait(ctx context.Context, d *daemon, failures <-chan error)
 		return nil
 	case err := <-failures:
 		return err
-	case <-d.ended:
+	case <-d.Ended:
 		return d.failure("raven ended by itself")
 	}
 }

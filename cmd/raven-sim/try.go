@@ -165,7 +165,7 @@ func (o tryOptions) await(ctx context.Context, d *daemon, what string, f func(*r
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-d.ended:
+		case <-d.Ended:
 			return d.failure("raven ended by itself")
 		case <-late.C:
 			return fmt.Errorf("waited %s for raven %s: %s\nthe end of its log:\n%s", o.patience, what, missing, tail(d.log))

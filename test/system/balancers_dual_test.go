@@ -12,7 +12,7 @@ import (
 func newDualRig(t *testing.T, provider simcloud.Provider, old bool) *rig {
 	t.Helper()
 	r := newBalancerRigIn(t, simcloud.Options{Providers: []simcloud.Provider{provider}, NoAdditionalVIPs: old}, "10.96.0.0/16,fd00:10:96::/112")
-	r.conf.set("namespace_subnet", "ip_families", "dual")
+	r.conf.Set("namespace_subnet", "ip_families", "dual")
 	return r
 }
 
@@ -77,7 +77,7 @@ func TestDualStackServices(t *testing.T) {
 	} {
 		t.Run(c.name+" "+c.mode, func(t *testing.T) {
 			r := newDualRig(t, c.provider, c.old)
-			r.conf.set("octavia_defaults", "dual_stack", c.mode)
+			r.conf.Set("octavia_defaults", "dual_stack", c.mode)
 			p := r.start()
 			r.createNamespace("shop")
 			r.scale("shop", "web", 2)
@@ -117,7 +117,7 @@ func TestDualStackComesAndGoes(t *testing.T) {
 
 	for mode, balancers := range map[string]int{"separate": 2, "additional-vips": 1} {
 		p.stop()
-		r.conf.set("octavia_defaults", "dual_stack", mode)
+		r.conf.Set("octavia_defaults", "dual_stack", mode)
 		p = r.start()
 		served("both, "+mode, 2, balancers)
 	}

@@ -55,9 +55,9 @@ func newBalancerRigIn(t *testing.T, o simcloud.Options, ranges string) *rig {
 		t.Fatal(err)
 	}
 	r.install("raven-driver-lbaas", "bin/raven-driver-lbaas")
-	r.conf.set("raven", "drivers", "namespace,pod,lbaas")
-	r.conf.set("neutron_defaults", "external_svc_net", "public")
-	r.conf.set("octavia_defaults", "provider", provider.Name)
+	r.conf.Set("raven", "drivers", "namespace,pod,lbaas")
+	r.conf.Set("neutron_defaults", "external_svc_net", "public")
+	r.conf.Set("octavia_defaults", "provider", provider.Name)
 	return r
 }
 

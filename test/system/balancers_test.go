@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -97,7 +98,7 @@ func TestServiceScalesToNothingAndBack(t *testing.T) {
 			}
 			return r.servicesAmiss(p)
 		})
-		if diff := lineDiff(empty, r.dump()); diff != "" {
+		if diff := harness.LineDiff(empty, r.dump()); diff != "" {
 			t.Errorf("the cloud differs (-before +after):\n%s", diff)
 		}
 		p.stop()
@@ -141,7 +142,7 @@ func TestServiceTypesThereAndBackLeaveNothing(t *testing.T) {
 		fips(1)
 		r.patchService("shop", "web", `{"spec":{"type":"ClusterIP","externalIPs":null}}`)
 		fips(0)
-		if diff := lineDiff(before, r.balancerDump()); diff != "" {
+		if diff := harness.LineDiff(before, r.balancerDump()); diff != "" {
 			t.Errorf("the cloud differs (-before +after):\n%s", diff)
 		}
 		p.stop()
@@ -168,7 +169,7 @@ func TestServicesGoWithoutTrace(t *testing.T) {
 		r.awaitServices(p)
 		r.deleteNamespace("shop")
 		must(t, "nothing", func() string {
-			if diff := lineDiff(before, r.dump()); diff != "" {
+			if diff := harness.LineDiff(before, r.dump()); diff != "" {
 				return diff + p.settled()
 			}
 			return r.servicesAmiss(p)
@@ -201,7 +202,7 @@ func TestNamespaceGoesWhileServicesAreMade(t *testing.T) {
 		})
 		r.deleteNamespace("shop")
 		must(t, "nothing", func() string {
-			if diff := lineDiff(before, r.dump()); diff != "" {
+			if diff := harness.LineDiff(before, r.dump()); diff != "" {
 				return diff + p.settled()
 			}
 			return r.servicesAmiss(p)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -114,11 +115,11 @@ func TestCleanupRemovesWhatOneClusterLeftAndNothingElse(t *testing.T) {
 		if left := belongings(cloud, gone); left != "" {
 			t.Errorf("left:\n%s", left)
 		}
-		if diff := lineDiff(before, belongings(cloud, stays)); diff != "" {
+		if diff := harness.LineDiff(before, belongings(cloud, stays)); diff != "" {
 			t.Errorf("the other cluster's was changed:\n%s", diff)
 		}
 		two.cleanup(0, "--cluster", stays, "--yes", "--force")
-		if diff := lineDiff(foreign, cloud.Dump(simcloud.DumpOptions{IDs: true})); diff != "" {
+		if diff := harness.LineDiff(foreign, cloud.Dump(simcloud.DumpOptions{IDs: true})); diff != "" {
 			t.Errorf("the cloud is not as it was at first:\n%s", diff)
 		}
 	})

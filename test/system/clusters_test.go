@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -42,7 +43,7 @@ func TestTwoClustersInOneProjectTouchNothingOfEachOther(t *testing.T) {
 	var ravens []*raven
 	for _, r := range []*rig{one, two} {
 		r.bare()
-		r.conf.set("raven", "drift_check_interval", 1)
+		r.conf.Set("raven", "drift_check_interval", 1)
 		ravens = append(ravens, r.start())
 	}
 	first := workload("")[0]
@@ -78,7 +79,7 @@ func TestTwoClustersInOneProjectTouchNothingOfEachOther(t *testing.T) {
 	one.vanish("kube-system")
 	must(t, "the end of all that cluster one had", func() string { return belongings(cloud, clusterOne) })
 	must(t, "cluster two at rest", ravens[1].settled)
-	if diff := lineDiff(before, belongings(cloud, clusterTwo)); diff != "" {
+	if diff := harness.LineDiff(before, belongings(cloud, clusterTwo)); diff != "" {
 		t.Errorf("what cluster two has was changed:\n%s", diff)
 	}
 	// A restart of either concludes nothing about the other.
@@ -90,7 +91,7 @@ func TestTwoClustersInOneProjectTouchNothingOfEachOther(t *testing.T) {
 	if writes := cloud.Stats().Writes; writes != 0 {
 		t.Errorf("a restart wrote %d times", writes)
 	}
-	if diff := lineDiff(before, belongings(cloud, clusterTwo)); diff != "" {
+	if diff := harness.LineDiff(before, belongings(cloud, clusterTwo)); diff != "" {
 		t.Errorf("what cluster two has was changed:\n%s", diff)
 	}
 	ravens[0].stop()

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // planned is what is read of `raven plan -o json`.
@@ -81,10 +83,10 @@ func TestPlanSaysWhatThereIsToDoAndWritesNothing(t *testing.T) {
 	if p := r.plan(2); p.Delete != 1 || p.Create != 0 {
 		t.Errorf("after the pod has completed: %+v", p)
 	}
-	r.conf.set("raven", "drivers", "nosuch")
+	r.conf.Set("raven", "drivers", "nosuch")
 	r.plan(1)
 	r.kube.ResetLog() // the test's own patch is in it
-	r.conf.set("raven", "drivers", "namespace,pod")
+	r.conf.Set("raven", "drivers", "namespace,pod")
 	r.plan(2)
 	r.readOnly()
 }
@@ -236,7 +238,7 @@ func TestSampleConfigurationIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.status != 0 || got.out != string(want) {
-		t.Errorf("kuryr.conf.sample is stale: run `make generate` (exit status %d):\n%s", got.status, lineDiff(string(want), got.out))
+		t.Errorf("kuryr.conf.sample is stale: run `make generate` (exit status %d):\n%s", got.status, harness.LineDiff(string(want), got.out))
 	}
 	for _, private := range []string{"/tmp/", "/work", "/root", r.dir} {
 		if strings.Contains(got.out, private) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/raven/test/harness"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -158,7 +159,7 @@ func (c *crash) die(when moment) {
 		c.mu.Lock()
 		p := c.runs[len(c.runs)-1]
 		c.mu.Unlock()
-		p.kill()
+		p.Kill()
 		c.at, c.when = time.Now(), when
 		close(c.died)
 	})
@@ -214,13 +215,13 @@ func (c *crash) playPhases(phases []phase, absent bool) bool {
 		time.Sleep(time.Until(c.at.Add(lateness + 100*time.Millisecond)))
 	}
 	within(c.t, "the state of an undisturbed run", func() string { return c.differs(p, len(phases)-1) })
-	p.kill()
+	p.Kill()
 	return again
 }
 
 // differs compares the cloud with that of the undisturbed run after a phase.
 func (c *crash) differs(p *raven, phase int) string {
-	if diff := lineDiff(c.ref.dumps[phase], c.dump()); diff != "" {
+	if diff := harness.LineDiff(c.ref.dumps[phase], c.dump()); diff != "" {
 		return "the cloud differs (-undisturbed +this):\n" + diff
 	}
 	return c.amiss(p)

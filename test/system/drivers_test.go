@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // A driver is replaced while all goes on: nothing is written, and no watch is made anew.
@@ -111,20 +113,20 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 	for _, m := range info.Sandbox {
 		t.Logf("%s: %t: %s", m.Name, m.Active, m.Detail)
 	}
-	r.conf.set("driver:pod", "sha256", info.SHA256)
+	r.conf.Set("driver:pod", "sha256", info.SHA256)
 	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 0 {
 		t.Errorf("pinned by what info says: %s", got.errors)
 	}
-	r.conf.set("driver:pod", "sha256", strings.Repeat("0", 64))
+	r.conf.Set("driver:pod", "sha256", strings.Repeat("0", 64))
 	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "is not the program that was pinned") {
 		t.Errorf("another digest: status %d, %s", got.status, got.errors)
 	}
-	r.conf.set("driver:pod", "sha256", info.SHA256)
+	r.conf.Set("driver:pod", "sha256", info.SHA256)
 	for option, c := range map[string]struct{ value, says string }{
 		"allow_kinds":   {"network", "which [driver:pod] allow_kinds does not name"},
 		"allow_watches": {"services", "it watches pods, which [driver:pod] allow_watches does not name"},
 	} {
-		r.conf.set("driver:pod", option, c.value)
+		r.conf.Set("driver:pod", option, c.value)
 		run := r.start()
 		if status := run.end(time.Minute); status == 0 || !strings.Contains(run.log.String(), c.says) {
 			t.Errorf("[driver:pod] %s = %s: status %d, %s", option, c.value, status, run.tail())
@@ -142,7 +144,7 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 // A driver that is lost again and again is left alone, and people are told. The others go on.
 func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 	r := newRig(t)
-	r.conf.set("raven", "driver_max_losses", 3)
+	r.conf.Set("raven", "driver_max_losses", 3)
 	p := r.start()
 	r.createNamespace("shop")
 	r.createPod("shop", "a")
@@ -178,7 +180,7 @@ func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 		return fmt.Sprint(r.events())
 	})
 	if now := r.dump(); now != before {
-		t.Errorf("the cloud has changed:\n%s", lineDiff(before, now))
+		t.Errorf("the cloud has changed:\n%s", harness.LineDiff(before, now))
 	}
 	r.createNamespace("late")
 	must(t, "the other driver's work", func() string {
@@ -216,7 +218,7 @@ func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
 	r := newRig(t)
 	r.install("raven-driver-hostile", "plugins/raven-driver-hostile")
-	r.conf.set("raven", "drivers", "hostile")
+	r.conf.Set("raven", "drivers", "hostile")
 	p := r.start()
 	r.createNamespace("shop")
 	r.createPod("shop", "nothing") // what it does is its name
@@ -287,7 +289,7 @@ func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
 // What a driver made that is left out on a reload stays as it is, until its objects go, or it is cleaned up by name; enabled again, it takes all over.
 func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 	r := newRig(t)
-	r.conf.set("raven", "drift_check_interval", 1)
+	r.conf.Set("raven", "drift_check_interval", 1)
 	p := r.start()
 	r.createNamespace("shop")
 	for _, name := range []string{"a", "b", "c"} {
@@ -299,7 +301,7 @@ func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 		t.Errorf("of an enabled driver: status %d: %s", got.status, got.errors)
 	}
 	enable := func(names string, count int) {
-		r.conf.set("raven", "drivers", names)
+		r.conf.Set("raven", "drivers", names)
 		r.configure()
 		p.signal(syscall.SIGHUP)
 		must(t, "the reload", func() string {
@@ -367,11 +369,11 @@ func TestDriverIsAttachedTo(t *testing.T) {
 	for lines := bufio.NewScanner(out); socket == "" && lines.Scan(); {
 		_, socket, _ = strings.Cut(lines.Text(), "attach = /")
 	}
-	r.conf.set("driver:pod", "attach", "/"+socket)
+	r.conf.Set("driver:pod", "attach", "/"+socket)
 	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "allow_attach") {
 		t.Errorf("without consent: status %d: %s%s", got.status, got.out, got.errors)
 	}
-	r.conf.set("raven", "allow_attach", true)
+	r.conf.Set("raven", "allow_attach", true)
 	p := r.start()
 	r.createNamespace("shop")
 	r.createPod("shop", "a")

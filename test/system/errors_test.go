@@ -46,26 +46,26 @@ type mistake struct {
 func daemonMistakes() []mistake {
 	return []mistake{
 		{
-			name: "wrong password", make: func(r *rig) { r.conf.set("neutron", "password", "wrong-"+password) },
+			name: "wrong password", make: func(r *rig) { r.conf.Set("neutron", "password", "wrong-"+password) },
 			status: 1, says: `logging in at http://127\.0\.0\.1:\d+/v3 as user kuryr: 401`,
 		},
 		{
-			name: "unreachable cloud", make: func(r *rig) { r.conf.set("neutron", "auth_url", "http://"+closedPort(r.t)+"/v3") },
+			name: "unreachable cloud", make: func(r *rig) { r.conf.Set("neutron", "auth_url", "http://"+closedPort(r.t)+"/v3") },
 			status: 1, says: `http://127\.0\.0\.1:\d+/v3.*connection refused`,
 		},
 		{
-			name: "unreachable network service", make: func(r *rig) { r.conf.set("neutron", "endpoint_override", "http://"+closedPort(r.t)) },
+			name: "unreachable network service", make: func(r *rig) { r.conf.Set("neutron", "endpoint_override", "http://"+closedPort(r.t)) },
 			status: 1, says: `http://127\.0\.0\.1:\d+.*connection refused`,
 		},
 		{
 			name: "unreachable Kubernetes API", make: func(r *rig) {
 				delete(r.conf["kubernetes"], "kubeconfig")
-				r.conf.set("kubernetes", "api_root", "http://"+closedPort(r.t))
+				r.conf.Set("kubernetes", "api_root", "http://"+closedPort(r.t))
 			},
 			status: 1, says: `kube-system at http://127\.0\.0\.1:\d+.*connection refused.*\[kubernetes\]`,
 		},
 		{
-			name: "missing kubeconfig", make: func(r *rig) { r.conf.set("kubernetes", "kubeconfig", r.path("nowhere")) },
+			name: "missing kubeconfig", make: func(r *rig) { r.conf.Set("kubernetes", "kubeconfig", r.path("nowhere")) },
 			status: 1, says: `\[kubernetes\] kubeconfig = \S+/nowhere \(.*kuryr\.conf:\d+\).*no such file`,
 		},
 		{
@@ -92,17 +92,17 @@ func daemonMistakes() []mistake {
 			status: 1, says: `kube-system at https.*Unauthorized.*\[kubernetes\]`,
 		},
 		{
-			name: "port in use", make: func(r *rig) { r.conf.set("health_server", "port", takenPort(r.t)) },
+			name: "port in use", make: func(r *rig) { r.conf.Set("health_server", "port", takenPort(r.t)) },
 			status: 1, says: `\[health_server\] port: 127\.0\.0\.1:\d+ is in use`,
 		},
 		{
-			name: "unknown driver", make: func(r *rig) { r.conf.set("raven", "drivers", "namespace,nosuch") },
+			name: "unknown driver", make: func(r *rig) { r.conf.Set("raven", "drivers", "namespace,nosuch") },
 			status: 1, says: `driver\(nosuch\): not found: no raven-driver-nosuch in \S+plugins or \S+bin; see \[raven\] plugin_dir`,
 		},
 		{
 			name: "no driver but one of another protocol version", make: func(r *rig) { // beside others it is left out
 				r.install("otherprotocol", "plugins/raven-driver-other")
-				r.conf.set("raven", "drivers", "other")
+				r.conf.Set("raven", "drivers", "other")
 			},
 			status: 1, says: `driver\(other\): \S+/raven-driver-other speaks driver protocol 2, this Raven speaks 1`,
 		},
@@ -110,7 +110,7 @@ func daemonMistakes() []mistake {
 			name: "driver that is not executable", make: func(r *rig) {
 				_ = os.MkdirAll(r.path("plugins"), 0o700)
 				r.write("plugins/raven-driver-text", "just text")
-				r.conf.set("raven", "drivers", "text")
+				r.conf.Set("raven", "drivers", "text")
 			},
 			status: 1, says: `driver\(text\): \S+/raven-driver-text is not executable \(its mode is -rw-------\)`,
 		},
@@ -124,28 +124,28 @@ func daemonMistakes() []mistake {
 		},
 		{
 			name: "driver that refuses its configuration", make: func(r *rig) {
-				r.conf.set("namespace_subnet", "cluster_subnet_pool", "10.96.0.0/16").set("namespace_subnet", "service_cidr", "10.96.0.0/12")
+				r.conf.Set("namespace_subnet", "cluster_subnet_pool", "10.96.0.0/16").Set("namespace_subnet", "service_cidr", "10.96.0.0/12")
 			},
 			status: 1, says: `driver\(namespace\): configuration refused: \[namespace_subnet\] service_cidr: 10\.96\.0\.0/12 overlaps \[namespace_subnet\] cluster_subnet_pool`,
 		},
 		{
-			name: "no drivers", make: func(r *rig) { r.conf.set("raven", "drivers", "") },
+			name: "no drivers", make: func(r *rig) { r.conf.Set("raven", "drivers", "") },
 			status: 1, says: `\[raven\] drivers is empty`,
 		},
 		{
-			name: "bad value", make: func(r *rig) { r.conf.set("raven", "sweep_interval", "often") },
+			name: "bad value", make: func(r *rig) { r.conf.Set("raven", "sweep_interval", "often") },
 			status: 1, says: `kuryr\.conf:\d+: \[raven\] sweep_interval: .*often`,
 		},
 		{
-			name: "bad value of a driver's option", make: func(r *rig) { r.conf.set("namespace_subnet", "topology", "round") },
+			name: "bad value of a driver's option", make: func(r *rig) { r.conf.Set("namespace_subnet", "topology", "round") },
 			status: 1, says: `kuryr\.conf:\d+: \[namespace_subnet\] topology: .*round.*shared`,
 		},
 		{
-			name: "unknown option, strictly", make: func(r *rig) { r.conf.set("raven", "sweep_intervall", "5") },
+			name: "unknown option, strictly", make: func(r *rig) { r.conf.Set("raven", "sweep_intervall", "5") },
 			args: []string{"--strict", "run"}, status: 1, says: `kuryr\.conf:\d+: \[raven\] sweep_intervall: no such option; did you mean sweep_interval`,
 		},
 		{
-			name: "unknown group, strictly", make: func(r *rig) { r.conf.set("neutro", "x", "5") },
+			name: "unknown group, strictly", make: func(r *rig) { r.conf.Set("neutro", "x", "5") },
 			args: []string{"--strict", "run"}, status: 1, says: `kuryr\.conf:\d+: \[neutro\]: no such group; did you mean \[neutron\]`,
 		},
 		{
@@ -162,13 +162,13 @@ func (r *rig) script(name, text string) {
 	if err := os.Chmod(r.write("plugins/raven-driver-"+name, text), 0o700); err != nil {
 		r.t.Error(err)
 	}
-	r.conf.set("raven", "drivers", name)
+	r.conf.Set("raven", "drivers", name)
 }
 
 func TestMistakesEndInOneLineThatSaysWhatAndWhere(t *testing.T) {
 	each(t, daemonMistakes(), func(m mistake) string { return m.name }, func(t *testing.T, m mistake) {
 		r := newRigWith(t, simkube.Options{TLS: true}, nil) // a token goes over TLS only
-		r.conf.set("kubernetes", "watch_retry_timeout", 3)
+		r.conf.Set("kubernetes", "watch_retry_timeout", 3)
 		m.make(r)
 		args := m.args
 		if args == nil {
@@ -240,7 +240,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 
 func TestUnknownOptionsAndGroupsAreWarnings(t *testing.T) {
 	r := newRig(t)
-	r.conf.set("raven", "sweep_intervall", "5").set("neutro", "x", "5").set("DEFAULT", "debug", "true")
+	r.conf.Set("raven", "sweep_intervall", "5").Set("neutro", "x", "5").Set("DEFAULT", "debug", "true")
 	p := r.start()
 	p.logged(`WARN.*kuryr\.conf:\d+: \[raven\] sweep_intervall: no such option; did you mean sweep_interval`)
 	p.logged(`WARN.*kuryr\.conf:\d+: \[neutro\]: no such group; did you mean \[neutron\]`)

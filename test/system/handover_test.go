@@ -39,7 +39,7 @@ func TestServicesAreHandedOver(t *testing.T) {
 			r := newNorthRig(t, tc.provider)
 			r.serve("lbaas")
 			if tc.topology != "" {
-				r.conf.set("namespace_subnet", "topology", tc.topology)
+				r.conf.Set("namespace_subnet", "topology", tc.topology)
 			}
 			if tc.late {
 				delete(r.conf["ovn"], "nb_connection")
@@ -60,7 +60,7 @@ func TestServicesAreHandedOver(t *testing.T) {
 				began, end := time.Now(), func() {}
 				if driver == "kubeproxy" {
 					r.north.Kill()
-					r.conf.set("ovn", "nb_connection", r.north.Unix())
+					r.conf.Set("ovn", "nb_connection", r.north.Unix())
 				} else {
 					end = r.onlyOne(true)
 				}
@@ -129,7 +129,7 @@ func (r *northRig) databaseStays(p *raven) {
 	if n := len(r.cloud.LoadBalancers()); n > 0 {
 		r.t.Errorf("Octavia has %d load balancers beside OVN's", n)
 	}
-	r.conf.set("ovn", "nb_connection", r.north.Unix())
+	r.conf.Set("ovn", "nb_connection", r.north.Unix())
 }
 
 // balancersStay says where Octavia does not serve all Services, as it did, though none of them can be handed over.

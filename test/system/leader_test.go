@@ -35,7 +35,7 @@ func TestTheOtherOneTakesOver(t *testing.T) {
 		within time.Duration
 	}{
 		// The Lease must expire, and be found expired.
-		"killed": {func(p *peer) { p.kill() }, leaseDuration + 5*time.Second},
+		"killed": {func(p *peer) { p.Kill() }, leaseDuration + 5*time.Second},
 		// It is released, when the work has ended.
 		"stopped": {func(p *peer) { p.stop() }, leaseDuration - time.Second},
 	} {
@@ -99,7 +99,7 @@ func lists(paths []string, kind string) int {
 func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 	r := pair(t)
 	r.bare()
-	r.conf.set("neutron", "ambiguous_create_wait", 8).set("neutron", "timeout", leaseDuration-100*time.Millisecond)
+	r.conf.Set("neutron", "ambiguous_create_wait", 8).Set("neutron", "timeout", leaseDuration-100*time.Millisecond)
 	one, two := r.team()
 	r.awaitRest(one.raven)
 	// Neutron is slow for everyone, and this one create is applied long after its sender was cut.
@@ -124,7 +124,7 @@ func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 		}
 		return "it has not come"
 	})
-	one.kube.sever()
+	one.kube.Cut()
 	must(t, "another leader", two.leads)
 	led := time.Now()
 	if s, err := one.status(); err != nil || s.Leader.Leading || s.Leader.Problem == "" {
@@ -147,7 +147,7 @@ func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 	oneAtATime(t, one, two)
 
 	// It comes back, stands by, and leads again when the other goes; there is nothing left to do.
-	one.kube.join()
+	one.kube.Restore()
 	must(t, "the return of the first", func() string { return one.follows(two) })
 	two.stop()
 	must(t, "the first as leader", one.leads)
@@ -248,14 +248,14 @@ func TestWhoLeadsIsSaid(t *testing.T) {
 
 func TestALeaseThatIsTooShortIsRefused(t *testing.T) {
 	r := pair(t)
-	r.conf.set("neutron", "timeout", 60)
+	r.conf.Set("neutron", "timeout", 60)
 	for _, command := range []string{"run", "config validate"} {
 		got := r.raven(append(strings.Fields(command), "--config-file", r.configure())...)
 		if got.status != 1 || !strings.Contains(got.errors, "[neutron] timeout (1m0s) must be less than [kubernetes] lease_duration (4s)") {
 			t.Errorf("raven %s: exit status %d: %s", command, got.status, got.errors)
 		}
 	}
-	r.conf.set("neutron", "timeout", 3).set("kubernetes", "lease_renew_deadline", 4)
+	r.conf.Set("neutron", "timeout", 3).Set("kubernetes", "lease_renew_deadline", 4)
 	if got := r.raven("config", "validate", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "two would lead at once") {
 		t.Errorf("exit status %d: %s", got.status, got.errors)
 	}
@@ -283,7 +283,7 @@ func TestAReloadOfTheLeader(t *testing.T) {
 	}
 	r.awaitRest(leader.raven)
 	oneAtATime(t, one, two)
-	if _, err := os.FindProcess(one.cmd.Process.Pid); err != nil || !one.running() {
+	if _, err := os.FindProcess(one.Cmd.Process.Pid); err != nil || !one.Running() {
 		t.Error("the one that was reloaded has ended")
 	}
 	one.stop()

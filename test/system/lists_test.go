@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -37,9 +38,9 @@ func populated(t *testing.T, group, name string, value any) (*rig, *raven) {
 func populatedIn(t *testing.T, cloud *simcloud.Cloud, group, name string, value any) (*rig, *raven) {
 	t.Helper()
 	r := newRigWith(t, simOptions(), cloud)
-	r.conf.set("neutron", "timeout", 1)
+	r.conf.Set("neutron", "timeout", 1)
 	if group != "" {
-		r.conf.set(group, name, value)
+		r.conf.Set(group, name, value)
 	}
 	p := r.start()
 	workload("")[0](r)
@@ -113,7 +114,7 @@ func (r *rig) wroteNothing(before string) {
 			r.t.Errorf("raven wrote: %s %s %s", q.Method, q.Path, q.Body)
 		}
 	}
-	if diff := lineDiff(before, r.dump()); diff != "" {
+	if diff := harness.LineDiff(before, r.dump()); diff != "" {
 		r.t.Errorf("the cloud has changed:\n%s", diff)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // rights are the verbs of a role by group, resource and name.
@@ -66,7 +68,7 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 	}
 	if file := strings.Join(lines, ""); got.status != 0 || got.out != file {
 		t.Errorf("etc/kubernetes/20-rbac.yaml is stale: make it anew as its first line says (exit status %d %s):\n%s", got.status, got.errors,
-			lineDiff(file, got.out))
+			harness.LineDiff(file, got.out))
 	}
 
 	// The README shows the one for all drivers of Raven.

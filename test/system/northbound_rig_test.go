@@ -42,12 +42,12 @@ func newNorthRig(t *testing.T, provider simcloud.Provider) *northRig {
 			t.Error(err)
 		}
 	})
-	r.conf.set("ovn", "nb_connection", r.north.Unix())
+	r.conf.Set("ovn", "nb_connection", r.north.Unix())
 	return r
 }
 
 // serve sets the driver that serves Services.
-func (r *northRig) serve(driver string) { r.conf.set("raven", "drivers", "namespace,pod,"+driver) }
+func (r *northRig) serve(driver string) { r.conf.Set("raven", "drivers", "namespace,pod,"+driver) }
 
 // northRow is a row of a load balancer, or of what has groups.
 type northRow struct {

@@ -107,7 +107,7 @@ func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
 func TestKubeProxyKeepsNamespacesApart(t *testing.T) {
 	r := newNorthRig(t, simcloud.OVN(brief()))
 	r.serve("kubeproxy")
-	r.conf.set("namespace_subnet", "topology", "dedicated")
+	r.conf.Set("namespace_subnet", "topology", "dedicated")
 	p := r.start()
 	for _, ns := range []string{"shop", "bank"} {
 		r.createNamespace(ns)
@@ -134,7 +134,7 @@ func TestKubeProxyOutlivesKills(t *testing.T) {
 	r.awaitProxied(p)
 	for i, kill := range []func(){
 		func() {
-			p.kill()
+			p.Kill()
 			r.scale("shop", "web", 4)
 			p = r.start()
 		},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr/raven/test/harness"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -26,7 +27,7 @@ func (r *rig) asOperator(method, path string, body any) object {
 func TestWhatOperatorsWriteSurvives(t *testing.T) {
 	r := newRig(t)
 	r.bare()
-	r.conf.set("raven", "drift_check_interval", 1)
+	r.conf.Set("raven", "drift_check_interval", 1)
 	p := r.start()
 	workload("")[0](r)
 	r.awaitRest(p)
@@ -92,7 +93,7 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 func TestAForbiddenNeedDeletesNothing(t *testing.T) {
 	r := newRig(t)
 	r.bare()
-	r.conf.set("raven", "drift_check_interval", 1)
+	r.conf.Set("raven", "drift_check_interval", 1)
 	p := r.start()
 	workload("")[0](r)
 	r.awaitRest(p)
@@ -123,7 +124,7 @@ func TestAForbiddenNeedDeletesNothing(t *testing.T) {
 	if n := r.cloud.Stats().Writes; n != 0 {
 		t.Errorf("the cloud was written to %d times", n)
 	}
-	if diff := lineDiff(before, belongings(r.cloud, r.clusterID())); diff != "" {
+	if diff := harness.LineDiff(before, belongings(r.cloud, r.clusterID())); diff != "" {
 		t.Errorf("what there was changed:\n%s", diff)
 	}
 	r.kube.SetDeny()

@@ -3,7 +3,6 @@ package system_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // The Lease of the rigs: short, since tests wait for its end.
@@ -26,7 +27,7 @@ const (
 // peer is one of several ravens that contend for a Lease. Each reaches cluster and cloud on a way of its own.
 type peer struct {
 	*raven
-	kube  *line
+	kube  *harness.Proxy
 	cloud *gateway
 }
 
@@ -34,9 +35,9 @@ type peer struct {
 func pair(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
-	r.conf.set("kubernetes", "controller_ha", true).set("kubernetes", "lease_duration", leaseDuration).
-		set("kubernetes", "lease_renew_deadline", renewDeadline).set("kubernetes", "lease_retry_period", "300ms")
-	r.conf.set("neutron", "timeout", "3")
+	r.conf.Set("kubernetes", "controller_ha", true).Set("kubernetes", "lease_duration", leaseDuration).
+		Set("kubernetes", "lease_renew_deadline", renewDeadline).Set("kubernetes", "lease_retry_period", "300ms")
+	r.conf.Set("neutron", "timeout", "3")
 	return r
 }
 
@@ -52,12 +53,16 @@ func (r *rig) peer(name string) *peer {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p := &peer{kube: newLine(r.t, to.Host), cloud: newGateway(r.t, r.cloud.BaseURL())}
-	kubeconfig := r.write(name+".kubeconfig", strings.ReplaceAll(string(r.kube.Kubeconfig()), server, to.Scheme+"://"+p.kube.address()))
-	own := settings{}
-	own.set("kubernetes", "kubeconfig", kubeconfig)
-	own.set("neutron", "auth_url", p.cloud.server.URL+"/v3").set("neutron", "endpoint_override", p.cloud.server.URL+"/networking")
-	own.set("raven", "runtime_dir", r.path("run-"+name))
+	p := &peer{cloud: newGateway(r.t, r.cloud.BaseURL())}
+	if p.kube, err = harness.NewProxy(to.Host); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(p.kube.Close)
+	kubeconfig := r.write(name+".kubeconfig", strings.ReplaceAll(string(r.kube.Kubeconfig()), server, to.Scheme+"://"+p.kube.Address()))
+	own := harness.Settings{}
+	own.Set("kubernetes", "kubeconfig", kubeconfig)
+	own.Set("neutron", "auth_url", p.cloud.server.URL+"/v3").Set("neutron", "endpoint_override", p.cloud.server.URL+"/networking")
+	own.Set("raven", "runtime_dir", r.path("run-"+name))
 	p.raven = r.start("--config-file", r.write(name+".conf", own.String()))
 	p.name = "raven " + name
 	return p
@@ -97,147 +102,6 @@ func (p *peer) follows(leader *peer) string {
 		return "its drivers have not answered for every object"
 	}
 	return ""
-}
-
-// line is a TCP proxy that can be cut: then nothing comes through any more, and nobody is told.
-type line struct {
-	t        *testing.T
-	listener net.Listener
-	to       string
-	work     sync.WaitGroup
-
-	mu    sync.Mutex
-	cut   chan struct{} // closed while it is cut
-	whole chan struct{} // closed while it is not
-	conns map[net.Conn]bool
-	ended bool
-}
-
-func newLine(t *testing.T, to string) *line {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &line{t: t, listener: listener, to: to, cut: make(chan struct{}), whole: make(chan struct{}), conns: map[net.Conn]bool{}}
-	close(l.whole)
-	l.work.Go(l.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		l.mu.Lock()
-		l.ended = true
-		l.mu.Unlock()
-		l.join()
-		l.drop()
-		l.work.Wait()
-	})
-	return l
-}
-
-func (l *line) address() string { return l.listener.Addr().String() }
-
-// sever cuts the line: what is open stays open, and silent.
-func (l *line) sever() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.cut)
-	l.whole = make(chan struct{})
-}
-
-// join mends it. What stood open while it was cut is broken, as after a partition that lasted.
-func (l *line) join() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.whole:
-		return
-	default:
-	}
-	l.cut = make(chan struct{})
-	close(l.whole)
-	for c := range l.conns {
-		_ = c.Close()
-	}
-}
-
-func (l *line) drop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.conns {
-		_ = c.Close()
-	}
-}
-
-func (l *line) accept() {
-	for {
-		in, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		l.work.Go(func() { l.serve(in) })
-	}
-}
-
-func (l *line) serve(in net.Conn) {
-	if !l.keep(in) {
-		return
-	}
-	defer l.forget(in)
-	l.wait()
-	out, err := net.Dial("tcp", l.to)
-	if err != nil || !l.keep(out) {
-		return
-	}
-	defer l.forget(out)
-	var both sync.WaitGroup
-	both.Go(func() { l.copy(out, in) })
-	l.copy(in, out)
-	both.Wait()
-}
-
-func (l *line) keep(c net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		_ = c.Close()
-		return false
-	}
-	l.conns[c] = true
-	return true
-}
-
-func (l *line) forget(c net.Conn) {
-	_ = c.Close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, c)
-}
-
-// wait returns when the line is whole.
-func (l *line) wait() {
-	l.mu.Lock()
-	whole := l.whole
-	l.mu.Unlock()
-	<-whole
-}
-
-// copy passes on what comes, while the line is whole.
-func (l *line) copy(to, from net.Conn) {
-	defer func() { _ = to.Close() }()
-	defer func() { _ = from.Close() }()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		l.wait()
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
 }
 
 // gateway passes requests on to the cloud, and remembers when each change was under way.

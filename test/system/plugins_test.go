@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // deletions is how many resources of each kind were asked to go.
@@ -60,7 +62,7 @@ func TestDriversKilledAtAnyTimeLoseAndDeleteNothing(t *testing.T) {
 				}
 			}
 			must(t, fmt.Sprintf("the state of an undisturbed run after phase %d", i+1), func() string {
-				return lineDiff(ref.dumps[i], r.dump()) + r.amiss(p)
+				return harness.LineDiff(ref.dumps[i], r.dump()) + r.amiss(p)
 			})
 		}
 		if kills["namespace"]+kills["pod"] < 4 {
@@ -103,7 +105,7 @@ func TestDriverThatHangsLosesAndDeletesNothing(t *testing.T) {
 			do(r)
 		}
 		last := len(ref.dumps) - 1
-		must(t, "the state of an undisturbed run", func() string { return lineDiff(ref.dumps[last], r.dump()) + r.amiss(p) })
+		must(t, "the state of an undisturbed run", func() string { return harness.LineDiff(ref.dumps[last], r.dump()) + r.amiss(p) })
 		if now := p.plugin(name); now == stopped || now == 0 {
 			t.Errorf("driver %s hangs and was not replaced: its process was %d and is %d", name, stopped, now)
 		}

@@ -9,21 +9,20 @@ import (
 	"net/http"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // raven is a running `raven run`.
 type raven struct {
-	name  string
-	rig   *rig
-	cmd   *exec.Cmd
-	log   *buffer
-	ended chan struct{} // closed when it has ended, after err is set
-	err   error
+	*harness.Process
+	name string
+	rig  *rig
+	log  *buffer
 }
 
 // buffer collects what a process writes.
@@ -47,21 +46,11 @@ func (b *buffer) String() string {
 // start runs the daemon with the rig's kuryr.conf.
 func (r *rig) start(args ...string) *raven {
 	r.t.Helper()
-	p := &raven{name: "raven run", rig: r, log: &buffer{}, ended: make(chan struct{})}
-	p.cmd = r.command(context.Background(), append([]string{"run", "--config-file", r.configure()}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // raven goes when the thread that started it goes: with the test, however that ends
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-			close(p.ended)
-		}
-	}()
-	if err := <-started; err != nil {
+	p := &raven{name: "raven run", rig: r, log: &buffer{}}
+	cmd := r.command(context.Background(), append([]string{"run", "--config-file", r.configure()}, args...)...)
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	var err error
+	if p.Process, err = harness.Start(cmd); err != nil {
 		r.t.Fatal(err)
 	}
 	r.mu.Lock()
@@ -72,14 +61,11 @@ func (r *rig) start(args ...string) *raven {
 
 // command is a raven in an environment that sets nothing of its configuration.
 func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, r.path("bin/raven"), args...)
-	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "HOME=" + r.dir, "TMPDIR=" + r.dir}, r.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd := harness.Command(ctx, r.path("bin/raven"), r.dir, r.env, args...)
 	if r.tty != nil { // it leads a session of that terminal, as when somebody starts it by hand
 		cmd.Stdin = r.tty
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 	}
-	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
@@ -107,14 +93,8 @@ func (r *rig) raven(args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// kill is kill -9, and returns when the process is gone.
-func (p *raven) kill() {
-	_ = p.cmd.Process.Signal(syscall.SIGKILL)
-	<-p.ended
-}
-
 func (p *raven) signal(s syscall.Signal) {
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.Cmd.Process.Signal(s); err != nil {
 		p.rig.t.Errorf("signalling raven: %v", err)
 	}
 }
@@ -123,8 +103,8 @@ func (p *raven) signal(s syscall.Signal) {
 func (p *raven) end(bound time.Duration) int {
 	p.rig.t.Helper()
 	select {
-	case <-p.ended:
-		return p.cmd.ProcessState.ExitCode()
+	case <-p.Ended:
+		return p.Cmd.ProcessState.ExitCode()
 	case <-time.After(bound):
 		p.rig.t.Fatalf("raven has not ended within %s", bound)
 		return -1
@@ -137,15 +117,6 @@ func (p *raven) stop() {
 	p.signal(syscall.SIGTERM)
 	if status := p.end(20 * time.Second); status != 0 {
 		p.rig.t.Errorf("raven stopped with exit status %d", status)
-	}
-}
-
-func (p *raven) running() bool {
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
 	}
 }
 
@@ -250,7 +221,7 @@ func (p *raven) plugin(name string) int {
 
 // settled says what is still under way; "" where every object is done.
 func (p *raven) settled() string {
-	if !p.running() {
+	if !p.Running() {
 		return "raven has ended: " + p.tail()
 	}
 	s, err := p.status()

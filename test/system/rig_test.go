@@ -1,8 +1,6 @@
 package system_test
 
 import (
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kuryr/raven/test/harness"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -29,36 +28,13 @@ type rig struct {
 	dir   string
 	kube  *simkube.API
 	cloud *simcloud.Cloud
-	conf  settings
+	conf  harness.Settings
 	env   []string // beside what every raven has
 	tty   *os.File // the terminal that programs are started at; nil: none
 
 	mu    sync.Mutex
 	names map[string]string // of namespaces and pods, by UID
 	runs  []*raven
-}
-
-// settings are the options of a kuryr.conf by group and name.
-type settings map[string]map[string]string
-
-func (s settings) set(group, name string, value any) settings {
-	if s[group] == nil {
-		s[group] = map[string]string{}
-	}
-	s[group][name] = fmt.Sprint(value)
-	return s
-}
-
-func (s settings) String() string {
-	var b strings.Builder
-	for _, group := range slices.Sorted(maps.Keys(s)) {
-		fmt.Fprintf(&b, "[%s]\n", group)
-		for _, name := range slices.Sorted(maps.Keys(s[group])) {
-			fmt.Fprintf(&b, "%s = %s\n", name, s[group][name])
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
 }
 
 // newRig starts a cluster and a cloud. Everything of it ends with the test; a process that is left then is an error.
@@ -111,14 +87,14 @@ func newCloud(t *testing.T, o simcloud.Options) *simcloud.Cloud {
 
 // defaults are the settings of a raven that finds its cluster and its cloud, and is quick about it.
 func (r *rig) defaults() {
-	r.conf = settings{}
-	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 10)
-	r.conf.set("kubernetes", "kubeconfig", r.path("kubeconfig"))
-	r.conf.set("neutron", "auth_url", r.cloud.AuthURL()).set("neutron", "username", simcloud.UserKuryr).
-		set("neutron", "password", password).set("neutron", "project_name", simcloud.ProjectKuryr).
-		set("neutron", "ambiguous_create_wait", 1)
-	r.conf.set("health_server", "port", 0).set("prometheus_exporter", "port", 0)
-	r.conf.set("raven", "runtime_dir", r.path("run")).set("raven", "sweep_interval", 1).set("raven", "plugin_dir", r.path("plugins"))
+	r.conf = harness.Settings{}
+	r.conf.Set("DEFAULT", "graceful_shutdown_timeout", 10)
+	r.conf.Set("kubernetes", "kubeconfig", r.path("kubeconfig"))
+	r.conf.Set("neutron", "auth_url", r.cloud.AuthURL()).Set("neutron", "username", simcloud.UserKuryr).
+		Set("neutron", "password", password).Set("neutron", "project_name", simcloud.ProjectKuryr).
+		Set("neutron", "ambiguous_create_wait", 1)
+	r.conf.Set("health_server", "port", 0).Set("prometheus_exporter", "port", 0)
+	r.conf.Set("raven", "runtime_dir", r.path("run")).Set("raven", "sweep_interval", 1).Set("raven", "plugin_dir", r.path("plugins"))
 }
 
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
@@ -170,7 +146,7 @@ func (r *rig) install(program, as string) {
 
 func (r *rig) close() {
 	for _, p := range r.runs {
-		p.kill()
+		p.Kill()
 	}
 	within(r.t, "the end of every process", func() string { return strings.Join(processesBelow(r.dir), ", ") })
 	r.kube.Close()
@@ -210,27 +186,6 @@ func (r *rig) dump() string {
 	lines := strings.Split(strings.TrimSpace(strings.NewReplacer(pairs...).Replace(text)), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// lineDiff shows the lines that only one of two dumps has.
-func lineDiff(want, have string) string {
-	var b strings.Builder
-	count := map[string]int{}
-	for line := range strings.Lines(want) {
-		count[line]++
-	}
-	for line := range strings.Lines(have) {
-		count[line]--
-	}
-	for _, line := range slices.Sorted(maps.Keys(count)) {
-		switch n := count[line]; {
-		case n > 0:
-			fmt.Fprintf(&b, "-%d× %s", n, line)
-		case n < 0:
-			fmt.Fprintf(&b, "+%d× %s", -n, line)
-		}
-	}
-	return b.String()
 }
 
 // within waits for a condition, which returns what is still amiss.

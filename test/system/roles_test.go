@@ -11,7 +11,7 @@ import (
 func TestNamespaceDriverFromOutsideServesThePodDriver(t *testing.T) {
 	r := newRig(t)
 	r.install("raven-driver-flatns", "plugins/raven-driver-flatns")
-	r.conf.set("raven", "drivers", "flatns,pod").set("flatns", "cidr", "10.50.0.0/16")
+	r.conf.Set("raven", "drivers", "flatns,pod").Set("flatns", "cidr", "10.50.0.0/16")
 	p := r.start("--strict")
 	r.createNamespace("shop")
 	r.createNamespace("blog")
@@ -70,13 +70,13 @@ func TestNamespaceDriverFromOutsideServesThePodDriver(t *testing.T) {
 func TestDisabledNamespaceDriverKeepsWhatItMade(t *testing.T) {
 	r := newRig(t)
 	r.install("raven-driver-flatns", "plugins/raven-driver-flatns")
-	r.conf.set("raven", "drivers", "namespace")
+	r.conf.Set("raven", "drivers", "namespace")
 	p := r.start()
 	r.createNamespace("shop")
 	must(t, "rest", func() string { return p.settled() + r.clusterAmiss() })
 	p.stop()
 	before := r.dump()
-	r.conf.set("raven", "drivers", "flatns")
+	r.conf.Set("raven", "drivers", "flatns")
 	p = r.start()
 	must(t, "the other driver at work", func() string {
 		s, err := p.status()

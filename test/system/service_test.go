@@ -17,8 +17,8 @@ import (
 // TestEveryMistakeIsToldAtOnce: of the core's options and of the drivers', with file and line.
 func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 	r := newRig(t)
-	r.conf.set("DEFAULT", "debug", "t").set("raven", "sweep_limit", 0).set("namespace_subnet", "topology", "round").
-		set("neutron_defaults", "pod_security_gruops", "x")
+	r.conf.Set("DEFAULT", "debug", "t").Set("raven", "sweep_limit", 0).Set("namespace_subnet", "topology", "round").
+		Set("neutron_defaults", "pod_security_gruops", "x")
 	got := r.raven("config", "validate", "--strict", "--config-file", r.configure())
 	if got.status != 1 {
 		t.Errorf("the exit status is %d", got.status)
@@ -56,14 +56,14 @@ func TestDiffDefaultAndDocs(t *testing.T) {
 // TestMutate: with restart_method mutate, a SIGHUP changes mutable options in place, and the others it names; nothing is started anew.
 func TestMutate(t *testing.T) {
 	r := newRig(t)
-	r.conf.set("DEFAULT", "restart_method", "mutate")
+	r.conf.Set("DEFAULT", "restart_method", "mutate")
 	p := r.start()
 	r.createNamespace("shop")
 	r.createPod("shop", "a")
 	r.awaitRest(p)
 	pid := p.plugin("pod")
 	r.cloud.ResetLog()
-	r.conf.set("DEFAULT", "log_level", "DEBUG").set("raven", "sweep_limit", 7).set("health_server", "host", "localhost")
+	r.conf.Set("DEFAULT", "log_level", "DEBUG").Set("raven", "sweep_limit", 7).Set("health_server", "host", "localhost")
 	r.configure()
 	p.signal(syscall.SIGHUP)
 	p.logged(`configuration changed.*log_level: INFO -> DEBUG .*kuryr.conf:`)
@@ -77,7 +77,7 @@ func TestMutate(t *testing.T) {
 	if n := r.cloud.Stats().Counts["GET network"]; n != 0 {
 		t.Errorf("the networks were listed again: %d times", n)
 	}
-	r.conf.set("DEFAULT", "log_level", "loud")
+	r.conf.Set("DEFAULT", "log_level", "loud")
 	r.configure()
 	p.signal(syscall.SIGHUP)
 	p.logged(`ERROR.*reload failed.*log_level.*is not one of the choices`)
@@ -88,11 +88,11 @@ func TestMutate(t *testing.T) {
 // TestAMutatedGraceHolds: work in flight gets the time that graceful_shutdown_timeout says now, not what it said at the start.
 func TestAMutatedGraceHolds(t *testing.T) {
 	r := newRig(t)
-	r.conf.set("DEFAULT", "restart_method", "mutate").set("DEFAULT", "graceful_shutdown_timeout", 2)
+	r.conf.Set("DEFAULT", "restart_method", "mutate").Set("DEFAULT", "graceful_shutdown_timeout", 2)
 	p := r.start()
 	r.createNamespace("shop")
 	r.awaitRest(p)
-	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 40)
+	r.conf.Set("DEFAULT", "graceful_shutdown_timeout", 40)
 	r.configure()
 	p.signal(syscall.SIGHUP)
 	p.logged(`configuration changed.*graceful_shutdown_timeout: 2s -> 40s`)
@@ -131,7 +131,7 @@ func TestAMutatedGraceHolds(t *testing.T) {
 func TestBackdoor(t *testing.T) {
 	r := newRig(t)
 	socket := r.path("door")
-	r.conf.set("DEFAULT", "backdoor_socket", socket)
+	r.conf.Set("DEFAULT", "backdoor_socket", socket)
 	p := r.start()
 	must(t, "the socket, for its user alone", func() string {
 		info, err := os.Stat(socket)

@@ -106,8 +106,8 @@ func TestStopIsBounded(t *testing.T) {
 	each(t, indices(cases), func(i int) string { return cases[i].name }, func(t *testing.T, i int) {
 		r, p := cases[i].start(t)
 		// The bound is taken over by a reload, which is not what is stopped here: it starts anew.
-		p.kill()
-		r.conf.set("DEFAULT", "graceful_shutdown_timeout", grace)
+		p.Kill()
+		r.conf.Set("DEFAULT", "graceful_shutdown_timeout", grace)
 		p = r.start()
 		p.logged(` running `)
 		must(t, "its drivers", p.settledDrivers)
@@ -161,12 +161,12 @@ func TestReloadAtATerminal(t *testing.T) {
 	p := r.start()
 	r.createNamespace("shop")
 	r.awaitRest(p)
-	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 9)
+	r.conf.Set("DEFAULT", "graceful_shutdown_timeout", 9)
 	r.configure()
 	p.signal(syscall.SIGHUP)
 	p.logged(`configuration changed.*graceful_shutdown_timeout: 10s -> 9s`)
 	must(t, "rest", func() string { return r.amiss(p) })
-	r.conf.set("DEFAULT", "graceful_shutdown_timeout", 8)
+	r.conf.Set("DEFAULT", "graceful_shutdown_timeout", 8)
 	r.configure()
 	if err := errors.Join(slave.Close(), master.Close()); err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestASignalThatComesEarly(t *testing.T) {
 		if err := os.WriteFile(r.path("slow"), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		r.conf.set("driver:pod", "command", r.path("slow")).set("raven", "driver_sandbox", "off") // a script needs a shell
+		r.conf.Set("driver:pod", "command", r.path("slow")).Set("raven", "driver_sandbox", "off") // a script needs a shell
 		p := r.start()
 		must(t, "a driver that is asked", func() string {
 			if _, err := os.Stat(r.path("asked")); err != nil {
@@ -243,12 +243,12 @@ func TestReloadOfABadFileKeepsTheOldConfiguration(t *testing.T) {
 		make func(*rig)
 		says string
 	}{
-		"a bad value":         {func(r *rig) { r.conf.set("raven", "sweep_interval", "often") }, `kuryr\.conf:\d+: \[raven\] sweep_interval`},
+		"a bad value":         {func(r *rig) { r.conf.Set("raven", "sweep_interval", "often") }, `kuryr\.conf:\d+: \[raven\] sweep_interval`},
 		"no file":             {func(r *rig) { _ = os.Remove(r.path("kuryr.conf")) }, `kuryr\.conf.*no such file`},
-		"an unknown driver":   {func(r *rig) { r.conf.set("raven", "drivers", "namespace,pod,nosuch") }, `driver\(nosuch\): not found`},
-		"a refused option":    {func(r *rig) { r.conf.set("namespace_subnet", "topology", "round") }, `\[namespace_subnet\] topology`},
-		"a wrong password":    {func(r *rig) { r.conf.set("neutron", "password", "wrong-"+password) }, `logging in at .* 401`},
-		"an unreachable kube": {func(r *rig) { r.conf.set("kubernetes", "kubeconfig", r.path("nowhere")) }, `nowhere`},
+		"an unknown driver":   {func(r *rig) { r.conf.Set("raven", "drivers", "namespace,pod,nosuch") }, `driver\(nosuch\): not found`},
+		"a refused option":    {func(r *rig) { r.conf.Set("namespace_subnet", "topology", "round") }, `\[namespace_subnet\] topology`},
+		"a wrong password":    {func(r *rig) { r.conf.Set("neutron", "password", "wrong-"+password) }, `logging in at .* 401`},
+		"an unreachable kube": {func(r *rig) { r.conf.Set("kubernetes", "kubeconfig", r.path("nowhere")) }, `nowhere`},
 	}
 	var names []string
 	for name := range bad {
@@ -300,7 +300,7 @@ func TestReloadTakesAChangedConfigurationOver(t *testing.T) {
 	r.awaitRest(p)
 	id, pid := r.portOf("shop", "a"), p.plugin("pod")
 	group := r.operatorGroup("web")
-	r.conf.set("neutron_defaults", "pod_security_groups", "web")
+	r.conf.Set("neutron_defaults", "pod_security_groups", "web")
 	r.configure()
 	p.signal(syscall.SIGHUP)
 	p.logged(`configuration changed.*pod_security_groups`)
@@ -321,7 +321,7 @@ func TestReloadTakesAChangedConfigurationOver(t *testing.T) {
 		t.Errorf("the driver's process is %d, before it was %d", after, pid)
 	}
 
-	r.conf.set("DEFAULT", "log_level", "WARNING")
+	r.conf.Set("DEFAULT", "log_level", "WARNING")
 	r.configure()
 	p.signal(syscall.SIGHUP)
 	must(t, "the third process of the driver", func() string {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/raven/test/harness"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 )
 
@@ -54,7 +55,7 @@ func TestWatchesThatEndLoseNothing(t *testing.T) {
 			t.Errorf("a resource was watched again %d times only: the watches were not cut", again)
 		}
 		last := len(ref.dumps) - 1
-		must(t, "the state of an undisturbed run", func() string { return lineDiff(ref.dumps[last], r.dump()) + r.amiss(p) })
+		must(t, "the state of an undisturbed run", func() string { return harness.LineDiff(ref.dumps[last], r.dump()) + r.amiss(p) })
 		p.stop()
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -22,33 +21,34 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
-// contender is one of several ravens for one cluster. It reaches the API server by a cable that can be cut, and Neutron by a gateway that
+// contender is one of several ravens for one cluster. It reaches the API server by a proxy that can be cut, and Neutron by a gateway that
 // can hold a request back.
 type contender struct {
 	name    string
-	cable   *cable
+	proxy   *harness.Proxy
 	gateway *gateway
-	conf    settings // beside the site's
+	conf    harness.Settings // beside the site's
 	health  int
 }
 
 func newContender(t *testing.T, name string) *contender {
 	t.Helper()
-	cable, kubeconfig := cabled(t, name)
-	p := &contender{name: name, cable: cable, gateway: newGateway(t)}
+	proxy, kubeconfig := viaProxy(t, name)
+	p := &contender{name: name, proxy: proxy, gateway: newGateway(t)}
 	var err error
 	if p.health, err = stack.FreePort(); err != nil {
 		t.Fatal(err)
 	}
-	p.conf = settings{}.set("kubernetes", "kubeconfig", kubeconfig).set("neutron", "endpoint_override", p.gateway.server.URL).
-		set("health_server", "port", p.health).set("raven", "runtime_dir", filepath.Join(world.scratch, name))
+	p.conf = harness.Settings{}.Set("kubernetes", "kubeconfig", kubeconfig).Set("neutron", "endpoint_override", p.gateway.server.URL).
+		Set("health_server", "port", p.health).Set("raven", "runtime_dir", filepath.Join(world.scratch, name))
 	return p
 }
 
-// cabled lays a cable to the API server, and returns a kubeconfig of Raven's account that leads through it.
-func cabled(t *testing.T, name string) (c *cable, kubeconfig string) {
+// viaProxy sets a proxy before the API server, and returns a kubeconfig of Raven's account that leads through it.
+func viaProxy(t *testing.T, name string) (p *harness.Proxy, kubeconfig string) {
 	t.Helper()
 	account, err := clientcmd.LoadFromFile(world.accountFile)
 	if err != nil {
@@ -59,14 +59,17 @@ func cabled(t *testing.T, name string) (c *cable, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c = newCable(t, server.Host)
+	if p, err = harness.NewProxy(server.Host); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
 	cluster.TLSServerName = server.Hostname()
-	cluster.Server = server.Scheme + "://" + c.listener.Addr().String()
+	cluster.Server = server.Scheme + "://" + p.Address()
 	kubeconfig = filepath.Join(t.TempDir(), name+".kubeconfig")
 	if err := clientcmd.WriteToFile(*account, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	return c, kubeconfig
+	return p, kubeconfig
 }
 
 // ready says what a probe of the kubelet hears, "" where it is well.
@@ -85,135 +88,6 @@ func (p *contender) ready(ctx context.Context) string {
 		return fmt.Sprintf("%s %s (%v)", response.Status, text, err)
 	}
 	return ""
-}
-
-// cable is a TCP proxy that can be cut: then nothing comes through any more, and nobody is told.
-type cable struct {
-	listener net.Listener
-	to       string
-	work     sync.WaitGroup
-
-	mu    sync.Mutex
-	whole chan struct{} // closed while it is
-	conns map[net.Conn]bool
-	ended bool
-}
-
-func newCable(t *testing.T, to string) *cable {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cableAt(t, listener, to)
-}
-
-// cableAt begins at a listener, which it closes.
-func cableAt(t *testing.T, listener net.Listener, to string) *cable {
-	t.Helper()
-	c := &cable{listener: listener, to: to, whole: make(chan struct{}), conns: map[net.Conn]bool{}}
-	close(c.whole)
-	c.work.Go(c.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		c.mu.Lock()
-		c.ended = true
-		c.mu.Unlock()
-		c.mend()
-		c.work.Wait()
-	})
-	return c
-}
-
-// sever cuts the cable: what is open stays open, and silent.
-func (c *cable) sever() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.whole = make(chan struct{})
-}
-
-// mend breaks what stood open, as after a partition that lasted, and lets new connections through.
-func (c *cable) mend() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for conn := range c.conns { // first: what was read since the cut must not come through
-		_ = conn.Close()
-	}
-	select {
-	case <-c.whole:
-	default:
-		close(c.whole)
-	}
-}
-
-func (c *cable) accept() {
-	for {
-		in, err := c.listener.Accept()
-		if err != nil {
-			return
-		}
-		c.work.Go(func() { c.serve(in) })
-	}
-}
-
-func (c *cable) serve(in net.Conn) {
-	if !c.keep(in) {
-		return
-	}
-	defer c.forget(in)
-	c.wait()
-	out, err := net.DialTimeout("tcp", c.to, 10*time.Second)
-	if err != nil || !c.keep(out) {
-		return
-	}
-	defer c.forget(out)
-	var both sync.WaitGroup
-	both.Go(func() { c.copy(out, in) })
-	c.copy(in, out)
-	both.Wait()
-}
-
-func (c *cable) copy(to, from net.Conn) {
-	defer func() { _ = to.Close() }()
-	defer func() { _ = from.Close() }()
-	for buffer := make([]byte, 32<<10); ; {
-		n, err := from.Read(buffer)
-		c.wait()
-		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// wait returns when the cable is whole.
-func (c *cable) wait() {
-	c.mu.Lock()
-	whole := c.whole
-	c.mu.Unlock()
-	<-whole
-}
-
-func (c *cable) keep(conn net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended {
-		_ = conn.Close()
-		return false
-	}
-	c.conns[conn] = true
-	return true
-}
-
-func (c *cable) forget(conn net.Conn) {
-	_ = conn.Close()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.conns, conn)
 }
 
 // gateway stands before Neutron. It knows when each change came, and can hold one back for longer than its sender waits.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestTokenExpiry gives Keystone's tokens 40 seconds to live and goes on making and deleting pods until Raven's token has been
@@ -21,7 +22,7 @@ func TestTokenExpiry(t *testing.T) {
 	lifetime(t, "[token]\nexpiration = 40\n")
 	t.Cleanup(func() { lifetime(t, "") })
 	r := record(t)
-	s := standing(t, settings{}.set("neutron", "endpoint_override", r.url))
+	s := standing(t, harness.Settings{}.Set("neutron", "endpoint_override", r.url))
 	createNamespace(t, "ex-a")
 	for turn := 0; ; turn++ {
 		name := func(i int) string { return fmt.Sprintf("p%d-%d", turn, i) }

@@ -4,11 +4,13 @@ package suite
 
 import (
 	"testing"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestSharedDualStack is topology shared with both IP versions, by an application credential.
 func TestSharedDualStack(t *testing.T) {
-	family(t, "shared", "dual", settings{}.set("neutron", "cloud", "e2e-appcred"))
+	family(t, "shared", "dual", harness.Settings{}.Set("neutron", "cloud", "e2e-appcred"))
 }
 
 // TestDedicatedIPv6 is topology dedicated with IPv6 alone.
@@ -39,11 +41,11 @@ func needFull(t *testing.T) {
 
 // family runs two namespaces with pods on a site of its own, sends packets where that can be done (across namespaces only with topology
 // shared), and deletes a busy namespace.
-func family(t *testing.T, topology, families string, conf settings) {
+func family(t *testing.T, topology, families string, conf harness.Settings) {
 	t.Helper()
-	conf = settings{}.set("namespace_subnet", "topology", topology).set("namespace_subnet", "ip_families", families).with(conf)
+	conf = harness.Settings{}.Set("namespace_subnet", "topology", topology).Set("namespace_subnet", "ip_families", families).With(conf)
 	services := map[string]string{"ipv4": "10.96.0.0/16", "ipv6": "fd00:10:96::/112", "dual": "10.96.0.0/16,fd00:10:96::/112"}
-	conf.set("namespace_subnet", "service_cidr", services[families])
+	conf.Set("namespace_subnet", "service_cidr", services[families])
 	s := own(t, topology[:3]+families, conf)
 	createNamespace(t, "fa-a")
 	createNamespace(t, "fa-b")

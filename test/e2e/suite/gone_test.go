@@ -16,6 +16,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestGone makes the API server forget where Raven was: while Raven is cut off, pods come and go, etcd is compacted and the API server killed and
@@ -24,8 +25,8 @@ func TestGone(t *testing.T) {
 	if world.stack == nil {
 		lacks(t, "etcd cannot be compacted from here: RAVEN_E2E_STACK is not set")
 	}
-	line, kubeconfig := cabled(t, "gone")
-	s := standing(t, settings{}.set("kubernetes", "kubeconfig", kubeconfig))
+	proxy, kubeconfig := viaProxy(t, "gone")
+	s := standing(t, harness.Settings{}.Set("kubernetes", "kubeconfig", kubeconfig))
 	createNamespace(t, "go-a")
 	createNamespace(t, "go-b")
 	for _, name := range []string{"a", "b"} {
@@ -33,8 +34,8 @@ func TestGone(t *testing.T) {
 		createPod(t, "go-b", name)
 	}
 	s.settled(t)
-	line.sever()
-	t.Cleanup(line.mend)
+	proxy.Cut()
+	t.Cleanup(proxy.Restore)
 	list, err := pods("").List(t.Context(), metav1.ListOptions{}) // Raven knows nothing later
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestGone(t *testing.T) {
 		return answeredGone(ctx, list.GetResourceVersion())
 	})
 	back := time.Now()
-	line.mend()
+	proxy.Restore()
 	s.settled(t)
 	for _, kind := range []string{"pods", "namespaces"} {
 		await(t, "the API server to note that Raven listed "+kind+" anew", func(context.Context) string { return listedAnew(kind, back) })

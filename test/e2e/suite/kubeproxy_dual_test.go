@@ -9,15 +9,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestKubeProxyDualStack sends packets to a Service of both IP versions that OVN itself serves, and to one that limits its clients, where the
 // endpoints' security group keeps the limits.
 func TestKubeProxyDualStack(t *testing.T) {
-	s := proxying(t, "proxydual", settings{}.set("namespace_subnet", "ip_families", "dual").
-		set("namespace_subnet", "service_cidr", "10.96.0.0/16,fd00:10:96::/112").
-		set("namespace_subnet", "ingress_cidrs", podRanges).set("octavia_defaults", "member_sg_rules", true).
-		set("octavia_defaults", "literal_external_ips", true))
+	s := proxying(t, "proxydual", harness.Settings{}.Set("namespace_subnet", "ip_families", "dual").
+		Set("namespace_subnet", "service_cidr", "10.96.0.0/16,fd00:10:96::/112").
+		Set("namespace_subnet", "ingress_cidrs", podRanges).Set("octavia_defaults", "member_sg_rules", true).
+		Set("octavia_defaults", "literal_external_ips", true))
 	createNamespace(t, "kd-a")
 	createNamespace(t, "kd-b")
 	spec := bothProtocols()

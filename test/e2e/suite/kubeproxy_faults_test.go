@@ -16,12 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // kills ends everything in turn with kill -9 while endpoints and Services come and go. What flows goes on flowing: OVN needs nobody for that.
 func (p *proxied) kills(t *testing.T) {
 	for _, turn := range []turn{
-		{name: "raven", kill: func(*testing.T) { p.raven.kill() }, start: p.restart},
+		{name: "raven", kill: func(*testing.T) { p.raven.Kill() }, start: p.restart},
 		{name: "driver-kubeproxy", kill: killDriver(p.site, "kubeproxy")},
 		{name: stack.NorthDB, server: true},
 		{name: stack.Northd, server: true},
@@ -198,7 +199,7 @@ func TestKubeProxyHandover(t *testing.T) {
 	f, g := client.flow(t, "udp", vip), out.flow(t, "udp", floating)
 	for _, to := range []struct {
 		name string
-		conf settings
+		conf harness.Settings
 	}{{"kubeproxy", proxyConf()}, {"lbaas", octavia}} {
 		f.forget()
 		g.forget()

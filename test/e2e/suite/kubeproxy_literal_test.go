@@ -5,6 +5,8 @@ package suite
 import (
 	"fmt"
 	"testing"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // routed gives the machine outside a route to an address by way of the cluster's router, as an operator's network would.
@@ -109,7 +111,7 @@ func (d *dual) literal(t *testing.T) {
 // TestKubeProxyApart sends packets to Services of namespaces that are apart: each is served in its own, and from outside.
 func TestKubeProxyApart(t *testing.T) {
 	// No clusterIP is within the range that Raven is told of: OVN's load balancers need no subnet.
-	s := proxying(t, "proxyapart", settings{}.set("namespace_subnet", "topology", "dedicated").set("namespace_subnet", "service_cidr", "10.250.0.0/24"))
+	s := proxying(t, "proxyapart", harness.Settings{}.Set("namespace_subnet", "topology", "dedicated").Set("namespace_subnet", "service_cidr", "10.250.0.0/24"))
 	names := []string{"kz-a", "kz-b"}
 	for _, name := range names {
 		createNamespace(t, name)

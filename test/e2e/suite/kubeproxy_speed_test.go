@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestKubeProxySpeed measures the time from a write to Kubernetes until a client's packets show it, in three ways that serve the same
@@ -30,9 +32,9 @@ func TestKubeProxySpeed(t *testing.T) {
 	if world.stack == nil {
 		lacks(t, "kube-proxy is the harness's own, and RAVEN_E2E_STACK is not set")
 	}
-	calm := settings{}.set("raven", "drift_check_interval", 300).set("raven", "sweep_interval", 60)
-	without := settings{}.set("raven", "drivers", "namespace,pod").with(calm)
-	r := &race{site: proxying(t, "speed", without), proxy: proxyConf().with(calm)}
+	calm := harness.Settings{}.Set("raven", "drift_check_interval", 300).Set("raven", "sweep_interval", 60)
+	without := harness.Settings{}.Set("raven", "drivers", "namespace,pod").With(calm)
+	r := &race{site: proxying(t, "speed", without), proxy: proxyConf().With(calm)}
 	createNamespace(t, "ks-a")
 	createNamespace(t, "ks-b")
 	webPods(t, "ks-a", "w1", "w2")
@@ -46,7 +48,7 @@ func TestKubeProxySpeed(t *testing.T) {
 	readiness(t, "ks-a", "w2", false)
 	all := []*contestant{
 		{name: "raven, kubeproxy", conf: r.proxy, client: client},
-		{name: "raven, lbaas (ovn)", conf: servicesConf().with(calm), client: client},
+		{name: "raven, lbaas (ovn)", conf: servicesConf().With(calm), client: client},
 		{name: "kube-proxy, nftables", conf: without, client: node, begin: func(t *testing.T) { t.Helper(); theirs.begin(t) }, end: theirs.end},
 		{name: "the same without pause", conf: without, client: node, begin: func(t *testing.T) {
 			t.Helper()
@@ -68,7 +70,7 @@ func TestKubeProxySpeed(t *testing.T) {
 // contestant is a way to serve Services.
 type contestant struct {
 	name        string
-	conf        settings // of the site's Raven meanwhile
+	conf        harness.Settings // of the site's Raven meanwhile
 	client      *nic
 	begin       func(*testing.T) // what serves, where that is not Raven
 	end         func()
@@ -78,7 +80,7 @@ type contestant struct {
 // race is the Services that are measured.
 type race struct {
 	*site
-	proxy settings // of a Raven with kubeproxy
+	proxy harness.Settings // of a Raven with kubeproxy
 	count int
 }
 

@@ -15,16 +15,18 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // proxyConf are the options of a site that serves Services by OVN itself.
-func proxyConf() settings {
-	return settings{}.set("raven", "drivers", "namespace,pod,kubeproxy").set("ovn", "nb_connection", world.ovnNB).
-		set("neutron_defaults", "external_svc_net", world.external).set("raven", "drift_check_interval", 10)
+func proxyConf() harness.Settings {
+	return harness.Settings{}.Set("raven", "drivers", "namespace,pod,kubeproxy").Set("ovn", "nb_connection", world.ovnNB).
+		Set("neutron_defaults", "external_svc_net", world.external).Set("raven", "drift_check_interval", 10)
 }
 
 // proxying is a site of its own with the driver kubeproxy and what conf says beside. Nothing of it is left in OVN at its end.
-func proxying(t *testing.T, name string, conf settings) *site {
+func proxying(t *testing.T, name string, conf harness.Settings) *site {
 	t.Helper()
 	needPackets(t)
 	if world.external == "" {
@@ -36,7 +38,7 @@ func proxying(t *testing.T, name string, conf settings) *site {
 			s.leavesOVN(t)
 		}
 	})
-	s = own(t, name, proxyConf().with(conf))
+	s = own(t, name, proxyConf().With(conf))
 	return s
 }
 
@@ -172,7 +174,7 @@ func (s *site) leavesOVN(t *testing.T) {
 		return
 	}
 	conf := filepath.Join(s.dir, "cleanup.conf")
-	text := settings{}.set("neutron", "cloud", "e2e").set("neutron", "clouds_file", world.clouds).set("ovn", "nb_connection", world.ovnNB).String()
+	text := harness.Settings{}.Set("neutron", "cloud", "e2e").Set("neutron", "clouds_file", world.clouds).Set("ovn", "nb_connection", world.ovnNB).String()
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Error(err)
 		return

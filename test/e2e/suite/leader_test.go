@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // The Lease of this scenario: short, since its end is waited for.
@@ -36,12 +38,12 @@ func TestLeader(t *testing.T) {
 	one, two := newContender(t, "leader-one"), newContender(t, "leader-two")
 	var runs []*raven
 	t.Cleanup(func() { killAll(runs, nil) })
-	s := own(t, "leader", one.conf.with(settings{}.
-		set("kubernetes", "controller_ha", true).set("kubernetes", "lease_name", leaseName).set("kubernetes", "lease_namespace", "kube-system").
-		set("kubernetes", "lease_duration", leaseDuration).set("kubernetes", "lease_renew_deadline", renewDeadline).
-		set("kubernetes", "lease_retry_period", time.Second).set("neutron", "timeout", leaseDuration-time.Second)))
+	s := own(t, "leader", one.conf.With(harness.Settings{}.
+		Set("kubernetes", "controller_ha", true).Set("kubernetes", "lease_name", leaseName).Set("kubernetes", "lease_namespace", "kube-system").
+		Set("kubernetes", "lease_duration", leaseDuration).Set("kubernetes", "lease_renew_deadline", renewDeadline).
+		Set("kubernetes", "lease_retry_period", time.Second).Set("neutron", "timeout", leaseDuration-time.Second)))
 	t.Cleanup(func() {
-		one.cable.mend() // cut off, the site's raven could not be stopped in order
+		one.proxy.Restore() // cut off, the site's raven could not be stopped in order
 		killAll(runs, s.raven)
 	})
 	first := s.raven
@@ -61,7 +63,7 @@ func TestLeader(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the leader makes no network")
 	}
-	one.cable.sever()
+	one.proxy.Cut()
 	cut := time.Now()
 	other := anotherLeads(t, leader)
 	led := time.Now()
@@ -81,7 +83,7 @@ func TestLeader(t *testing.T) {
 		t.Errorf("the one that is cut off went on: %v", sent)
 	}
 
-	one.cable.mend()
+	one.proxy.Restore()
 	await(t, "the first one, standing by", one.ready)
 	stopping := time.Now()
 	if status, err := second.end(); err != nil || status != 0 {
@@ -98,7 +100,7 @@ func TestLeader(t *testing.T) {
 	second = s.beside(t, two)
 	runs = append(runs, second)
 	killed := time.Now()
-	first.kill()
+	first.Kill()
 	s.raven = second
 	anotherLeads(t, leader)
 	took := time.Since(killed)
@@ -114,7 +116,7 @@ func TestLeader(t *testing.T) {
 func (s *site) beside(t *testing.T, p *contender) *raven {
 	t.Helper()
 	path := filepath.Join(s.dir, p.name+".conf")
-	if err := os.WriteFile(path, []byte(s.conf.with(p.conf).String()), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(s.conf.With(p.conf).String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r, err := launch(path, filepath.Join(s.dir, p.name+".log"))
@@ -134,7 +136,7 @@ func (s *site) beside(t *testing.T, p *contender) *raven {
 func killAll(runs []*raven, but *raven) {
 	for _, r := range runs {
 		if r != but && r.died() == "" {
-			r.kill()
+			r.Kill()
 		}
 	}
 }

@@ -6,69 +6,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kuryr/raven/test/harness"
 )
-
-// settings are the options of a kuryr.conf by group and name.
-type settings map[string]map[string]string
-
-func (s settings) set(group, name string, value any) settings {
-	if s[group] == nil {
-		s[group] = map[string]string{}
-	}
-	s[group][name] = fmt.Sprint(value)
-	return s
-}
-
-// with returns a copy with the options of another.
-func (s settings) with(more settings) settings {
-	out := settings{}
-	for _, from := range []settings{s, more} {
-		for group, options := range from {
-			for name, value := range options {
-				out.set(group, name, value)
-			}
-		}
-	}
-	return out
-}
-
-func (s settings) String() string {
-	var b strings.Builder
-	for _, group := range slices.Sorted(maps.Keys(s)) {
-		fmt.Fprintf(&b, "[%s]\n", group)
-		for _, name := range slices.Sorted(maps.Keys(s[group])) {
-			fmt.Fprintf(&b, "%s = %s\n", name, s[group][name])
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
 
 // raven is a running `raven run`.
 type raven struct {
-	cmd   *exec.Cmd
-	log   string        // path
-	ended chan struct{} // closed when it has ended, after err is set
-	err   error
+	*harness.Process
+	log string // path
 }
 
 // program is a command of Raven in an environment that sets nothing of its configuration.
 func program(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(world.bin, "raven"), args...)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + world.scratch, "TMPDIR=" + world.scratch}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
+	return harness.Command(ctx, filepath.Join(world.bin, "raven"), world.scratch, nil, args...)
 }
 
 // launch runs the daemon with a kuryr.conf, and appends what it says to a log.
@@ -79,55 +36,35 @@ func launch(conf, log string) (*raven, error) {
 	}
 	defer func() { _ = file.Close() }() // the daemon has its own
 	fmt.Fprintf(file, "# raven run --config-file %s\n", conf)
-	r := &raven{cmd: program(context.Background(), "run", "--config-file", conf), log: log, ended: make(chan struct{})}
-	r.cmd.Stdout, r.cmd.Stderr = file, file
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // Raven goes when the thread that started it goes: with the tests, however those end
-		defer runtime.UnlockOSThread()
-		err := r.cmd.Start()
-		started <- err
-		if err == nil {
-			r.err = r.cmd.Wait()
-			close(r.ended)
-		}
-	}()
-	return r, <-started
-}
-
-// kill is kill -9, and returns when the process is gone.
-func (r *raven) kill() {
-	_ = r.cmd.Process.Signal(syscall.SIGKILL)
-	<-r.ended
+	cmd := program(context.Background(), "run", "--config-file", conf)
+	cmd.Stdout, cmd.Stderr = file, file
+	process, err := harness.Start(cmd)
+	return &raven{Process: process, log: log}, err
 }
 
 // end stops it as an operator does, and returns the exit status.
 func (r *raven) end() (int, error) {
-	select {
-	case <-r.ended:
-		return 0, fmt.Errorf("raven had ended by itself: %w; %s ends with:\n%s", r.err, r.log, tail(r.log))
-	default:
+	if !r.Running() {
+		return 0, fmt.Errorf("raven had ended by itself: %w; %s ends with:\n%s", r.Err, r.log, tail(r.log))
 	}
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := r.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return 0, err
 	}
 	select {
-	case <-r.ended:
-		return r.cmd.ProcessState.ExitCode(), nil
+	case <-r.Ended:
+		return r.Cmd.ProcessState.ExitCode(), nil
 	case <-time.After(time.Minute):
-		r.kill()
+		r.Kill()
 		return 0, errors.New("raven did not stop within a minute of SIGTERM")
 	}
 }
 
 // died says that it has ended by itself, "" while it runs.
 func (r *raven) died() string {
-	select {
-	case <-r.ended:
-		return fmt.Sprintf("raven has ended (%v): %s", r.err, tail(r.log))
-	default:
+	if r.Running() {
 		return ""
 	}
+	return fmt.Sprintf("raven has ended (%v): %s", r.Err, tail(r.log))
 }
 
 // plugin returns the process of a driver of this raven, 0 while there is none.
@@ -140,7 +77,7 @@ func (r *raven) plugin(driver string) int {
 		}
 		_, rest, _ := strings.Cut(string(text), ") ") // after the name: state, parent
 		fields := strings.Fields(rest)
-		if len(fields) < 2 || fields[1] != strconv.Itoa(r.cmd.Process.Pid) {
+		if len(fields) < 2 || fields[1] != strconv.Itoa(r.Cmd.Process.Pid) {
 			continue
 		}
 		exe, _ := os.Readlink(filepath.Join(filepath.Dir(path), "exe"))

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // kubeProxy is Kubernetes' own kube-proxy in a network namespace that stands for a node.
@@ -57,7 +58,7 @@ func (p *kubeProxy) relay(t *testing.T) string {
 	if err != nil {
 		t.Fatalf("listening in network namespace %s: %v", p.node.space, err)
 	}
-	cableAt(t, listener, server.Host)
+	t.Cleanup(harness.NewProxyAt(listener, server.Host).Close)
 	conf, err := clientcmd.LoadFromFile(world.kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestRestarts kills everything in turn with kill -9 while a namespace and its pods are made, pods come and go, and the namespace of
@@ -21,7 +22,7 @@ func TestRestarts(t *testing.T) {
 	s := standing(t)
 	turns := []turn{
 		{name: "nothing"},
-		{name: "raven", kill: func(*testing.T) { s.raven.kill() }, start: s.restart},
+		{name: "raven", kill: func(*testing.T) { s.raven.Kill() }, start: s.restart},
 		{name: "driver-namespace", kill: killDriver(s, "namespace")},
 		{name: "driver-pod", kill: killDriver(s, "pod")},
 		{name: stack.APIServer, server: true, blind: true},
@@ -43,7 +44,7 @@ func TestRestarts(t *testing.T) {
 			before = namespace
 			if undisturbed == "" {
 				undisturbed = end
-			} else if diff := lineDiff(undisturbed, end); diff != "" {
+			} else if diff := harness.LineDiff(undisturbed, end); diff != "" {
 				t.Errorf("the cloud differs (-undisturbed +this):\n%s", diff)
 			}
 		})

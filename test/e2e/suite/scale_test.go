@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // scale is the size of a measurement.
@@ -65,7 +67,7 @@ type round struct {
 // field is where the rounds take place.
 type field struct {
 	site  *site
-	conf  settings
+	conf  harness.Settings
 	url   string // of Neutron, with a recorder before it
 	log   *recorder
 	names []string // of the namespaces
@@ -76,9 +78,9 @@ func measure(t *testing.T, size scale) {
 	t.Helper()
 	r := record(t)
 	f := &field{url: r.url, log: r, best: ways[0]}
-	f.conf = settings{}.set("neutron", "endpoint_override", r.url).set("raven", "drift_check_interval", 300).set("raven", "sweep_interval", 60)
+	f.conf = harness.Settings{}.Set("neutron", "endpoint_override", r.url).Set("raven", "drift_check_interval", 300).Set("raven", "sweep_interval", 60)
 	if size.pods > 13 { // more than the standing site's subnets hold
-		f.site = own(t, fmt.Sprint("scale", size.pods), f.conf.set("namespace_subnet", "subnet_prefix_length", 24))
+		f.site = own(t, fmt.Sprint("scale", size.pods), f.conf.Set("namespace_subnet", "subnet_prefix_length", 24))
 	} else {
 		f.site = standing(t, f.conf)
 	}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestServicesRestarts kills everything in turn with kill -9 in the life of a Service: while its load balancer is made, while its
@@ -30,7 +31,7 @@ func TestServicesRestarts(t *testing.T) {
 	s.settled(t)
 	turns := []turn{
 		{name: "nothing"},
-		{name: "raven", kill: func(*testing.T) { s.raven.kill() }, start: s.restart},
+		{name: "raven", kill: func(*testing.T) { s.raven.Kill() }, start: s.restart},
 		{name: "driver-lbaas", kill: killDriver(s, "lbaas")},
 		{name: stack.OctaviaAPI, server: true},
 		{name: stack.OctaviaAgent, server: true, first: true},
@@ -48,7 +49,7 @@ func TestServicesRestarts(t *testing.T) {
 				undisturbed[turn.provider] = ends
 			}
 			for i, end := range ends {
-				if diff := lineDiff(undisturbed[turn.provider][i], end); diff != "" {
+				if diff := harness.LineDiff(undisturbed[turn.provider][i], end); diff != "" {
 					t.Errorf("at stage %d the cloud differs (-undisturbed +this):\n%s", i, diff)
 				}
 			}

@@ -33,7 +33,7 @@ func TestServicesSpeed(t *testing.T) {
 	webPods(t, "sp-a", "w1", "w2")
 	s.settled(t)
 	subnet := annotated(t, "sp-a", subnetAnnotation).str("id")
-	conf := servicesConf().set("raven", "drift_check_interval", 300).set("raven", "sweep_interval", 60)
+	conf := servicesConf().Set("raven", "drift_check_interval", 300).Set("raven", "sweep_interval", 60)
 	took := map[rune][]float64{}
 	for i, by := range order {
 		if by == 'b' {

@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // site is one installation of Raven: a cluster id, a kuryr.conf and a folder of its own.
 type site struct {
 	name, dir, cluster string
-	conf               settings
+	conf               harness.Settings
 	families           []string // "4", "6"
 	dedicated          bool
 	raven              *raven          // nil while it does not run
@@ -32,7 +33,7 @@ type site struct {
 }
 
 // newSite makes the files of an installation.
-func newSite(t *testing.T, name string, conf settings) *site {
+func newSite(t *testing.T, name string, conf harness.Settings) *site {
 	t.Helper()
 	s := &site{name: name, dir: filepath.Join(world.artifacts, "site-"+name), cluster: fmt.Sprintf("e2e-%s-%d", name, time.Now().UnixNano()/1e6)}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
@@ -42,16 +43,16 @@ func newSite(t *testing.T, name string, conf settings) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.conf = settings{}.
-		set("DEFAULT", "graceful_shutdown_timeout", 30).
-		set("kubernetes", "kubeconfig", world.accountFile).
-		set("neutron", "cloud", "e2e").set("neutron", "clouds_file", world.clouds).
-		set("neutron", "ambiguous_create_wait", 20).
-		set("health_server", "port", health).set("prometheus_exporter", "port", 0).
-		set("raven", "cluster_id", s.cluster).set("raven", "cluster_name", s.name).
-		set("raven", "runtime_dir", filepath.Join(world.scratch, name)).
-		set("raven", "sweep_interval", 5).set("raven", "drift_check_interval", 20).
-		with(conf)
+	s.conf = harness.Settings{}.
+		Set("DEFAULT", "graceful_shutdown_timeout", 30).
+		Set("kubernetes", "kubeconfig", world.accountFile).
+		Set("neutron", "cloud", "e2e").Set("neutron", "clouds_file", world.clouds).
+		Set("neutron", "ambiguous_create_wait", 20).
+		Set("health_server", "port", health).Set("prometheus_exporter", "port", 0).
+		Set("raven", "cluster_id", s.cluster).Set("raven", "cluster_name", s.name).
+		Set("raven", "runtime_dir", filepath.Join(world.scratch, name)).
+		Set("raven", "sweep_interval", 5).Set("raven", "drift_check_interval", 20).
+		With(conf)
 	s.dedicated = s.conf["namespace_subnet"]["topology"] == "dedicated"
 	switch s.conf["namespace_subnet"]["ip_families"] {
 	case "ipv6":
@@ -66,7 +67,7 @@ func newSite(t *testing.T, name string, conf settings) *site {
 
 // standing is the site that most scenarios share, shared topology and IPv4, with its raven running and done. What a scenario made
 // is gone at its end, or the test fails.
-func standing(t *testing.T, more ...settings) *site {
+func standing(t *testing.T, more ...harness.Settings) *site {
 	t.Helper()
 	if world.standing == nil {
 		world.standing = newSite(t, "standing", standingConf())
@@ -99,16 +100,18 @@ func balancing(t *testing.T) *site {
 const activation = 10 * time.Second
 
 // servicesConf are the options of a site with load balancers.
-func servicesConf() settings {
-	return settings{}.set("raven", "drivers", "namespace,pod,lbaas").set("octavia_defaults", "provider", "ovn").
-		set("neutron_defaults", "external_svc_net", world.external).set("neutron_defaults", "lbaas_activation_timeout", int(activation.Seconds())).
-		set("raven", "drift_check_interval", 10)
+func servicesConf() harness.Settings {
+	return harness.Settings{}.Set("raven", "drivers", "namespace,pod,lbaas").Set("octavia_defaults", "provider", "ovn").
+		Set("neutron_defaults", "external_svc_net", world.external).Set("neutron_defaults", "lbaas_activation_timeout", int(activation.Seconds())).
+		Set("raven", "drift_check_interval", 10)
 }
 
-func standingConf() settings { return settings{}.set("namespace_subnet", "subnet_prefix_length", 28) }
+func standingConf() harness.Settings {
+	return harness.Settings{}.Set("namespace_subnet", "subnet_prefix_length", 28)
+}
 
 // own is a site for one scenario. Nothing of it is left at its end, or the test fails.
-func own(t *testing.T, name string, conf settings) *site {
+func own(t *testing.T, name string, conf harness.Settings) *site {
 	t.Helper()
 	s := newSite(t, name, conf)
 	t.Cleanup(func() {
@@ -127,11 +130,11 @@ func own(t *testing.T, name string, conf settings) *site {
 }
 
 // use starts the site's raven for a scenario.
-func (s *site) use(t *testing.T, more ...settings) {
+func (s *site) use(t *testing.T, more ...harness.Settings) {
 	t.Helper()
-	conf := settings{}
+	conf := harness.Settings{}
 	for _, one := range more {
-		conf = conf.with(one)
+		conf = conf.With(one)
 	}
 	s.start(t, conf)
 	s.lend(t, len(more) > 0)
@@ -163,7 +166,7 @@ func (s *site) lend(t *testing.T, stop bool) {
 }
 
 // start runs the site's raven with these options beside the site's own, if it does not run so yet, and ends another site's.
-func (s *site) start(t *testing.T, more settings) {
+func (s *site) start(t *testing.T, more harness.Settings) {
 	t.Helper()
 	if other := world.running; other != nil && other != s {
 		other.stop(t)
@@ -178,7 +181,7 @@ func (s *site) start(t *testing.T, more settings) {
 		s.leftovers(t)
 	}
 	path := filepath.Join(s.dir, "kuryr.conf")
-	if err := os.WriteFile(path, []byte(s.conf.with(more).String()), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(s.conf.With(more).String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r, err := launch(path, filepath.Join(s.dir, "raven.log"))

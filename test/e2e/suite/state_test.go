@@ -328,27 +328,6 @@ func (s *site) dump(ctx context.Context, rename map[string]string) (string, erro
 	return strings.Join(lines, ""), nil
 }
 
-// lineDiff shows the lines that only one of two dumps has.
-func lineDiff(want, have string) string {
-	count := map[string]int{}
-	for line := range strings.Lines(want) {
-		count[line]++
-	}
-	for line := range strings.Lines(have) {
-		count[line]--
-	}
-	var b strings.Builder
-	for _, line := range slices.Sorted(maps.Keys(count)) {
-		switch n := count[line]; {
-		case n > 0:
-			fmt.Fprintf(&b, "-%d× %s", n, line)
-		case n < 0:
-			fmt.Fprintf(&b, "+%d× %s", -n, line)
-		}
-	}
-	return b.String()
-}
-
 // ownRules are the rules that a namespace's security group has by itself: those for the ports of Services are not among them.
 func ownRules(group thing) []thing {
 	return slices.DeleteFunc(group.things("security_group_rules"), func(rule thing) bool { return rule["port_range_min"] != nil })

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestTeardown removes with `raven cleanup` what was made for a cluster that is gone. Without --yes nothing is removed; nor is it for
@@ -30,7 +32,7 @@ func TestTeardown(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	served := settings{}
+	served := harness.Settings{}
 	if world.cloud.balancing != nil && world.external != "" {
 		served = servicesConf()
 	}
@@ -51,7 +53,7 @@ func TestTeardown(t *testing.T) {
 	unchanged := func(after string) {
 		t.Helper()
 		if now, err := s.dump(t.Context(), nil); err != nil || now != before {
-			t.Fatalf("%s the cloud differs (%v):\n%s", after, err, lineDiff(before, now))
+			t.Fatalf("%s the cloud differs (%v):\n%s", after, err, harness.LineDiff(before, now))
 		}
 	}
 	alive := filepath.Join(s.dir, "kuryr.conf")
@@ -60,7 +62,7 @@ func TestTeardown(t *testing.T) {
 	}
 	unchanged("for a cluster that answers")
 	cloudOnly := filepath.Join(s.dir, "cleanup.conf")
-	conf := settings{}.set("neutron", "cloud", "e2e").set("neutron", "clouds_file", world.clouds).String()
+	conf := harness.Settings{}.Set("neutron", "cloud", "e2e").Set("neutron", "clouds_file", world.clouds).String()
 	if err := os.WriteFile(cloudOnly, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
