@@ -21,7 +21,7 @@ import (
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/host"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
@@ -202,7 +202,7 @@ func configuredCluster(ctx context.Context, values *config.Values, named string)
 	return string(ns.GetUID()), nil
 }
 
-func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *openstack.Cloud, io streams, f cleanupFlags) error {
+func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *cloud.Cloud, io streams, f cleanupFlags) error {
 	p, err := c.Plan(ctx)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func countsText(counts map[drivers.Kind]int) string {
 }
 
 // listClusters prints which clusters have something in the project.
-func listClusters(ctx context.Context, cloud *openstack.Cloud, values *config.Values, io streams, format string) error {
+func listClusters(ctx context.Context, cloud *cloud.Cloud, values *config.Values, io streams, format string) error {
 	clusters, err := cloud.Clusters(ctx)
 	if err != nil {
 		return err
@@ -302,7 +302,7 @@ func listClusters(ctx context.Context, cloud *openstack.Cloud, values *config.Va
 	if err := addClusters(ctx, values, clusters); err != nil {
 		fmt.Fprintln(io.err, "warning: nobody has looked for OVN load balancers:", err)
 	}
-	if err := cloud.Balancing(); err != nil {
+	if err := cloud.Available(); err != nil {
 		fmt.Fprintln(io.err, "warning: nobody has looked for load balancers:", err)
 	}
 	if format != "table" {

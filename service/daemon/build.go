@@ -9,6 +9,8 @@ import (
 
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/writeback"
@@ -71,7 +73,7 @@ func (r *runtime) engineConfig() reconcile.Config {
 		MaxReplayDeletes:     int(v.Int(OptionGroup, "max_replay_deletes")),
 		MaxReplayDeleteShare: v.Float(OptionGroup, "max_replay_delete_share"),
 		AmbiguousWait:        r.cloud.AmbiguousWait(),
-		ActivationTimeout:    openstack.ActivationTimeout(v),
+		ActivationTimeout:    octavia.ActivationTimeout(v),
 		Standby:              r.candidate != nil,
 		Grace:                math.MaxInt64, // the daemon bounds it: how long it is may change meanwhile
 	}
@@ -89,16 +91,16 @@ func (r *runtime) newEngine() error {
 }
 
 // OpenCloud connects to the configured cloud.
-func OpenCloud(ctx context.Context, values *config.Values, log *slog.Logger) (*openstack.Cloud, error) {
+func OpenCloud(ctx context.Context, values *config.Values, log *slog.Logger) (*cloud.Cloud, error) {
 	c, err := openstack.FromConfig(values)
 	if err != nil {
 		return nil, err
 	}
-	return openstack.Connect(ctx, c, log)
+	return cloud.Connect(ctx, c, log)
 }
 
 // NewCleanup removes what a cluster has in the cloud and in OVN's northbound database, if there is one.
-func NewCleanup(cloud *openstack.Cloud, northbound *ovn.Northbound, cluster string) *reconcile.Cleanup {
+func NewCleanup(cloud *cloud.Cloud, northbound *ovn.Northbound, cluster string) *reconcile.Cleanup {
 	return &reconcile.Cleanup{Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: cluster, Clock: clock.RealClock{}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/log"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
@@ -119,7 +120,7 @@ func laterOptions() []config.Option {
 // Options are all options but those of drivers.
 func Options() []config.Option {
 	return slices.Concat(
-		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), ovn.Options(),
+		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), octavia.Options(), ovn.Options(),
 		laterOptions(),
 	)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuryr/raven/service/host"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
 )
@@ -90,7 +90,7 @@ type Report struct {
 	Drivers   []DriverReport           `json:"drivers"`
 	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
 	Counts    map[reconcile.Phase]int  `json:"counts"`
-	Requests  openstack.Stats          `json:"requests"`
+	Requests  neutron.Stats            `json:"requests"`
 	OVN       *ovn.Status              `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
 	Handover  reconcile.HandoverStatus `json:"handover,omitzero"` // absent if no Service waits to be handed over
 	Objects   []reconcile.ObjectStatus `json:"objects"`

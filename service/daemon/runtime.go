@@ -19,7 +19,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/leader"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
@@ -31,7 +31,7 @@ type runtime struct {
 	loaded  *Settings
 	log     *slog.Logger
 	cluster string
-	cloud   *openstack.Cloud
+	cloud   *cloud.Cloud
 	// northbound is OVN's northbound database; nil where none is configured.
 	northbound *ovn.Northbound
 	clients    watch.Clients

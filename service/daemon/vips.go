@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 )
 
 // Whether a cloud's load balancers can have several addresses is left to Raven by [octavia_defaults] dual_stack = auto. Where the load
@@ -39,7 +39,7 @@ func (r *runtime) knownVIPs(ctx context.Context, err error) bool {
 		return true
 	}
 	level := slog.LevelWarn
-	if errors.Is(err, openstack.ErrNoBalancing) {
+	if errors.Is(err, octavia.ErrNoBalancing) {
 		level = slog.LevelDebug // most likely nobody wants one
 	}
 	r.log.Log(ctx, level, "asking for the versions of the load balancing service; until it answers it counts as new", "error", err)

@@ -10,24 +10,20 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
-	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
-
-	"github.com/kuryr/raven/drivers"
 )
 
-// Connect logs in, finds the networking service and reads its extensions. Its errors are one line that says what is wrong and
+// Connect logs in and finds the services. Its errors are one line that says what is wrong and
 // where; Classify tells ClassTerminal (the configuration), ClassUnauthorized and ClassRetry (the network) apart.
-func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Cloud, error) {
+func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Connection, error) {
 	config = config.withDefaults()
 	if err := config.Validate(); err != nil {
-		return nil, terminal("%w", err)
+		return nil, Terminal("%w", err)
 	}
 	options, tlsConfig, config, err := config.resolve()
 	if err != nil {
@@ -41,21 +37,16 @@ func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Cloud, e
 	if err != nil {
 		return nil, err
 	}
-	service, err := network(config, options, client)
+	c := newConnection(config, client, transport, logger)
+	service, err := networking(config, options, client)
 	if err != nil {
 		return nil, err
 	}
-	c := newCloud(config, service, transport, logger)
+	c.networking.client.Store(service)
 	if c.projectID, err = project(client); err != nil {
-		return nil, terminal("reading the token of %s: %w", config.who(), err)
+		return nil, Terminal("reading the token of %s: %w", config.who(), err)
 	}
-	c.balancers = newBalancers(c, balancing(config, client))
-	if err := c.readExtensions(ctx); err != nil {
-		c.Close()
-		return nil, err
-	}
-	logger.Info("connected to the cloud", "network", redacted(service.Endpoint), "project", c.projectID,
-		"tags", c.kinds[drivers.KindPort].taggable, "revisions", c.Has("revision-if-match"))
+	c.balancing.client.Store(balancing(config, client))
 	return c, nil
 }
 
@@ -70,7 +61,7 @@ func (c Config) resolve() (gophercloud.AuthOptions, *tls.Config, Config, error) 
 	}
 	way, err := c.authentication()
 	if err != nil {
-		return gophercloud.AuthOptions{}, nil, c, terminal("%w", err)
+		return gophercloud.AuthOptions{}, nil, c, Terminal("%w", err)
 	}
 	// auth_uri of old configurations ended in v2.0, which no Keystone has had for years.
 	o := gophercloud.AuthOptions{
@@ -136,10 +127,10 @@ func (c Config) fromClouds() (gophercloud.AuthOptions, *tls.Config, Config, erro
 	}
 	o, e, tlsConfig, err := clouds.Parse(options...)
 	if err != nil {
-		return o, nil, c, terminal("[neutron] cloud: reading cloud %q: %w", c.Cloud, err)
+		return o, nil, c, Terminal("[neutron] cloud: reading cloud %q: %w", c.Cloud, err)
 	}
 	if o.IdentityEndpoint == "" {
-		return o, nil, c, terminal("[neutron] cloud: cloud %q has no auth_url", c.Cloud)
+		return o, nil, c, Terminal("[neutron] cloud: cloud %q has no auth_url", c.Cloud)
 	}
 	o.AllowReauth = o.TokenID == ""
 	c.RegionName = e.Region
@@ -157,11 +148,11 @@ func (c Config) tls() (*tls.Config, error) {
 	if c.CAFile != "" {
 		pem, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, terminal("[neutron] cafile: %w", err)
+			return nil, Terminal("[neutron] cafile: %w", err)
 		}
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, terminal("[neutron] cafile: %s holds no certificate in PEM form", c.CAFile)
+			return nil, Terminal("[neutron] cafile: %s holds no certificate in PEM form", c.CAFile)
 		}
 	}
 	if c.CertFile != "" {
@@ -171,7 +162,7 @@ func (c Config) tls() (*tls.Config, error) {
 		}
 		certificate, err := tls.LoadX509KeyPair(c.CertFile, keyFile)
 		if err != nil {
-			return nil, terminal("[neutron] certfile: %w", err)
+			return nil, Terminal("[neutron] certfile: %w", err)
 		}
 		conf.Certificates = []tls.Certificate{certificate}
 	}
@@ -193,7 +184,7 @@ func login(
 ) (*gophercloud.ProviderClient, error) {
 	client, err := openstack.NewClient(options.IdentityEndpoint)
 	if err != nil {
-		return nil, terminal("[neutron] auth_url: %s: %w", redacted(options.IdentityEndpoint), err)
+		return nil, Terminal("[neutron] auth_url: %s: %w", redacted(options.IdentityEndpoint), err)
 	}
 	client.HTTPClient = http.Client{Transport: transport}
 	client.UserAgent.Prepend("raven/" + config.Version)
@@ -213,148 +204,30 @@ func login(
 }
 
 func loginError(config Config, where string, err error) error {
-	e := &Error{Op: "logging in at " + redacted(where) + " as " + config.who(), class: ClassRetry, cause: err}
+	e := &Error{Op: "logging in at " + redacted(where) + " as " + config.who(), Class: ClassRetry, Cause: err}
 	var refused gophercloud.ErrUnexpectedResponseCode
 	var invalid x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &refused):
 		e.Status = refused.Actual
 		_, e.Message = explain(refused.Body)
-		e.class = classifyStatus(e, false)
+		e.Class = classifyStatus(e, false)
 		if refused.Actual == http.StatusNotFound {
-			e.Message, e.class = "there is no Keystone at this address: "+e.Message, ClassTerminal
+			e.Message, e.Class = "there is no Keystone at this address: "+e.Message, ClassTerminal
 		}
 	case errors.As(err, &invalid):
 		e.Message = "the server's certificate is not signed by a known authority ([neutron] cafile): " + brief(err)
-		e.class = ClassTerminal
+		e.Class = ClassTerminal
 	default:
 		e.Message = brief(err)
 	}
 	return e
 }
 
-// network finds the networking service's address in the catalog of the token.
-func network(config Config, options gophercloud.AuthOptions, client *gophercloud.ProviderClient) (*gophercloud.ServiceClient, error) {
-	address := config.EndpointOverride
-	if address == "" {
-		result, ok := client.GetAuthResult().(interface {
-			ExtractServiceCatalog() (*tokens.ServiceCatalog, error)
-		})
-		if !ok {
-			return nil, terminal("the token from %s has no catalog", redacted(options.IdentityEndpoint))
-		}
-		catalog, err := result.ExtractServiceCatalog()
-		if err != nil {
-			return nil, terminal("reading the catalog from %s: %w", redacted(options.IdentityEndpoint), err)
-		}
-		if address, err = endpoint(catalog, config, options.IdentityEndpoint, "network", "networking"); err != nil {
-			return nil, err
-		}
-	}
-	parsed, err := url.Parse(address)
-	if err != nil || parsed.Host == "" {
-		return nil, terminal("the networking service's address %q is no URL", redacted(address))
-	}
-	base := gophercloud.NormalizeURL(strings.TrimSuffix(strings.TrimRight(address, "/"), "/v2.0"))
-	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: "network"}, nil
-}
-
-func endpoint(catalog *tokens.ServiceCatalog, config Config, where string, types ...string) (string, error) {
-	interfaces := config.Interfaces
-	if len(interfaces) == 0 {
-		interfaces = []string{"public"}
-	}
-	var regions, others []string
-	for _, wanted := range interfaces {
-		for _, entry := range catalog.Entries {
-			if !slices.Contains(types, entry.Type) {
-				continue
-			}
-			for _, e := range entry.Endpoints {
-				regions = append(regions, e.Region)
-				others = append(others, e.Interface)
-				inRegion := config.RegionName == "" || e.Region == config.RegionName || e.RegionID == config.RegionName
-				if inRegion && e.Interface == string(availability(wanted)) && e.URL != "" {
-					return e.URL, nil
-				}
-			}
-		}
-	}
-	unique := func(list []string) string { slices.Sort(list); return strings.Join(slices.Compact(list), ", ") }
-	if len(regions) == 0 {
-		return "", terminal("the catalog from %s has no networking service", redacted(where))
-	}
-	in := ""
-	if config.RegionName != "" {
-		in = fmt.Sprintf(" in region %q", config.RegionName)
-	}
-	return "", terminal("the catalog from %s has no %s endpoint of the networking service%s: it has the regions %s with the interfaces %s",
-		redacted(where), strings.Join(interfaces, " or "), in, unique(regions), unique(others))
-}
-
-// availability is an interface by keystone's name; the old names end in URL.
-func availability(name string) gophercloud.Availability {
-	switch a := gophercloud.Availability(strings.TrimSuffix(strings.TrimSpace(name), "URL")); a {
-	case gophercloud.AvailabilityPublic, gophercloud.AvailabilityInternal, gophercloud.AvailabilityAdmin:
-		return a
-	}
-	return ""
-}
-
-func project(client *gophercloud.ProviderClient) (string, error) {
-	result, ok := client.GetAuthResult().(interface {
-		ExtractProject() (*tokens.Project, error)
-	})
-	if !ok {
-		return "", errors.New("it names no project")
-	}
-	project, err := result.ExtractProject()
-	if err != nil {
-		return "", err
-	}
-	if project == nil || project.ID == "" {
-		return "", errors.New("it is not scoped to a project ([neutron] project_name)")
-	}
-	return project.ID, nil
-}
-
-// readExtensions reads once what the networking service can do.
-func (c *Cloud) readExtensions(ctx context.Context) error {
-	r := call{
-		op: "reading the extensions of the networking service at " + redacted(c.client.Load().Endpoint), method: http.MethodGet,
-		kind: kind{many: "extensions"}, path: "extensions",
-	}
-	doc, err := c.do(ctx, r)
-	if err != nil {
-		return err
-	}
-	list, err := r.kind.list(doc)
-	if err != nil {
-		return newError(r, err, true)
-	}
-	for _, extension := range list {
-		if alias, ok := extension["alias"].(string); ok {
-			c.extensions[alias] = true
-		}
-	}
-	if !c.extensions["standard-attr-description"] {
-		return terminal("the networking service at %s has no descriptions (extension standard-attr-description), which Raven knows its resources by",
-			redacted(c.client.Load().Endpoint))
-	}
-	limit(c.kinds, c.extensions)
-	for name := range c.kinds {
-		c.finders[name].kind = c.kinds[name]
-		if b := c.batchers[name]; b != nil {
-			b.kind = c.kinds[name]
-		}
-	}
-	return nil
-}
-
-// terminal is an error of the configuration.
-func terminal(format string, args ...any) error {
+// Terminal is an error of the configuration.
+func Terminal(format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Message: oneLine(err.Error()), class: ClassTerminal, cause: err}
+	return &Error{Message: OneLine(err.Error()), Class: ClassTerminal, Cause: err}
 }
 
 func redacted(address string) string {

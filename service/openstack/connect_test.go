@@ -1,4 +1,4 @@
-package openstack
+package openstack_test
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,107 +20,29 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
+	"github.com/kuryr/raven/service/openstack/internal/stacktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stub is a Keystone that knows one user and one application credential, and a Neutron that a test gives.
-type stub struct {
-	*httptest.Server
-	neutron func(w http.ResponseWriter, r *http.Request)
-	catalog string // with %s for the server's URL
-
-	mu     sync.Mutex
-	valid  map[string]bool
-	issued int
-	agents map[string]bool
-}
-
-const (
-	stubSecret  = "s3cr3t-word"
-	stubCatalog = `[{"type":"identity","endpoints":[]},{"type":"network","endpoints":[
-		{"interface":"public","region":"R1","region_id":"R1","url":"%[1]s/net"},
-		{"interface":"internal","region":"R2","region_id":"R2","url":"%[1]s/net"}]}]`
-)
-
-func newStub(t *testing.T, secure bool, neutron func(w http.ResponseWriter, r *http.Request)) *stub {
-	t.Helper()
-	s := &stub{neutron: neutron, catalog: stubCatalog, valid: map[string]bool{}, agents: map[string]bool{}}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	if secure {
-		s.StartTLS()
-	} else {
-		s.Start()
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *stub) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	s.agents[r.UserAgent()] = true
-	known := s.valid[r.Header.Get("X-Auth-Token")]
-	s.mu.Unlock()
-	switch {
-	case r.URL.Path == "/v3/auth/tokens":
-		s.login(w, r)
-	case !strings.HasPrefix(r.URL.Path, "/net/v2.0/"):
-		w.WriteHeader(http.StatusNotFound)
-	case !known:
-		w.WriteHeader(http.StatusUnauthorized)
-	case r.URL.Path == "/net/v2.0/extensions":
-		_, _ = io.WriteString(w, extensionsBody)
-	default:
-		s.neutron(w, r)
-	}
-}
-
-func (s *stub) login(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	if !strings.Contains(string(body), `"`+stubSecret+`"`) {
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}`)
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.issued++
-	token := fmt.Sprintf("token-%d", s.issued)
-	s.valid[token] = true
-	w.Header().Set("X-Subject-Token", token)
-	w.WriteHeader(http.StatusCreated)
-	_, _ = fmt.Fprintf(w, `{"token":{"project":{"id":"p1"},"expires_at":"2099-01-01T00:00:00.000000Z","catalog":`+s.catalog+`}}`, s.URL)
-}
-
-func (s *stub) expire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.valid)
-}
-
-func (s *stub) config() Config {
-	return Config{AuthURL: s.URL + "/v3", Username: "raven", Password: stubSecret, ProjectName: "p", Timeout: 10 * time.Second}
-}
-
-func (s *stub) connect(t *testing.T) *Cloud {
-	t.Helper()
-	c, err := Connect(t.Context(), s.config(), slog.New(slog.DiscardHandler))
+func connect(tb testing.TB, config openstack.Config) *cloud.Cloud {
+	tb.Helper()
+	c, err := cloud.Connect(tb.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	tb.Cleanup(c.Close)
 	return c
 }
 
-func nothing(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
-
 // TestConnectErrors checks that what an operator gets wrong is said on one line, with what and where.
 func TestConnectErrors(t *testing.T) {
-	s := newStub(t, false, nothing)
-	none := newStub(t, false, nothing)
-	none.catalog = `[{"type":"compute","endpoints":[]}]`
-	secure := newStub(t, true, nothing)
+	s := stacktest.NewStub(t, false, stacktest.Nothing)
+	none := stacktest.NewStub(t, false, stacktest.Nothing)
+	none.Catalog = `[{"type":"compute","endpoints":[]}]`
+	secure := stacktest.NewStub(t, true, stacktest.Nothing)
 	dir := t.TempDir()
 	notPEM := filepath.Join(dir, "not.pem")
 	cloudsFile := filepath.Join(dir, "clouds.yaml")
@@ -132,46 +53,48 @@ func TestConnectErrors(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change func(*Config)
-		class  Class
+		change func(*openstack.Config)
+		class  openstack.Class
 		says   []string
 	}{
-		{"wrong password", func(c *Config) { c.Password = "wrong-one" }, ClassUnauthorized, []string{"401", "user raven", s.URL}},
+		{"wrong password", func(c *openstack.Config) { c.Password = "wrong-one" }, openstack.ClassUnauthorized, []string{"401", "user raven", s.URL}},
 		{
 			"wrong secret of an application credential",
-			func(c *Config) { c.ApplicationCredentialID, c.ApplicationCredentialSecret = "ac1", "wrong-one" },
-			ClassUnauthorized,
+			func(c *openstack.Config) {
+				c.ApplicationCredentialID, c.ApplicationCredentialSecret = "ac1", "wrong-one"
+			},
+			openstack.ClassUnauthorized,
 			[]string{"401", "application credential ac1", s.URL},
 		},
-		{"nobody listens", func(c *Config) { c.AuthURL = "http://127.0.0.1:1/v3" }, ClassRetry, []string{"http://127.0.0.1:1/v3", "refused"}},
-		{"no keystone there", func(c *Config) { c.AuthURL = s.URL + "/elsewhere/v3" }, ClassTerminal, []string{"404", "/elsewhere/v3", "no Keystone"}},
-		{"no networking there", func(c *Config) { c.EndpointOverride = s.URL + "/other" }, ClassNotFound, []string{"404", "/other", "networking"}},
-		{"unknown region", func(c *Config) { c.RegionName = "R3" }, ClassTerminal, []string{`"R3"`, "R1, R2", s.URL}},
-		{"unknown interface", func(c *Config) { c.Interfaces = []string{"admin"} }, ClassTerminal, []string{"admin", "internal, public"}},
-		{"misspelt interface", func(c *Config) { c.Interfaces = []string{"pubic"} }, ClassTerminal, []string{"valid_interfaces", `"pubic"`}},
-		{"no networking in the catalog", func(c *Config) { c.AuthURL = none.URL + "/v3" }, ClassTerminal, []string{"no networking service", none.URL}},
-		{"unknown authority", func(c *Config) { c.AuthURL = secure.URL + "/v3" }, ClassTerminal, []string{"cafile", secure.URL}},
-		{"no such cafile", func(c *Config) { c.CAFile = filepath.Join(dir, "none.pem") }, ClassTerminal, []string{"cafile", "none.pem"}},
-		{"cafile without a certificate", func(c *Config) { c.CAFile = notPEM }, ClassTerminal, []string{"cafile", notPEM}},
-		{"no such certfile", func(c *Config) { c.CertFile = filepath.Join(dir, "none.pem") }, ClassTerminal, []string{"certfile", "none.pem"}},
-		{"unknown cloud", func(c *Config) { c.Cloud, c.CloudsFile = "b", cloudsFile }, ClassTerminal, []string{`"b"`, "clouds.yaml"}},
-		{"no clouds.yaml", func(c *Config) { c.Cloud, c.CloudsFile = "b", filepath.Join(dir, "none.yaml") }, ClassTerminal, []string{"none.yaml"}},
-		{"no URL", func(c *Config) { c.AuthURL = "" }, ClassTerminal, []string{"auth_url"}},
-		{"no password", func(c *Config) { c.Password = "" }, ClassTerminal, []string{"password"}},
-		{"unknown way", func(c *Config) { c.AuthType = "v3kerberos" }, ClassTerminal, []string{"auth_type", "v3kerberos"}},
+		{"nobody listens", func(c *openstack.Config) { c.AuthURL = "http://127.0.0.1:1/v3" }, openstack.ClassRetry, []string{"http://127.0.0.1:1/v3", "refused"}},
+		{"no keystone there", func(c *openstack.Config) { c.AuthURL = s.URL + "/elsewhere/v3" }, openstack.ClassTerminal, []string{"404", "/elsewhere/v3", "no Keystone"}},
+		{"no networking there", func(c *openstack.Config) { c.EndpointOverride = s.URL + "/other" }, openstack.ClassNotFound, []string{"404", "/other", "networking"}},
+		{"unknown region", func(c *openstack.Config) { c.RegionName = "R3" }, openstack.ClassTerminal, []string{`"R3"`, "R1, R2", s.URL}},
+		{"unknown interface", func(c *openstack.Config) { c.Interfaces = []string{"admin"} }, openstack.ClassTerminal, []string{"admin", "internal, public"}},
+		{"misspelt interface", func(c *openstack.Config) { c.Interfaces = []string{"pubic"} }, openstack.ClassTerminal, []string{"valid_interfaces", `"pubic"`}},
+		{"no networking in the catalog", func(c *openstack.Config) { c.AuthURL = none.URL + "/v3" }, openstack.ClassTerminal, []string{"no networking service", none.URL}},
+		{"unknown authority", func(c *openstack.Config) { c.AuthURL = secure.URL + "/v3" }, openstack.ClassTerminal, []string{"cafile", secure.URL}},
+		{"no such cafile", func(c *openstack.Config) { c.CAFile = filepath.Join(dir, "none.pem") }, openstack.ClassTerminal, []string{"cafile", "none.pem"}},
+		{"cafile without a certificate", func(c *openstack.Config) { c.CAFile = notPEM }, openstack.ClassTerminal, []string{"cafile", notPEM}},
+		{"no such certfile", func(c *openstack.Config) { c.CertFile = filepath.Join(dir, "none.pem") }, openstack.ClassTerminal, []string{"certfile", "none.pem"}},
+		{"unknown cloud", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", cloudsFile }, openstack.ClassTerminal, []string{`"b"`, "clouds.yaml"}},
+		{"no clouds.yaml", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", filepath.Join(dir, "none.yaml") }, openstack.ClassTerminal, []string{"none.yaml"}},
+		{"no URL", func(c *openstack.Config) { c.AuthURL = "" }, openstack.ClassTerminal, []string{"auth_url"}},
+		{"no password", func(c *openstack.Config) { c.Password = "" }, openstack.ClassTerminal, []string{"password"}},
+		{"unknown way", func(c *openstack.Config) { c.AuthType = "v3kerberos" }, openstack.ClassTerminal, []string{"auth_type", "v3kerberos"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c := s.config()
+			c := s.Options()
 			test.change(&c)
 			var log bytes.Buffer
-			cloud, err := Connect(t.Context(), c, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			connected, err := cloud.Connect(t.Context(), c, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			if err == nil {
-				cloud.Close()
+				connected.Close()
 				t.Fatal("connected")
 			}
 			t.Log(err)
-			if got := Classify(err); got != test.class {
+			if got := openstack.Classify(err); got != test.class {
 				t.Errorf("%v is %v, want %v", err, got, test.class)
 			}
 			for _, word := range test.says {
@@ -180,7 +103,7 @@ func TestConnectErrors(t *testing.T) {
 				}
 			}
 			for _, text := range []string{err.Error(), log.String(), fmt.Sprintf("%v %+v %#v %s", c, c, c, c)} {
-				if strings.Contains(text, stubSecret) || strings.Contains(text, "wrong-one") {
+				if strings.Contains(text, stacktest.Secret) || strings.Contains(text, "wrong-one") {
 					t.Errorf("a secret in %q", text)
 				}
 			}
@@ -192,12 +115,12 @@ func TestConnectErrors(t *testing.T) {
 }
 
 func TestConnectWays(t *testing.T) {
-	s := newStub(t, false, nothing)
-	secure := newStub(t, true, nothing)
+	s := stacktest.NewStub(t, false, stacktest.Nothing)
+	secure := stacktest.NewStub(t, true, stacktest.Nothing)
 	dir := t.TempDir()
 	ca, cloudsFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "clouds.yaml")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
-	clouds := fmt.Sprintf("clouds:\n  a:\n    region_name: R2\n    interface: internal\n    auth: {auth_url: %s/v3, username: raven, password: %s, project_name: p, user_domain_name: Default, project_domain_name: Default}\n", s.URL, stubSecret)
+	clouds := fmt.Sprintf("clouds:\n  a:\n    region_name: R2\n    interface: internal\n    auth: {auth_url: %s/v3, username: raven, password: %s, project_name: p, user_domain_name: Default, project_domain_name: Default}\n", s.URL, stacktest.Secret)
 	for path, text := range map[string]string{ca: string(block), cloudsFile: clouds} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -205,20 +128,20 @@ func TestConnectWays(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		config Config
+		config openstack.Config
 	}{
-		{"password", s.config()},
-		{"application credential", Config{AuthType: "v3applicationcredential", AuthURL: s.URL + "/v3", ApplicationCredentialID: "x", ApplicationCredentialSecret: stubSecret}},
-		{"application credential by name", Config{AuthURL: s.URL + "/v3", Username: "raven", ApplicationCredentialName: "x", ApplicationCredentialSecret: stubSecret}},
-		{"clouds.yaml", Config{Cloud: "a", CloudsFile: cloudsFile}},
-		{"own authority", Config{AuthURL: secure.URL + "/v3", Username: "raven", Password: stubSecret, ProjectID: "p1", CAFile: ca}},
-		{"insecure", Config{AuthURL: secure.URL + "/v3", Username: "raven", Password: stubSecret, ProjectID: "p1", Insecure: true}},
-		{"second interface", Config{AuthURL: s.URL + "/v3", Username: "raven", Password: stubSecret, ProjectID: "p1", RegionName: "R2", Interfaces: []string{"admin", "internalURL"}}},
-		{"override", Config{AuthURL: s.URL + "/v3", Username: "raven", Password: stubSecret, ProjectID: "p1", RegionName: "R9", EndpointOverride: s.URL + "/net/v2.0/"}},
+		{"password", s.Options()},
+		{"application credential", openstack.Config{AuthType: "v3applicationcredential", AuthURL: s.URL + "/v3", ApplicationCredentialID: "x", ApplicationCredentialSecret: stacktest.Secret}},
+		{"application credential by name", openstack.Config{AuthURL: s.URL + "/v3", Username: "raven", ApplicationCredentialName: "x", ApplicationCredentialSecret: stacktest.Secret}},
+		{"clouds.yaml", openstack.Config{Cloud: "a", CloudsFile: cloudsFile}},
+		{"own authority", openstack.Config{AuthURL: secure.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", CAFile: ca}},
+		{"insecure", openstack.Config{AuthURL: secure.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", Insecure: true}},
+		{"second interface", openstack.Config{AuthURL: s.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", RegionName: "R2", Interfaces: []string{"admin", "internalURL"}}},
+		{"override", openstack.Config{AuthURL: s.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", RegionName: "R9", EndpointOverride: s.URL + "/net/v2.0/"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := Connect(t.Context(), test.config, slog.New(slog.DiscardHandler))
+			c, err := cloud.Connect(t.Context(), test.config, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -228,9 +151,7 @@ func TestConnectWays(t *testing.T) {
 			}
 		})
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for agent := range s.agents {
+	for _, agent := range s.Agents() {
 		if !strings.HasPrefix(agent, "raven/") {
 			t.Errorf("user agent %q", agent)
 		}
@@ -242,18 +163,18 @@ func TestConnectWays(t *testing.T) {
 func TestTokenExpires(t *testing.T) {
 	var mu sync.Mutex
 	served := 0
-	var s *stub
-	s = newStub(t, false, func(w http.ResponseWriter, _ *http.Request) {
+	var s *stacktest.Stub
+	s = stacktest.NewStub(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		served++
 		expire := served%100 == 0
 		mu.Unlock()
 		if expire {
-			s.expire()
+			s.Expire()
 		}
 		_, _ = io.WriteString(w, `{"network":{"id":"n1"}}`)
 	})
-	c := s.connect(t)
+	c := connect(t, s.Options())
 	var wait sync.WaitGroup
 	for range 20 {
 		wait.Go(func() {
@@ -265,23 +186,21 @@ func TestTokenExpires(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.issued < 4 || s.issued > 12 {
-		t.Errorf("%d logins for 5 expiries", s.issued)
+	if n := s.Logins(); n < 4 || n > 12 {
+		t.Errorf("%d logins for 5 expiries", n)
 	}
 }
 
 func TestPasswordChanges(t *testing.T) {
-	s := newStub(t, false, nothing)
-	c := s.connect(t)
-	s.expire()
-	s.catalog = "%!" // no more logins: the answer is no JSON
+	s := stacktest.NewStub(t, false, stacktest.Nothing)
+	c := connect(t, s.Options())
+	s.Expire()
+	s.Catalog = "%!" // no more logins: the answer is no JSON
 	_, err := c.Get(t.Context(), drivers.KindNetwork, "n1")
-	if Classify(err) != ClassRetry {
-		t.Errorf("got %v (%v)", err, Classify(err))
+	if openstack.Classify(err) != openstack.ClassRetry {
+		t.Errorf("got %v (%v)", err, openstack.Classify(err))
 	}
-	if err == nil || strings.Contains(err.Error(), stubSecret) {
+	if err == nil || strings.Contains(err.Error(), stacktest.Secret) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -291,17 +210,17 @@ func TestFromConfig(t *testing.T) {
 		name string
 		env  []string
 		text string
-		want Config
+		want openstack.Config
 		err  bool
 	}{
 		{
 			"keystoneauth's names", nil,
 			"[neutron]\nauth_type = password\nauth_url = http://k/v3\nusername = u\npassword = p#;$$x\nproject_name = pr\n" +
 				"valid_interfaces = internal,public\nregion_name = R\ntimeout = 30\ninsecure = yes\nambiguous_create_wait = 5m\n",
-			Config{
+			openstack.Config{
 				AuthType: "password", AuthURL: "http://k/v3", Username: "u", Password: "p#;$x", ProjectName: "pr",
 				Interfaces: []string{"internal", "public"}, RegionName: "R", Timeout: 30 * time.Second, Insecure: true,
-				AmbiguousWait: 5 * time.Minute, MaxBatch: DefaultMaxBatch, MaxConcurrency: DefaultMaxConcurrency,
+				AmbiguousWait: 5 * time.Minute, MaxBatch: openstack.DefaultMaxBatch, MaxConcurrency: openstack.DefaultMaxConcurrency,
 			},
 			false,
 		},
@@ -310,22 +229,22 @@ func TestFromConfig(t *testing.T) {
 			[]string{"OS_URL=http://n:9696"},
 			"[keystone_client]\nauth_uri = http://k:35357/v2.0\nadmin_user = u\nadmin_password = p\nadmin_tenant_name = service\n" +
 				"auth_ca_cert = /ca\nauth_insecure = true\n",
-			Config{
+			openstack.Config{
 				AuthURL: "http://k:35357/v2.0", Username: "u", Password: "p", ProjectName: "service", CAFile: "/ca", Insecure: true,
-				EndpointOverride: "http://n:9696", Interfaces: []string{"public"}, Timeout: DefaultTimeout,
-				AmbiguousWait: DefaultAmbiguousWait, MaxBatch: DefaultMaxBatch, MaxConcurrency: DefaultMaxConcurrency,
+				EndpointOverride: "http://n:9696", Interfaces: []string{"public"}, Timeout: openstack.DefaultTimeout,
+				AmbiguousWait: openstack.DefaultAmbiguousWait, MaxBatch: openstack.DefaultMaxBatch, MaxConcurrency: openstack.DefaultMaxConcurrency,
 			},
 			false,
 		},
 		{
 			"a cloud has its own interface", nil, "[neutron]\ncloud = mine\n",
-			Config{
-				Cloud: "mine", Timeout: DefaultTimeout, AmbiguousWait: DefaultAmbiguousWait, MaxBatch: DefaultMaxBatch,
-				MaxConcurrency: DefaultMaxConcurrency,
+			openstack.Config{
+				Cloud: "mine", Timeout: openstack.DefaultTimeout, AmbiguousWait: openstack.DefaultAmbiguousWait, MaxBatch: openstack.DefaultMaxBatch,
+				MaxConcurrency: openstack.DefaultMaxConcurrency,
 			},
 			false,
 		},
-		{"nothing", nil, "", Config{}, true},
+		{"nothing", nil, "", openstack.Config{}, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -333,11 +252,11 @@ func TestFromConfig(t *testing.T) {
 			if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			values, _, err := config.Load(config.Sources{Files: []string{file}, Environ: test.env}, Options())
+			values, _, err := config.Load(config.Sources{Files: []string{file}, Environ: test.env}, openstack.Options())
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := FromConfig(values)
+			got, err := openstack.FromConfig(values)
 			if (err != nil) != test.err {
 				t.Fatalf("got %v", err)
 			}
@@ -353,7 +272,7 @@ func TestFromConfig(t *testing.T) {
 }
 
 // asMap lets cmp see a Config, which hides its secrets from printing.
-func asMap(t *testing.T, c Config) map[string]any {
+func asMap(t *testing.T, c openstack.Config) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(c)
 	if err != nil {

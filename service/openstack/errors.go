@@ -81,8 +81,8 @@ type Error struct {
 	Message  string        // what the server or the network said
 	Retry    time.Duration // what Retry-After asked for, or 0
 
-	class Class
-	cause error
+	Class Class // see Classify
+	Cause error
 }
 
 // Error returns what was tried and what came of it, on one line.
@@ -109,16 +109,17 @@ func (e *Error) Error() string {
 }
 
 // Unwrap returns the cause, for context errors and the like.
-func (e *Error) Unwrap() error { return e.cause }
+func (e *Error) Unwrap() error { return e.Cause }
 
-// forMember is the error as one member of a request has it.
-func (e *Error) forMember(identity plan.Identity) *Error {
+// For is the error as one member of a request has it.
+func (e *Error) For(identity plan.Identity) *Error {
 	member := *e
 	member.Identity, member.What = identity, identity.Name
 	return &member
 }
 
-func statusOf(err error) int {
+// StatusOf is the HTTP status that an error from this package has, or 0.
+func StatusOf(err error) int {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Status
@@ -133,7 +134,7 @@ func Classify(err error) Class {
 	}
 	var e *Error
 	if errors.As(err, &e) {
-		return e.class
+		return e.Class
 	}
 	return ClassRetry
 }
@@ -147,21 +148,21 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// newError makes an Error of what a request came to. sent says whether anything of it left this machine.
-func newError(r call, err error, sent bool) *Error {
+// NewError makes an Error of what a request came to. sent says whether anything of it left this machine.
+func NewError(r Call, err error, sent bool) *Error {
 	var made *Error
 	if errors.As(err, &made) {
 		return made
 	}
-	e := &Error{Op: r.op, Kind: r.kind.name, What: r.what, cause: err}
+	e := &Error{Op: r.Op, Kind: r.Collection.Kind, What: r.What, Cause: err}
 	var refused gophercloud.ErrUnexpectedResponseCode
 	var reauth *gophercloud.ErrUnableToReauthenticate
 	switch {
 	case errors.As(err, &reauth):
 		e.Message = "getting a new token: " + brief(reauth.ErrReauth)
-		e.class, e.cause = ClassRetry, reauth.ErrReauth
+		e.Class, e.Cause = ClassRetry, reauth.ErrReauth
 		if errors.As(reauth.ErrReauth, &refused) && refused.Actual == http.StatusUnauthorized {
-			e.Status, e.class = refused.Actual, ClassUnauthorized
+			e.Status, e.Class = refused.Actual, ClassUnauthorized
 		}
 	case errors.As(err, &refused):
 		e.Status = refused.Actual
@@ -170,11 +171,11 @@ func newError(r call, err error, sent bool) *Error {
 			e.Message = http.StatusText(refused.Actual)
 		}
 		e.Retry = retryAfter(refused)
-		e.class = classifyStatus(e, r.create)
-	case sent && r.create:
-		e.Message, e.class = "no complete answer: "+brief(err), ClassAmbiguous
+		e.Class = classifyStatus(e, r.Create)
+	case sent && r.Create:
+		e.Message, e.Class = "no complete answer: "+brief(err), ClassAmbiguous
 	default:
-		e.Message, e.class = brief(err), ClassRetry
+		e.Message, e.Class = brief(err), ClassRetry
 	}
 	return e
 }
@@ -249,7 +250,7 @@ func classifyType(e *Error) Class {
 // classifyBalancer classifies what Octavia says: its errors have no types, only texts.
 func classifyBalancer(e *Error) Class {
 	switch e.Kind {
-	case drivers.KindLoadBalancer, listenerKind, poolKind, monitorKind, memberKind:
+	case drivers.KindLoadBalancer, KindListener, KindPool, KindMonitor, KindMember:
 	default:
 		return ClassNone
 	}
@@ -281,30 +282,30 @@ func missingIn(message string) bool {
 	return false
 }
 
-// individual says whether an error of a request about many resources is about only some of them, so that dividing the
+// Individual says whether an error of a request about many resources is about only some of them, so that dividing the
 // request saves the others.
-func individual(e *Error) bool {
+func (e *Error) Individual() bool {
 	switch e.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict:
-		return e.class != ClassQuota
+		return e.Class != ClassQuota
 	}
 	return false
 }
 
-// overload says whether an error means that the server has too much to do.
-func overload(e *Error) bool {
+// Overload says whether an error means that the server has too much to do.
+func (e *Error) Overload() bool {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}
-	return errors.Is(e.cause, context.DeadlineExceeded)
+	return errors.Is(e.Cause, context.DeadlineExceeded)
 }
 
 // explain takes type and message out of an error's body: Neutron's form, Keystone's and others', or plain text.
 func explain(body []byte) (kind, message string) {
 	var doc map[string]any
 	if err := json.Unmarshal(body, &doc); err != nil {
-		return "", oneLine(string(body))
+		return "", OneLine(string(body))
 	}
 	for _, key := range []string{"NeutronError", "error"} {
 		switch inner := doc[key].(type) {
@@ -314,17 +315,17 @@ func explain(body []byte) (kind, message string) {
 			if detail, ok := inner["detail"].(string); ok && detail != "" {
 				message += " " + detail
 			}
-			return kind, oneLine(message)
+			return kind, OneLine(message)
 		case string:
-			return "", oneLine(inner)
+			return "", OneLine(inner)
 		}
 	}
 	for _, key := range []string{"faultstring", "message", "title"} {
 		if text, ok := doc[key].(string); ok {
-			return "", oneLine(text)
+			return "", OneLine(text)
 		}
 	}
-	return "", oneLine(string(body))
+	return "", OneLine(string(body))
 }
 
 // retryAfter reads a refusal's Retry-After, in seconds or as a date. 429 without one asks for defaultRetryAfter.
@@ -354,18 +355,18 @@ func brief(err error) string {
 		if parsed, bad := url.Parse(failed.URL); bad == nil {
 			where = parsed.Scheme + "://" + parsed.Host + parsed.Path
 		}
-		return oneLine(where + ": " + failed.Err.Error())
+		return OneLine(where + ": " + failed.Err.Error())
 	}
 	var refused gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &refused) {
 		_, message := explain(refused.Body)
-		return oneLine(strconv.Itoa(refused.Actual) + " " + message)
+		return OneLine(strconv.Itoa(refused.Actual) + " " + message)
 	}
-	return oneLine(err.Error())
+	return OneLine(err.Error())
 }
 
-// oneLine folds white space and bounds the length.
-func oneLine(text string) string {
+// OneLine folds white space and bounds the length.
+func OneLine(text string) string {
 	const longest = 500
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > longest {

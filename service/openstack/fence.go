@@ -19,15 +19,15 @@ type fence struct {
 }
 
 // Fence refuses every change from now on, until Admit. Reading goes on. It is called before the first change.
-func (c *Cloud) Fence() {
+func (c *Connection) Fence() {
 	c.fence.mu.Lock()
 	defer c.fence.mu.Unlock()
 	c.fence.shut = true
 }
 
 // Admit lets changes pass until term ends; those that are under way then are broken off. Beside that, valid is asked before each:
-// it must neither block nor ask the Cloud.
-func (c *Cloud) Admit(term context.Context, valid func() bool) {
+// it must neither block nor ask the Connection.
+func (c *Connection) Admit(term context.Context, valid func() bool) {
 	c.fence.mu.Lock()
 	defer c.fence.mu.Unlock()
 	c.fence.shut, c.fence.term, c.fence.valid = false, term, valid
@@ -35,7 +35,7 @@ func (c *Cloud) Admit(term context.Context, valid func() bool) {
 
 // Pass returns the context of another change than one of the cloud, if the fence lets it pass now: one fence for all that only one
 // process may do. It must be cancelled; it ends with the term. The error is ErrFenced.
-func (c *Cloud) Pass(ctx context.Context) (context.Context, context.CancelFunc, error) {
+func (c *Connection) Pass(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	return c.fence.pass(ctx)
 }
 

@@ -1,4 +1,4 @@
-package openstack
+package openstack_test
 
 import (
 	"context"
@@ -9,13 +9,17 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
+	"github.com/kuryr/raven/service/openstack/internal/stacktest"
 	sim "github.com/kuryr/raven/test/sim/openstack"
 )
 
 func TestTheFenceLetsNoChangePass(t *testing.T) {
-	s, c := startSim(t, sim.Options{})
+	s := stacktest.StartSim(t, sim.Options{})
+	c := connect(t, stacktest.SimConfig(s, sim.UserKuryr))
 	create := func(name string) error {
-		_, err := c.Create(t.Context(), drivers.KindNetwork, named(name), map[string]any{"name": name})
+		_, err := c.Create(t.Context(), drivers.KindNetwork, stacktest.Named(name), map[string]any{"name": name})
 		return err
 	}
 	if err := create("before"); err != nil {
@@ -25,8 +29,8 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 	writes := s.Stats().Writes
 	router := c.Delete(t.Context(), drivers.KindRouter, "r1")
 	for name, err := range map[string]error{"a create in bulk": create("fenced"), "a delete": router} {
-		if !errors.Is(err, ErrFenced) || Classify(err) != ClassRetry {
-			t.Errorf("%s: %v (%v)", name, err, Classify(err))
+		if !errors.Is(err, openstack.ErrFenced) || openstack.Classify(err) != openstack.ClassRetry {
+			t.Errorf("%s: %v (%v)", name, err, openstack.Classify(err))
 		}
 	}
 	if _, err := c.Observe(t.Context(), "c1"); err != nil {
@@ -41,7 +45,7 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 		t.Errorf("admitted: %v", err)
 	}
 	valid.Store(false)
-	if err := create("invalid"); !errors.Is(err, ErrFenced) {
+	if err := create("invalid"); !errors.Is(err, openstack.ErrFenced) {
 		t.Errorf("when the term is not valid any more: %v", err)
 	}
 	valid.Store(true)
@@ -62,22 +66,22 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 	end()
 	select {
 	case err := <-broken:
-		if Classify(err) != ClassAmbiguous {
-			t.Errorf("broken off: %v (%v)", err, Classify(err))
+		if openstack.Classify(err) != openstack.ClassAmbiguous {
+			t.Errorf("broken off: %v (%v)", err, openstack.Classify(err))
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("the create goes on after the end of the term")
 	}
-	if err := create("late"); !errors.Is(err, ErrFenced) {
+	if err := create("late"); !errors.Is(err, openstack.ErrFenced) {
 		t.Errorf("after the end of the term: %v", err)
 	}
 }
 
 // createLater creates a network in the background.
-func createLater(ctx context.Context, c *Cloud) <-chan error {
+func createLater(ctx context.Context, c *cloud.Cloud) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Create(ctx, drivers.KindNetwork, named("broken"), map[string]any{"name": "broken"})
+		_, err := c.Create(ctx, drivers.KindNetwork, stacktest.Named("broken"), map[string]any{"name": "broken"})
 		done <- err
 	}()
 	return done

@@ -120,7 +120,7 @@ func (l *limiter) serve() {
 func (l *limiter) observe(done sample, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	class := sampleClass{done.key, bucketOf(done.n)}
+	class := sampleClass{done.key, BucketOf(done.n)}
 	cost := done.took.Seconds() / float64(max(done.n, 1))
 	best, known := l.best[class]
 	if !known || cost < best {
@@ -159,8 +159,8 @@ func (l *limiter) state() (limit, used, waiting int) {
 	return int(l.limit), l.used, len(l.waiting)
 }
 
-// bucketOf is the power of two nearest to n, as an exponent.
-func bucketOf(n int) int {
+// BucketOf is the power of two nearest to n, as an exponent: requests about as many resources are compared with each other.
+func BucketOf(n int) int {
 	if n <= 1 {
 		return 0
 	}

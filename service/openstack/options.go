@@ -1,30 +1,14 @@
 package openstack
 
 import (
-	"time"
-
 	"github.com/kuryr/raven/service/config"
 )
 
 const group = "neutron"
 
-// Options declares [neutron]: keystoneauth's options by their usual names, and how hard the service may be worked; and what is said of
-// load balancers.
+// Options declares [neutron]: keystoneauth's options by their usual names, and how hard the service may be worked.
 func Options() []config.Option {
-	return append(append(append(credentials(), places()...), pace()...), balancingOptions()...)
-}
-
-// balancingOptions are the options on load balancers.
-func balancingOptions() []config.Option {
-	return []config.Option{{
-		Group: "neutron_defaults", Name: "lbaas_activation_timeout", Type: config.Duration, Default: "300", Min: bound(1), Declarer: "kuryr.raven",
-		Help: "How long a load balancer may take to become ready before the people who look at its Service are told. It is waited for on.",
-	}}
-}
-
-// ActivationTimeout is how long a load balancer may take to become ready before people are told.
-func ActivationTimeout(v *config.Values) time.Duration {
-	return v.Duration("neutron_defaults", "lbaas_activation_timeout")
+	return append(append(credentials(), places()...), pace()...)
 }
 
 func credentials() []config.Option {

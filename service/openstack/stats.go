@@ -2,7 +2,6 @@ package openstack
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,18 +22,13 @@ type Request struct {
 	Longest  time.Duration `json:"longest"`
 }
 
-// Stats is what was asked of the cloud since the connection was made, and how it is paced now.
+// Stats is what was asked of the cloud since the connection was made, and how requests to the networking service are paced now.
 type Stats struct {
 	Requests []Request `json:"requests"` // by method, kind and status
 	// Slots is how many requests may be in flight, InFlight how many are, Waiting how many wait for one.
 	Slots    int `json:"slots"`
 	InFlight int `json:"inFlight"`
 	Waiting  int `json:"waiting"`
-	// Batch is, by kind, how many resources go in one create now; Queued how many wait to be created.
-	Batch  map[string]int `json:"batch"`
-	Queued map[string]int `json:"queued"`
-	// Events counts "divided" requests (one member was refused) and "undivided" members (told to come again).
-	Events map[string]int64 `json:"events,omitempty"`
 	// HeldBack is how long the service asked to be left alone from now.
 	HeldBack time.Duration `json:"heldBack,omitempty"`
 }
@@ -55,11 +49,10 @@ type stats struct {
 
 	mu       sync.Mutex // guards what follows
 	requests map[requestKey]*Request
-	events   map[string]int64
 }
 
 func newStats() *stats {
-	return &stats{requests: map[requestKey]*Request{}, events: map[string]int64{}}
+	return &stats{requests: map[requestKey]*Request{}}
 }
 
 func (s *stats) add(method, kind string, status int, done sample) {
@@ -81,67 +74,54 @@ func (s *stats) add(method, kind string, status int, done sample) {
 	r.Longest = max(r.Longest, done.took)
 }
 
-func (s *stats) count(event string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.events[event] += int64(n)
-}
-
 // Stats returns the counts so far.
-func (c *Cloud) Stats() Stats {
-	out := Stats{Batch: map[string]int{}, Queued: map[string]int{}}
+func (c *Connection) Stats() Stats {
+	var out Stats
 	c.stats.mu.Lock()
 	for _, r := range c.stats.requests {
 		out.Requests = append(out.Requests, *r)
 	}
-	out.Events = maps.Clone(c.stats.events)
 	c.stats.mu.Unlock()
 	slices.SortFunc(out.Requests, func(a, b Request) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Method, b.Method), cmp.Compare(a.Status, b.Status))
 	})
-	out.Slots, out.InFlight, out.Waiting = c.limiter.state()
-	for name, b := range c.batchers {
-		out.Batch[string(name)], out.Queued[string(name)] = b.sizes.current(), b.waiting()
-	}
-	out.HeldBack = max(c.gate.left(), 0)
+	out.Slots, out.InFlight, out.Waiting = c.networking.limiter.state()
+	out.HeldBack = c.networking.HeldBack()
 	return out
 }
 
 // Busy says whether a request is under way, or a service has asked to be left alone: who waits for the cloud then waits for something
 // that has a bound.
-func (c *Cloud) Busy() bool {
-	return c.stats.sending.Load() > 0 || c.gate.left() > 0 || c.balancers != nil && c.balancers.gate.left() > 0
+func (c *Connection) Busy() bool {
+	return c.stats.sending.Load() > 0 || c.networking.HeldBack() > 0 || c.balancing.HeldBack() > 0
 }
 
 // Collector returns the same as Prometheus metrics, under raven_openstack_.
-func (c *Cloud) Collector() prometheus.Collector {
+func (c *Connection) Collector() prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("raven_openstack_"+name, help, labels, nil)
 	}
 	by := []string{"method", "kind", "status"}
 	return &collector{
-		cloud:    c,
-		requests: desc("requests_total", "Requests to the networking service.", by...),
-		items:    desc("items_total", "Resources that the requests were about.", by...),
-		seconds:  desc("request_seconds_total", "Time that the requests took, added up.", by...),
-		slots:    desc("slots", "Requests that may be in flight at once."),
-		inFlight: desc("in_flight", "Requests in flight."),
-		waiting:  desc("waiting", "Requests that wait for a slot."),
-		batch:    desc("batch_size", "Resources that go in one create.", "kind"),
-		queued:   desc("queued", "Resources that wait to be created.", "kind"),
-		events:   desc("events_total", "Bulk requests divided, and members sent back.", "event"),
+		connection: c,
+		requests:   desc("requests_total", "Requests to the networking service.", by...),
+		items:      desc("items_total", "Resources that the requests were about.", by...),
+		seconds:    desc("request_seconds_total", "Time that the requests took, added up.", by...),
+		slots:      desc("slots", "Requests that may be in flight at once."),
+		inFlight:   desc("in_flight", "Requests in flight."),
+		waiting:    desc("waiting", "Requests that wait for a slot."),
 	}
 }
 
 type collector struct {
-	cloud                                                                     *Cloud
-	requests, items, seconds, slots, inFlight, waiting, batch, queued, events *prometheus.Desc
+	connection                                         *Connection
+	requests, items, seconds, slots, inFlight, waiting *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.requests, c.items, c.seconds, c.slots, c.inFlight, c.waiting, c.batch, c.queued, c.events,
+		c.requests, c.items, c.seconds, c.slots, c.inFlight, c.waiting,
 	} {
 		to <- d
 	}
@@ -155,22 +135,13 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	s := c.cloud.Stats()
+	s := c.connection.Stats()
 	for _, r := range s.Requests {
 		counter(c.requests, float64(r.Count), r.Method, r.Kind, r.Status)
 		counter(c.items, float64(r.Items), r.Method, r.Kind, r.Status)
 		counter(c.seconds, r.Duration.Seconds(), r.Method, r.Kind, r.Status)
 	}
-	for event, n := range s.Events {
-		counter(c.events, float64(n), event)
-	}
 	gauge(c.slots, s.Slots)
 	gauge(c.inFlight, s.InFlight)
 	gauge(c.waiting, s.Waiting)
-	for kind, n := range s.Batch {
-		gauge(c.batch, n, kind)
-	}
-	for kind, n := range s.Queued {
-		gauge(c.queued, n, kind)
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -311,7 +312,7 @@ func balanced(set drivers.Set) bool {
 // afterObservedBalancers has the load balancers looked at again soon, if they could not be now or some of them are busy. A cloud that
 // has no service for them is asked for it at every drift check, and it is a fault only where somebody wants one.
 func (e *Engine) afterObservedBalancers(ctx context.Context, err error) {
-	if errors.Is(err, openstack.ErrNoBalancing) {
+	if errors.Is(err, octavia.ErrNoBalancing) {
 		missed := false
 		e.store.do(func() {
 			s := e.store
@@ -353,7 +354,7 @@ func (s *store) withhold(o *owner, p *plan.Plan) string {
 	}
 	text := fmt.Sprintf("waiting for the load balancing service: %v", s.away)
 	p.Pending = append(p.Pending, plan.Wait{Message: text})
-	if errors.Is(s.away, openstack.ErrNoBalancing) { // which does not pass by itself
+	if errors.Is(s.away, octavia.ErrNoBalancing) { // which does not pass by itself
 		p.Notices = append(p.Notices, text)
 	}
 	return text

@@ -13,7 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
@@ -91,7 +91,7 @@ func TestOrphanedBalancer(t *testing.T) {
 	w.createMap("a", "y")
 	r.settled(1)
 	r.stop()
-	cloud, err := openstack.Connect(t.Context(), w.cloudConfig(), testLog(t))
+	cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}

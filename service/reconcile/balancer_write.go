@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
 // Balancer changes load balancers, which take changes one at a time and carry them out some time after.
 type Balancer interface {
 	// ChangePart applies a step on a part, and returns what that changes of the load balancer.
-	ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (openstack.Change, error)
+	ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (octavia.Change, error)
 	// FailOver has the provider make what is behind a load balancer anew.
 	FailOver(ctx context.Context, id string) error
 	// PollLoadBalancers lists them with their statuses and addresses, without parts. Which of those that are known it leaves out is gone.
@@ -166,7 +167,7 @@ func (e *Engine) changeBalancer(ctx context.Context, step *plan.Step) (plan.Obse
 }
 
 // askBalancer asks for a step, and returns what it changes.
-func (e *Engine) askBalancer(ctx context.Context, lb plan.Observed, step plan.Step) (openstack.Change, error) {
+func (e *Engine) askBalancer(ctx context.Context, lb plan.Observed, step plan.Step) (octavia.Change, error) {
 	switch {
 	case step.Part != nil:
 		return e.cloud.ChangePart(ctx, lb, step)
@@ -189,7 +190,7 @@ func (e *Engine) askBalancer(ctx context.Context, lb plan.Observed, step plan.St
 }
 
 // becomes is the change of a load balancer's status alone.
-func becomes(status string) openstack.Change {
+func becomes(status string) octavia.Change {
 	return func(lb plan.Observed) plan.Observed {
 		lb.Status = status
 		return lb
@@ -197,7 +198,7 @@ func becomes(status string) openstack.Change {
 }
 
 // amend writes a change into what is known of a load balancer, and returns it as it is then. One that has gone meanwhile stays gone.
-func (e *Engine) amend(lb plan.Observed, change openstack.Change, step plan.Step) plan.Observed {
+func (e *Engine) amend(lb plan.Observed, change octavia.Change, step plan.Step) plan.Observed {
 	var woken []item
 	now := e.clock.Now()
 	e.store.do(func() {

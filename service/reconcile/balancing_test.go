@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
@@ -117,7 +117,7 @@ func TestCleanupWithoutOctavia(t *testing.T) {
 	r.stop()
 	cleanup := func(seen bool, left int) {
 		t.Helper()
-		cloud, err := openstack.Connect(t.Context(), w.cloudConfig(), testLog(t))
+		cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -135,7 +136,7 @@ func (c *Cleanup) observe(ctx context.Context) (m *mirror, unseen []string, err 
 	}
 	balancers, err := c.Cloud.ObserveKind(ctx, drivers.KindLoadBalancer, c.Cluster)
 	switch {
-	case errors.Is(err, openstack.ErrNoBalancing):
+	case errors.Is(err, octavia.ErrNoBalancing):
 		unseen = []string{fmt.Sprintf("nobody has looked for load balancers: %v", err)}
 	case err != nil:
 		return nil, nil, fmt.Errorf("looking for the load balancers that cluster %s has: %w", c.Cluster, err)

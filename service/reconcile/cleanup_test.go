@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
@@ -28,7 +28,7 @@ func TestCleanupLeavesWhatIsRetained(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	r.stop()
-	cloud, err := openstack.Connect(t.Context(), w.cloudConfig(), testLog(t))
+	cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -27,7 +27,7 @@ type meanwhile struct {
 	gets   int
 }
 
-func (m *meanwhile) ChangePart(_ context.Context, _ plan.Observed, step plan.Step) (openstack.Change, error) {
+func (m *meanwhile) ChangePart(_ context.Context, _ plan.Observed, step plan.Step) (octavia.Change, error) {
 	m.happen()
 	return func(lb plan.Observed) plan.Observed {
 		lb.Attrs = maps.Clone(lb.Attrs)
@@ -205,8 +205,8 @@ func TestNobodyMissesWhatNobodyWants(t *testing.T) {
 	e.log = slog.New(slog.NewTextHandler(&log, nil))
 	look := func() {
 		for range 3 {
-			e.store.do(func() { e.store.recount(e.clock.Now(), openstack.ErrNoBalancing) })
-			e.afterObservedBalancers(t.Context(), openstack.ErrNoBalancing)
+			e.store.do(func() { e.store.recount(e.clock.Now(), octavia.ErrNoBalancing) })
+			e.afterObservedBalancers(t.Context(), octavia.ErrNoBalancing)
 		}
 	}
 	look()

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
 )
@@ -109,7 +109,7 @@ func (s *store) withholdUnseen(o *owner, p *plan.Plan) string {
 
 // octaviaUnseen is why Octavia could not be read since this process began; nil if it was, or if there is none. The store is locked.
 func (s *store) octaviaUnseen() error {
-	if s.northbound.balancers || errors.Is(s.balancerState.away, openstack.ErrNoBalancing) {
+	if s.northbound.balancers || errors.Is(s.balancerState.away, octavia.ErrNoBalancing) {
 		return nil
 	}
 	return s.balancerState.away

@@ -17,7 +17,7 @@ import (
 	"github.com/kuryr/raven/drivers/kubeproxy"
 	"github.com/kuryr/raven/drivers/lbaas"
 	"github.com/kuryr/raven/drivers/namespace"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
 	ravenovn "github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
@@ -447,7 +447,7 @@ func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 	w.eventuallyVIPs(foreign, stays)
 	p.stop()
 
-	cloud, err := openstack.Connect(t.Context(), w.cloudConfig(), testLog(t))
+	cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -198,7 +198,7 @@ func (s *store) polled(listed []plan.Observed, begun uint64) (news, inspect []pl
 		case lb.Status == statusActive && s.doubted(lb):
 			inspect = append(inspect, lb)
 		case lb.Status == statusActive:
-			news = append(news, openstack.Settled(lb))
+			news = append(news, octavia.Settled(lb))
 		default:
 			news = append(news, lb)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/pod"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
@@ -117,7 +118,7 @@ func (w *world) annotation(gvr schema.GroupVersionResource, ns, name, key string
 type raven struct {
 	w      *world
 	engine *reconcile.Engine
-	cloud  *openstack.Cloud
+	cloud  *cloud.Cloud
 	stop   func()
 }
 
@@ -177,7 +178,7 @@ func (w *world) tryStart(s setup) (*raven, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := openstack.Connect(ctx, s.cloudConfig(w), log)
+	cloud, err := cloud.Connect(ctx, s.cloudConfig(w), log)
 	if err != nil {
 		cancel()
 		return nil, err
