@@ -173,7 +173,7 @@ func (b *builder) guard(lb *drivers.LoadBalancer) {
 	case !ok || b.wants.provider.ignoresGroups:
 	case label == "":
 		lb.VIPSecurityGroups = []drivers.Value{}
-	case !services.IsUUID(label):
+	case !drivers.IsUUID(label):
 		b.Say(drivers.Error, "BadLabel", "label %s = %q is not the UUID of a security group; %s", SecurityGroupLabel, label, services.Kept)
 	default:
 		lb.VIPSecurityGroups = []drivers.Value{drivers.From(vipSecurityGroup)}

@@ -209,7 +209,7 @@ func (c *config) build(pod *source) (drivers.Set, error) {
 func (c *config) securityGroupsOf(pod *source, namespace drivers.Role) (drivers.Set, []drivers.Value, error) {
 	var set drivers.Set
 	if label, ok := pod.Metadata.Labels[SecurityGroupLabel]; ok {
-		if !isUUID(label) {
+		if !drivers.IsUUID(label) {
 			return set, nil, fmt.Errorf("label %s = %q is not the UUID of a security group: the pod keeps the port that it has, "+
 				"or gets none, until the label is put right or taken away", SecurityGroupLabel, label)
 		}
@@ -220,7 +220,7 @@ func (c *config) securityGroupsOf(pod *source, namespace drivers.Role) (drivers.
 	}
 	var groups []drivers.Value
 	for i, group := range c.securityGroups {
-		if isUUID(group) {
+		if drivers.IsUUID(group) {
 			groups = append(groups, drivers.Text(strings.ToLower(group)))
 			continue
 		}
@@ -231,20 +231,6 @@ func (c *config) securityGroupsOf(pod *source, namespace drivers.Role) (drivers.
 		groups = append(groups, drivers.From(logical))
 	}
 	return set, groups, nil
-}
-
-// isUUID says whether the text is a UUID in the form that OpenStack gives.
-func isUUID(text string) bool {
-	if len(text) != 36 {
-		return false
-	}
-	for i, c := range []byte(text) {
-		dash := i == 8 || i == 13 || i == 18 || i == 23
-		if dash != (c == '-') || !dash && !strings.ContainsRune("0123456789abcdefABCDEF", rune(c)) {
-			return false
-		}
-	}
-	return true
 }
 
 // name returns a Neutron name, which has at most 255 characters.

@@ -260,7 +260,7 @@ func (r *Reader) There() FloatingIP {
 	if addr, err := netip.ParseAddr(document.Address); err == nil {
 		there.Address = addr.String()
 	}
-	if IsUUID(document.Network) {
+	if drivers.IsUUID(document.Network) {
 		there.Network = strings.ToLower(document.Network)
 	}
 	return there
@@ -324,23 +324,9 @@ func (r *Reader) UUID(key string) *string {
 	if !ok || text == "" {
 		return nil
 	}
-	if !IsUUID(text) {
+	if !drivers.IsUUID(text) {
 		r.Bad(key, "is no UUID; %s", Kept)
 		return nil
 	}
 	return new(strings.ToLower(text))
-}
-
-// IsUUID says whether the text is a UUID in the form that OpenStack gives.
-func IsUUID(text string) bool {
-	if len(text) != 36 {
-		return false
-	}
-	for i, c := range []byte(text) {
-		dash := i == 8 || i == 13 || i == 18 || i == 23
-		if dash != (c == '-') || !dash && !strings.ContainsRune("0123456789abcdefABCDEF", rune(c)) {
-			return false
-		}
-	}
-	return true
 }

@@ -63,7 +63,7 @@ func NamespaceRole(namespace, role string) drivers.Role {
 
 // Lookup returns the id of something that the operator or the Service names.
 func (b *Builder) Lookup(logical string, of drivers.Kind, id string) drivers.Value {
-	if IsUUID(id) {
+	if drivers.IsUUID(id) {
 		return drivers.Text(strings.ToLower(id))
 	}
 	if !b.Made[logical] {

@@ -373,20 +373,3 @@ spec: {type: LoadBalancer, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], select
 		}
 	}
 }
-
-func TestUUID(t *testing.T) {
-	for _, tc := range []struct {
-		text string
-		want bool
-	}{
-		{"d42b0bb2-dc4e-11e5-8c79-42010af00003", true},
-		{"D42B0BB2-DC4E-11E5-8C79-42010AF00003", true},
-		{"d42b0bb2dc4e11e58c7942010af00003", false},
-		{"d42b0bb2-dc4e-11e5-8c79-42010af0000g", false},
-		{"", false},
-	} {
-		if got := IsUUID(tc.text); got != tc.want {
-			t.Errorf("%q: %v", tc.text, got)
-		}
-	}
-}

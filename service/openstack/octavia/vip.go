@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/plan"
@@ -94,24 +96,10 @@ func vipOf(port map[string]any) string {
 	return ""
 }
 
-// isUUID says whether a text is a UUID as services write it.
+// isUUID says whether a text is a UUID as services write it: with dashes, and in lower case.
 func isUUID(text string) bool {
-	if len(text) != 36 {
-		return false
-	}
-	for i, r := range text {
-		switch i {
-		case 8, 13, 18, 23:
-			if r != '-' {
-				return false
-			}
-		default:
-			if !strings.ContainsRune("0123456789abcdef", r) {
-				return false
-			}
-		}
-	}
-	return true
+	id, err := uuid.Parse(text)
+	return err == nil && id.String() == text
 }
 
 // firstSeen notes that a port seems to be left behind, and returns since when it does.
