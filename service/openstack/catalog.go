@@ -15,7 +15,9 @@ import (
 )
 
 // networking finds the networking service's address in the catalog of the token.
-func networking(config Config, options gophercloud.AuthOptions, client *gophercloud.ProviderClient) (*gophercloud.ServiceClient, error) {
+func networking(
+	config Config, options gophercloud.AuthOptions, client *gophercloud.ProviderClient,
+) (*gophercloud.ServiceClient, error) {
 	address := config.EndpointOverride
 	if address == "" {
 		result, ok := client.GetAuthResult().(interface {
@@ -37,7 +39,7 @@ func networking(config Config, options gophercloud.AuthOptions, client *gophercl
 		return nil, Terminal("the networking service's address %q is no URL", redacted(address))
 	}
 	base := gophercloud.NormalizeURL(strings.TrimSuffix(strings.TrimRight(address, "/"), "/v2.0"))
-	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: "network"}, nil
+	return serviceAt(base, "network", client), nil
 }
 
 func endpoint(catalog *tokens.ServiceCatalog, config Config, where string, types ...string) (string, error) {
@@ -69,8 +71,9 @@ func endpoint(catalog *tokens.ServiceCatalog, config Config, where string, types
 	if config.RegionName != "" {
 		in = fmt.Sprintf(" in region %q", config.RegionName)
 	}
-	return "", Terminal("the catalog from %s has no %s endpoint of the networking service%s: it has the regions %s with the interfaces %s",
-		redacted(where), strings.Join(interfaces, " or "), in, unique(regions), unique(others))
+	return "", Terminal("the catalog from %s has no %s endpoint of the networking service%s: "+
+		"it has the regions %s with the interfaces %s", redacted(where), strings.Join(interfaces, " or "), in,
+		unique(regions), unique(others))
 }
 
 // availability is an interface by keystone's name; the old names end in URL.
@@ -114,7 +117,9 @@ func balancing(config Config, client *gophercloud.ProviderClient) *gophercloud.S
 	return balancingIn(list, config, client)
 }
 
-func balancingIn(list *tokens.ServiceCatalog, config Config, client *gophercloud.ProviderClient) *gophercloud.ServiceClient {
+func balancingIn(
+	list *tokens.ServiceCatalog, config Config, client *gophercloud.ProviderClient,
+) *gophercloud.ServiceClient {
 	address, err := endpoint(list, config, "", "load-balancer", "load-balancing", "loadbalancer")
 	if err != nil {
 		return nil
@@ -128,10 +133,15 @@ func balancingIn(list *tokens.ServiceCatalog, config Config, client *gophercloud
 		address = strings.TrimSuffix(address, version)
 	}
 	base := gophercloud.NormalizeURL(address)
-	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: "load-balancer"}
+	return serviceAt(base, "load-balancer", client)
 }
 
-// RelocateBalancing asks Keystone for its present catalog, and says whether the load balancing service is elsewhere than it was.
+func serviceAt(base, kind string, client *gophercloud.ProviderClient) *gophercloud.ServiceClient {
+	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: kind}
+}
+
+// RelocateBalancing asks Keystone for its present catalog, and says whether the load balancing service is elsewhere
+// than it was.
 func (c *Connection) RelocateBalancing(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()

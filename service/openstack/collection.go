@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/url"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
@@ -61,6 +62,9 @@ func numbers(value any) any {
 	}
 	return value
 }
+
+// PathOf is the path of one resource.
+func (c Collection) PathOf(id string) string { return c.Path + "/" + url.PathEscape(id) }
 
 // Single takes the one resource out of a response.
 func (c Collection) Single(doc map[string]any) (map[string]any, error) {

@@ -153,8 +153,8 @@ func (c Config) authentication() (string, error) {
 		"[neutron] auth_type: %q is none of password, v3password, v3applicationcredential, token, v3token", c.AuthType)
 }
 
-// Secrets returns the secrets with which Connect would log in, those of clouds.yaml among them, for a redactor. What cannot be read
-// has none.
+// Secrets returns the secrets with which Connect would log in, those of clouds.yaml among them, for a redactor. What
+// cannot be read has none.
 func (c Config) Secrets() []string {
 	secrets := []string{c.Password, c.ApplicationCredentialSecret, c.Token}
 	if c.Cloud != "" {

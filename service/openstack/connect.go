@@ -144,7 +144,8 @@ func (c Config) fromClouds() (gophercloud.AuthOptions, *tls.Config, Config, erro
 }
 
 func (c Config) tls() (*tls.Config, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure} //nolint:gosec // insecure is the operator's own word
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	conf.InsecureSkipVerify = c.Insecure //nolint:gosec // the operator's own word
 	if c.CAFile != "" {
 		pem, err := os.ReadFile(c.CAFile)
 		if err != nil {
@@ -177,8 +178,8 @@ func newTransport(tlsConfig *tls.Config, connections int) *http.Transport {
 	}
 }
 
-// login gets the first token. A new one is got when a request is refused; the contexts of the request that happens to be the
-// first does not end that, since others wait for it too.
+// login gets the first token. A new one is got when a request is refused; the contexts of the request that happens to
+// be the first does not end that, since others wait for it too.
 func login(
 	ctx context.Context, config Config, options gophercloud.AuthOptions, transport http.RoundTripper,
 ) (*gophercloud.ProviderClient, error) {

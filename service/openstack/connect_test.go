@@ -158,8 +158,8 @@ func TestConnectWays(t *testing.T) {
 	}
 }
 
-// TestTokenExpires lets the token expire under many requests, over and over: none fails, and there are far fewer logins than
-// requests.
+// TestTokenExpires lets the token expire under many requests, over and over: none fails, and there are far fewer logins
+// than requests.
 func TestTokenExpires(t *testing.T) {
 	var mu sync.Mutex
 	served := 0

@@ -1,6 +1,7 @@
-// Package openstack connects to one project of an OpenStack cloud and sends requests to its services: it logs in, finds the
-// services, paces and fences requests, and says what an error means. It and the packages below it are the only users of gophercloud.
-// It must never decide what should exist, never touch a resource it was not told to, and never let a partial list pass for a whole one.
+// Package openstack connects to one project of an OpenStack cloud and sends requests to its services: it logs in, finds
+// the services, paces and fences requests, and says what an error means. It is the only user of gophercloud. It must
+// never decide what should exist, never touch a resource it was not told to, and never let a partial list pass for a
+// whole one.
 package openstack
 
 import (
@@ -15,11 +16,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrClosed is in the error of a call that was still waiting for its turn when the Connection was closed. Nothing was sent.
+// ErrClosed is in the error of a call that was still waiting for its turn when the Connection was closed. Nothing was
+// sent.
 var ErrClosed = errors.New("the connection to the cloud is closed")
 
-// Connection is a connection to one project of one cloud. It is safe for concurrent use. Each service has a limiter of its own, whose
-// limit adapts to what the service bears; the fence is the same for all.
+// Connection is a connection to one project of one cloud. It is safe for concurrent use. Each service has a limiter of
+// its own, whose limit adapts to what the service bears; the fence is the same for all.
 type Connection struct {
 	config    Config
 	log       *slog.Logger
@@ -39,18 +41,20 @@ type Connection struct {
 }
 
 // newConnection builds a Connection around an authenticated client.
-func newConnection(config Config, provider *gophercloud.ProviderClient, transport http.RoundTripper, logger *slog.Logger) *Connection {
+func newConnection(
+	config Config, provider *gophercloud.ProviderClient, transport http.RoundTripper, logger *slog.Logger,
+) *Connection {
 	c := &Connection{
-		config: config, log: logger, clock: config.Clock, transport: transport, provider: provider, fence: &fence{}, stats: newStats(),
-		stop: make(chan struct{}),
+		config: config, log: logger, clock: config.Clock, transport: transport, provider: provider,
+		fence: &fence{}, stats: newStats(), stop: make(chan struct{}),
 	}
 	c.networking, c.balancing = newService(c), newService(c)
 	return c
 }
 
-// Close ends waiting calls with ErrClosed, waits for requests in flight, and closes idle connections. Requests in flight end
-// by their own time limit or when the contexts of their callers end, so a caller cancels those first. Nothing may be asked
-// of a Connection after Close.
+// Close ends waiting calls with ErrClosed, waits for requests in flight, and closes idle connections. Requests in
+// flight end by their own time limit or when the contexts of their callers end, so a caller cancels those first.
+// Nothing may be asked of a Connection after Close.
 func (c *Connection) Close() {
 	c.stopOnce.Do(func() { close(c.stop) })
 	c.work.Wait()

@@ -47,8 +47,8 @@ const (
 	ClassThrottled
 	// ClassSubnetFull: no address is left in the subnets.
 	ClassSubnetFull
-	// ClassExists: the cloud holds something that excludes this one: the same MAC address, IP address, range or rule. It may
-	// be the very one that was wanted: look by identity.
+	// ClassExists: the cloud holds something that excludes this one: the same MAC address, IP address, range or rule. It
+	// may be the very one that was wanted: look by identity.
 	ClassExists
 	// ClassBusy: a load balancer, or a part of it, takes no changes until its provider is done.
 	ClassBusy
@@ -213,10 +213,12 @@ func classifyStatus(e *Error, create bool) Class {
 	return ClassRetry
 }
 
-// classifyType classifies by the error type in a Neutron body, and by its message where one type stands for several things.
+// classifyType classifies by the error type in a Neutron body, and by its message where one type stands for several
+// things.
 func classifyType(e *Error) Class {
 	switch e.Type {
-	case "OverQuota", "SubnetPoolQuotaExceeded", "QuotaResourceUnknown", "ExternalIpAddressExhausted", "SubnetAllocationError":
+	case "OverQuota", "SubnetPoolQuotaExceeded", "QuotaResourceUnknown", "ExternalIpAddressExhausted",
+		"SubnetAllocationError":
 		return ClassQuota
 	case "IpAddressGenerationFailure", "IpAddressGenerationFailureAllSubnets":
 		return ClassSubnetFull
@@ -225,8 +227,8 @@ func classifyType(e *Error) Class {
 		return ClassExists
 	case "RevisionNumberConstraintFailed", "StaleDataError":
 		return ClassStale
-	case "FloatingIPPortAlreadyAssociated", "RouterInterfaceInUseByFloatingIP", "RouterInterfaceInUseByRoute", "L3PortInUse",
-		"ServicePortInUse", "TrunkPortInUse", "RouterExternalGatewayInUseByFloatingIp":
+	case "FloatingIPPortAlreadyAssociated", "RouterInterfaceInUseByFloatingIP", "RouterInterfaceInUseByRoute",
+		"L3PortInUse", "ServicePortInUse", "TrunkPortInUse", "RouterExternalGatewayInUseByFloatingIp":
 		return ClassInUse
 	case "PolicyNotAuthorized":
 		return ClassForbidden
@@ -266,7 +268,8 @@ func classifyBalancer(e *Error) Class {
 		return ClassNotFound // something of Neutron's that the request refers to
 	case strings.Contains(e.Message, "is not a valid IP for"):
 		return ClassTerminal // of Neutron's, which is said by 500
-	case e.Status == http.StatusConflict, strings.Contains(e.Message, "already allocated"), strings.Contains(e.Message, "already in use"):
+	case e.Status == http.StatusConflict,
+		strings.Contains(e.Message, "already allocated"), strings.Contains(e.Message, "already in use"):
 		return ClassExists // the VIP's address: some releases say so by 500
 	}
 	return ClassNone

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// ErrFenced is in the error of a change that was not sent because this process may not change the cloud (any more): it does not
-// lead.
+// ErrFenced is in the error of a change that was not sent because this process may not change the cloud (any more): it
+// does not lead.
 var ErrFenced = errors.New("this process may not change the cloud: it does not lead")
 
 // fence lets changes pass, or not. At first it lets everything pass.
@@ -25,16 +25,16 @@ func (c *Connection) Fence() {
 	c.fence.shut = true
 }
 
-// Admit lets changes pass until term ends; those that are under way then are broken off. Beside that, valid is asked before each:
-// it must neither block nor ask the Connection.
+// Admit lets changes pass until term ends; those that are under way then are broken off. Beside that, valid is asked
+// before each: it must neither block nor ask the Connection.
 func (c *Connection) Admit(term context.Context, valid func() bool) {
 	c.fence.mu.Lock()
 	defer c.fence.mu.Unlock()
 	c.fence.shut, c.fence.term, c.fence.valid = false, term, valid
 }
 
-// Pass returns the context of another change than one of the cloud, if the fence lets it pass now: one fence for all that only one
-// process may do. It must be cancelled; it ends with the term. The error is ErrFenced.
+// Pass returns the context of another change than one of the cloud, if the fence lets it pass now: one fence for all
+// that only one process may do. It must be cancelled; it ends with the term. The error is ErrFenced.
 func (c *Connection) Pass(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	return c.fence.pass(ctx)
 }

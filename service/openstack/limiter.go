@@ -9,13 +9,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How the limit on requests in flight moves. A request class is a method and a path, with the batch size to the next power of two.
+// How the limit on requests in flight moves. A request class is a method and a path, with the batch size to the next
+// power of two.
 //
 //	answered about as fast per item as ever, every slot in use   one more slot per round of requests
 //	slower than slowFactor times the best of its class           times gentleCut, at most once per round
 //	429, 502, 503, 504, time-out                                 times hardCut, at most once per round
 //
-// The best of a class drifts upwards by drift per request, so that a server that has become slower is not held to its past.
+// The best of a class drifts upwards by drift per request, so that a server that has become slower is not held to its
+// past.
 const (
 	firstLimit = 4
 	slowFactor = 1.9
@@ -33,7 +35,8 @@ type sample struct {
 	started time.Time
 }
 
-// limiter bounds how many requests are in flight: additive increase, multiplicative decrease. Who waits is served in order.
+// limiter bounds how many requests are in flight: additive increase, multiplicative decrease. Who waits is served in
+// order.
 type limiter struct {
 	clock clock.Clock
 	most  float64
@@ -159,7 +162,8 @@ func (l *limiter) state() (limit, used, waiting int) {
 	return int(l.limit), l.used, len(l.waiting)
 }
 
-// BucketOf is the power of two nearest to n, as an exponent: requests about as many resources are compared with each other.
+// BucketOf is the power of two nearest to n, as an exponent: requests about as many resources are compared with each
+// other.
 func BucketOf(n int) int {
 	if n <= 1 {
 		return 0

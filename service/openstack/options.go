@@ -17,16 +17,19 @@ func credentials() []config.Option {
 		{
 			Group: group, Name: "cloud",
 			Help: "Name of a cloud in clouds.yaml, which is looked for as OpenStack's clients do: OS_CLIENT_CONFIG_FILE, " +
-				"the current directory, ~/.config/openstack, /etc/openstack. Takes the place of the options on authentication here.",
+				"the current directory, ~/.config/openstack, /etc/openstack. " +
+				"Takes the place of the options on authentication here.",
 		},
 		{Group: group, Name: "clouds_file", Help: "Path of clouds.yaml, instead of the usual places.", Advanced: true},
 		{
-			Group: group, Name: "auth_type", Choices: []string{"password", "v3password", "v3applicationcredential", "token", "v3token"},
-			Help: "How to authenticate. Left out, it follows from what is given.",
+			Group: group, Name: "auth_type",
+			Choices: []string{"password", "v3password", "v3applicationcredential", "token", "v3token"},
+			Help:    "How to authenticate. Left out, it follows from what is given.",
 		},
 		{
-			Group: group, Name: "auth_url", Type: config.URI, Schemes: web(), Help: "URL of Keystone.", SampleDefault: "https://keystone.example.org:5000/v3",
-			Deprecated: former("auth_uri"), Env: []string{"IDENTITY_URL"},
+			Group: group, Name: "auth_url", Type: config.URI, Schemes: web(), Help: "URL of Keystone.",
+			SampleDefault: "https://keystone.example.org:5000/v3",
+			Deprecated:    former("auth_uri"), Env: []string{"IDENTITY_URL"},
 		},
 		{
 			Group: group, Name: "username", Help: "User's name.",
@@ -37,7 +40,10 @@ func credentials() []config.Option {
 			Group: group, Name: "password", Help: "User's password.", Secret: true,
 			Deprecated: former("admin_password"), Env: []string{"SERVICE_PASSWORD"},
 		},
-		{Group: group, Name: "user_domain_name", Help: "Name of the user's domain. Without a domain it is the one with the id default."},
+		{
+			Group: group, Name: "user_domain_name",
+			Help: "Name of the user's domain. Without a domain it is the one with the id default.",
+		},
 		{Group: group, Name: "user_domain_id", Help: "Id of the user's domain."},
 		{
 			Group: group, Name: "project_name", Help: "Name of the project that everything is made in.",
@@ -51,9 +57,14 @@ func credentials() []config.Option {
 		{Group: group, Name: "project_domain_name", Help: "Name of the project's domain."},
 		{Group: group, Name: "project_domain_id", Help: "Id of the project's domain."},
 		{Group: group, Name: "application_credential_id", Help: "Id of an application credential."},
-		{Group: group, Name: "application_credential_name", Help: "Name of an application credential of the user, instead of its id."},
+		{
+			Group: group, Name: "application_credential_name",
+			Help: "Name of an application credential of the user, instead of its id.",
+		},
 		{Group: group, Name: "application_credential_secret", Help: "Secret of the application credential.", Secret: true},
-		{Group: group, Name: "token", Help: "A token, which cannot be renewed when it expires.", Secret: true, Advanced: true},
+		{
+			Group: group, Name: "token", Help: "A token, which cannot be renewed when it expires.", Secret: true, Advanced: true,
+		},
 	}
 }
 
@@ -62,7 +73,8 @@ func places() []config.Option {
 		{Group: group, Name: "region_name", Help: "Region of the networking service, where the catalog has several."},
 		{
 			Group: group, Name: "valid_interfaces", Type: config.List, Default: "public",
-			Choices: []string{"public", "internal", "admin", "publicURL", "internalURL", "adminURL"}, ChoiceHelp: map[string]string{
+			Choices: []string{"public", "internal", "admin", "publicURL", "internalURL", "adminURL"},
+			ChoiceHelp: map[string]string{
 				"public": "The one for everybody", "internal": "The one inside the cloud", "admin": "The one for administrators",
 				"publicURL": "Older name of public", "internalURL": "Older name of internal", "adminURL": "Older name of admin",
 			},
@@ -70,7 +82,8 @@ func places() []config.Option {
 			Deprecated: []config.Name{{Name: "endpoint_type"}, {Name: "interface"}},
 		},
 		{
-			Group: group, Name: "endpoint_override", Type: config.URI, Schemes: web(), Help: "URL of the networking service, instead of the catalog's.",
+			Group: group, Name: "endpoint_override", Type: config.URI, Schemes: web(),
+			Help:       "URL of the networking service, instead of the catalog's.",
 			Deprecated: []config.Name{{Group: "neutron_client", Name: "neutron_uri"}}, Env: []string{"OS_URL"},
 		},
 		{
@@ -80,7 +93,8 @@ func places() []config.Option {
 		{Group: group, Name: "certfile", Help: "File with the client's certificate."},
 		{Group: group, Name: "keyfile", Help: "File with the client's key, if it is not in certfile."},
 		{
-			Group: group, Name: "insecure", Type: config.Boolean, Default: "false", Help: "Do not verify the servers' certificates.",
+			Group: group, Name: "insecure", Type: config.Boolean, Default: "false",
+			Help:       "Do not verify the servers' certificates.",
 			Deprecated: []config.Name{{Group: "keystone_client", Name: "auth_insecure"}},
 		},
 		{
@@ -102,8 +116,8 @@ func pace() []config.Option {
 		},
 		{
 			Group: group, Name: "ambiguous_create_wait", Type: config.Duration, Default: "120", Min: bound(1),
-			Help: "How long a create whose answer was lost may still take effect on the server: before that it is not sent again. " +
-				"At least the time-out of the proxies before it.",
+			Help: "How long a create whose answer was lost may still take effect on the server: before that it is not sent " +
+				"again. At least the time-out of the proxies before it.",
 		},
 	}
 }
@@ -126,7 +140,8 @@ func FromConfig(v *config.Values) (Config, error) {
 		ApplicationCredentialName:   text("application_credential_name"),
 		ApplicationCredentialSecret: text("application_credential_secret"),
 		RegionName:                  text("region_name"), Interfaces: v.List(group, "valid_interfaces"),
-		EndpointOverride: text("endpoint_override"), CAFile: text("cafile"), CertFile: text("certfile"), KeyFile: text("keyfile"),
+		EndpointOverride: text("endpoint_override"),
+		CAFile:           text("cafile"), CertFile: text("certfile"), KeyFile: text("keyfile"),
 		Insecure: v.Bool(group, "insecure"), Timeout: v.Duration(group, "timeout"),
 		MaxConcurrency: int(v.Int(group, "max_concurrency")), MaxBatch: int(v.Int(group, "max_batch")),
 		AmbiguousWait: v.Duration(group, "ambiguous_create_wait"),

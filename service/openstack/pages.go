@@ -3,6 +3,7 @@ package openstack
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,8 +22,8 @@ const (
 // Observe makes of a service's document what the plan compares.
 type Observe func(doc map[string]any) plan.Observed
 
-// Pages lists a collection to the end, makes resources of the documents, and keeps what is wanted. Pages are asked for by marker, not by the links in the answer, whose
-// scheme and host are often those behind a proxy.
+// Pages lists a collection to the end, makes resources of the documents, and keeps what is wanted. Pages are asked for
+// by marker, not by the links in the answer, whose scheme and host are often those behind a proxy.
 func (s *Service) Pages(
 	ctx context.Context, c Collection, query url.Values, observe Observe, keep func(plan.Observed) bool,
 ) ([]plan.Observed, error) {
@@ -41,7 +42,7 @@ func (s *Service) Pages(
 func (s *Service) pagesOnce(
 	ctx context.Context, c Collection, query url.Values, observe Observe, keep func(plan.Observed) bool,
 ) (found []plan.Observed, restart bool, err error) {
-	query = Clone(query)
+	query = maps.Clone(query)
 	query.Set("limit", strconv.Itoa(pageSize))
 	seen := map[string]bool{}
 	for {
@@ -87,8 +88,10 @@ func hasNext(doc map[string]any, c Collection) bool {
 }
 
 // FirstPage lists a few, for people.
-func (s *Service) FirstPage(ctx context.Context, c Collection, query url.Values, observe Observe) ([]plan.Observed, error) {
-	query = Clone(query)
+func (s *Service) FirstPage(
+	ctx context.Context, c Collection, query url.Values, observe Observe,
+) ([]plan.Observed, error) {
+	query = maps.Clone(query)
 	query.Set("limit", "20")
 	r := Call{Op: OpList, Method: http.MethodGet, Collection: c, Path: c.Path, Query: query}
 	doc, err := s.Do(ctx, r)
@@ -106,8 +109,8 @@ func (s *Service) FirstPage(ctx context.Context, c Collection, query url.Values,
 	return found, nil
 }
 
-// Lookup returns one resource by id or, where none has that id, by name. It may belong to another project that shares it.
-// None is ClassNotFound; several of one name are ClassTerminal.
+// Lookup returns one resource by id or, where none has that id, by name. It may belong to another project that shares
+// it. None is ClassNotFound; several of one name are ClassTerminal.
 func (s *Service) Lookup(ctx context.Context, c Collection, observe Observe, idOrName string) (plan.Observed, error) {
 	found, err := s.Pages(ctx, c, url.Values{"id": {idOrName}}, observe, Everything)
 	if err == nil && len(found) == 0 {
@@ -136,12 +139,3 @@ func (s *Service) Lookup(ctx context.Context, c Collection, observe Observe, idO
 
 // Everything keeps all that a list has.
 func Everything(plan.Observed) bool { return true }
-
-// Clone returns a copy of a query that can be changed.
-func Clone(query url.Values) url.Values {
-	copied := make(url.Values, len(query)+2)
-	for key, values := range query {
-		copied[key] = slices.Clone(values)
-	}
-	return copied
-}

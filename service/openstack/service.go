@@ -24,7 +24,8 @@ const (
 	OpList = "listing"
 )
 
-// Service is one service of the cloud. It has a limiter and a gate of its own, so that what it bears does not hold up another.
+// Service is one service of the cloud. It has a limiter and a gate of its own, so that what it bears does not hold up
+// another.
 type Service struct {
 	connection *Connection
 	client     atomic.Pointer[gophercloud.ServiceClient] // nil as long as the catalog has no such service
@@ -35,7 +36,8 @@ type Service struct {
 
 func newService(c *Connection) *Service {
 	return &Service{
-		connection: c, limiter: newLimiter(c.config.MaxConcurrency, c.clock), gate: newGate(c.clock), polls: make(chan struct{}, MaxPolls),
+		connection: c, limiter: newLimiter(c.config.MaxConcurrency, c.clock), gate: newGate(c.clock),
+		polls: make(chan struct{}, MaxPolls),
 	}
 }
 
@@ -91,12 +93,12 @@ func (s *Service) Do(ctx context.Context, r Call) (map[string]any, error) {
 	return s.Send(ctx, r)
 }
 
-// MaxPolls is how many requests without a slot there are at a time: enough for one who looks at what is busy beside some who were
-// refused since it was.
+// MaxPolls is how many requests without a slot there are at a time: enough for one who looks at what is busy beside
+// some who were refused since it was.
 const MaxPolls = 3
 
-// enterPoll waits until the service may be asked, and for its turn among those who do so without a slot. A nil error obliges the caller to
-// receive from s.polls.
+// enterPoll waits until the service may be asked, and for its turn among those who do so without a slot. A nil error
+// obliges the caller to receive from s.polls.
 func (s *Service) enterPoll(ctx context.Context) error {
 	if err := s.gate.wait(ctx, s.connection.stop); err != nil {
 		return err
@@ -111,7 +113,8 @@ func (s *Service) enterPoll(ctx context.Context) error {
 	}
 }
 
-// Acquire waits until the service may be asked, and takes a slot of its limiter. A nil error obliges the caller to Release it.
+// Acquire waits until the service may be asked, and takes a slot of its limiter. A nil error obliges the caller to
+// Release it.
 func (s *Service) Acquire(ctx context.Context) error {
 	for {
 		select {
@@ -135,8 +138,8 @@ func (s *Service) Acquire(ctx context.Context) error {
 // Release gives back what Acquire took.
 func (s *Service) Release() { s.limiter.release() }
 
-// Send sends one request within the time limit, a change only as long as the fence lets it pass; the caller holds a slot. The
-// error is always an *Error.
+// Send sends one request within the time limit, a change only as long as the fence lets it pass; the caller holds a
+// slot. The error is always an *Error.
 func (s *Service) Send(ctx context.Context, r Call) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connection.config.Timeout)
 	defer cancel()
@@ -181,7 +184,8 @@ func (s *Service) Send(ctx context.Context, r Call) (map[string]any, error) {
 		failure = NewError(r, err, sent.Load())
 	}
 	took := s.connection.clock.Since(started)
-	s.note(r, response, failure, sample{n: max(r.Items, 1), took: took, started: started, key: r.Op + " " + r.Collection.Path})
+	done := sample{n: max(r.Items, 1), took: took, started: started, key: r.Op + " " + r.Collection.Path}
+	s.note(r, response, failure, done)
 	if failure != nil {
 		return nil, failure
 	}

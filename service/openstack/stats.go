@@ -22,7 +22,8 @@ type Request struct {
 	Longest  time.Duration `json:"longest"`
 }
 
-// Stats is what was asked of the cloud since the connection was made, and how requests to the networking service are paced now.
+// Stats is what was asked of the cloud since the connection was made, and how requests to the networking service are
+// paced now.
 type Stats struct {
 	Requests []Request `json:"requests"` // by method, kind and status
 	// Slots is how many requests may be in flight, InFlight how many are, Waiting how many wait for one.
@@ -90,8 +91,8 @@ func (c *Connection) Stats() Stats {
 	return out
 }
 
-// Busy says whether a request is under way, or a service has asked to be left alone: who waits for the cloud then waits for something
-// that has a bound.
+// Busy says whether a request is under way, or a service has asked to be left alone: who waits for the cloud then waits
+// for something that has a bound.
 func (c *Connection) Busy() bool {
 	return c.stats.sending.Load() > 0 || c.networking.HeldBack() > 0 || c.balancing.HeldBack() > 0
 }

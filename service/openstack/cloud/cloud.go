@@ -1,5 +1,5 @@
-// Package cloud joins the services of one project of a cloud to what the loop asks for: it asks the one that keeps a kind. It must not
-// know more of a kind than that.
+// Package cloud joins the services of one project of a cloud to what the loop asks for: it asks the one that keeps a
+// kind. It must not know more of a kind than that.
 package cloud
 
 import (
@@ -115,8 +115,8 @@ func (c *Cloud) RemoveTags(ctx context.Context, kind drivers.Kind, id string, ta
 	return c.networking.RemoveTags(ctx, kind, id, tags)
 }
 
-// Clusters counts, by cluster id and kind, what stands in the project with the identity of any cluster. Load balancers are left out
-// where Available has an error.
+// Clusters counts, by cluster id and kind, what stands in the project with the identity of any cluster. Load balancers
+// are left out where Available has an error.
 func (c *Cloud) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, error) {
 	clusters, err := c.networking.Clusters(ctx)
 	if err != nil || c.Available() != nil {

@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEachKindHasItsService: load balancers are asked for where they are kept, and left out of the count where nothing keeps them.
+// TestEachKindHasItsService: load balancers are asked for where they are kept, and left out of the count where nothing
+// keeps them.
 func TestEachKindHasItsService(t *testing.T) {
 	for name, without := range map[string]bool{"with Octavia": false, "without": true} {
 		t.Run(name, func(t *testing.T) {

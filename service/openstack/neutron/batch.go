@@ -26,8 +26,8 @@ type item struct {
 	text  string // the attributes as JSON, made when needed
 }
 
-// batcher creates resources of one kind by group commit: whatever waits when a request slot is free goes together, up to the
-// size that pays. There is no timer: one that comes alone goes at once.
+// batcher creates resources of one kind by group commit: whatever waits when a request slot is free goes together, up
+// to the size that pays. There is no timer: one that comes alone goes at once.
 type batcher struct {
 	client *Client
 	kind   kind
@@ -108,8 +108,8 @@ func (b *batcher) dispatch(ctx context.Context) {
 	}
 }
 
-// gather lets callers that are ready to run get into the batch: it yields for as long as that makes more of them. It waits for
-// nobody.
+// gather lets callers that are ready to run get into the batch: it yields for as long as that makes more of them. It
+// waits for nobody.
 func (b *batcher) gather() {
 	const yields = 16
 	for before, i := -1, 0; i < yields; i++ {
@@ -169,7 +169,8 @@ func (b *batcher) fail(err error) {
 	b.pending, b.running = nil, false
 	b.mu.Unlock()
 	for _, it := range failed {
-		it.finish(plan.Observed{}, openstack.NewError(openstack.Call{Op: openstack.OpCreate, Collection: b.kind.Collection, What: it.identity.Name}, err, false))
+		r := openstack.Call{Op: openstack.OpCreate, Collection: b.kind.Collection, What: it.identity.Name}
+		it.finish(plan.Observed{}, openstack.NewError(r, err, false))
 	}
 }
 
@@ -214,16 +215,18 @@ func (b *batcher) send(ctx context.Context, batch []*item) {
 	cancel()
 }
 
-// divide creates a group. If the request fails for the sake of one of its members, those that it names are set aside and the
-// others tried again; where it names none, the halves are tried. What is proven of one member alone holds for those that are
-// refused for the same reason. The number of requests is bounded; members left over are told to come again.
+// divide creates a group. If the request fails for the sake of one of its members, those that it names are set aside
+// and the others tried again; where it names none, the halves are tried. What is proven of one member alone holds for
+// those that are refused for the same reason. The number of requests is bounded; members left over are told to come
+// again.
 func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
 	for len(group) > 0 {
 		if *budget--; *budget < 0 {
 			b.client.count("undivided", len(group))
 			for _, it := range group {
 				it.finish(plan.Observed{}, (&openstack.Error{
-					Op: openstack.OpCreate, Kind: b.kind.Kind, Message: "too many others in the same request were refused", Class: openstack.ClassRetry,
+					Op: openstack.OpCreate, Kind: b.kind.Kind, Class: openstack.ClassRetry,
+					Message: "too many others in the same request were refused",
 				}).For(it.identity))
 			}
 			return
@@ -295,8 +298,8 @@ func (b *batcher) oneByOne(ctx context.Context, group []*item, failure *openstac
 	return others
 }
 
-// accused parts a group by whether a refusal names something that only a member with that fault can have: an address that is
-// in use, or a thing that is not there. A full subnet is not such a fault: some members may still find room.
+// accused parts a group by whether a refusal names something that only a member with that fault can have: an address
+// that is in use, or a thing that is not there. A full subnet is not such a fault: some members may still find room.
 func accused(group []*item, failure *openstack.Error) (guilty, others []*item) {
 	if failure.Class != openstack.ClassNotFound && failure.Class != openstack.ClassExists {
 		return nil, group
@@ -311,12 +314,13 @@ func accused(group []*item, failure *openstack.Error) (guilty, others []*item) {
 	return guilty, others
 }
 
-// likewise takes from a group those members for which nothing can be hoped since another one, alone, was refused for a reason
-// that holds for them too: no room in a network that they want to be in as well.
+// likewise takes from a group those members for which nothing can be hoped since another one, alone, was refused for a
+// reason that holds for them too: no room in a network that they want to be in as well.
 func likewise(tried, group []*item) []*item {
 	for _, other := range tried {
 		var failure *openstack.Error
-		if e, ok := other.err.(*openstack.Error); ok && e.Class == openstack.ClassSubnetFull { //nolint:errorlint // set by this file, unwrapped
+		e, ok := other.err.(*openstack.Error) //nolint:errorlint // set by this file, unwrapped
+		if ok && e.Class == openstack.ClassSubnetFull {
 			failure = e
 		}
 		if failure == nil || !other.named(failure.Message) {

@@ -81,8 +81,8 @@ func burst(ctx context.Context, c *Client, n int, attrs func(i int) map[string]a
 	return errs
 }
 
-// queued creates n ports that wait in order before the first request goes out, so that the batches are the same every time. It
-// needs a synctest bubble.
+// queued creates n ports that wait in order before the first request goes out, so that the batches are the same every
+// time. It needs a synctest bubble.
 func queued(ctx context.Context, t *testing.T, c *Client, n int, attrs func(i int) map[string]any) []error {
 	t.Helper()
 	limit := c.service.Limit()

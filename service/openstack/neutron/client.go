@@ -1,5 +1,5 @@
-// Package neutron observes and changes one project's resources in the networking service. It must never decide what should exist, never
-// touch a resource it was not told to, and never let a partial list pass for a whole one.
+// Package neutron observes and changes one project's resources in the networking service. It must never decide what
+// should exist, never touch a resource it was not told to, and never let a partial list pass for a whole one.
 package neutron
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// Client is the networking service, with what was learned of its limits. It is safe for concurrent use. Creates of a kind that wait for
-// a slot of the limiter at the same time go in one request.
+// Client is the networking service, with what was learned of its limits. It is safe for concurrent use. Creates of a
+// kind that wait for a slot of the limiter at the same time go in one request.
 type Client struct {
 	connection  *openstack.Connection
 	service     *openstack.Service
@@ -45,16 +45,17 @@ func New(ctx context.Context, connection *openstack.Connection) (*Client, error)
 	config := connection.Config()
 	c := &Client{
 		connection: connection, service: connection.Networking(), log: connection.Logger(), clock: config.Clock,
-		projectID: connection.ProjectID(), extensions: map[string]bool{}, kinds: kinds(), unsupported: newUnsupported(connection.Logger()),
-		serial: newSerialMode(config.Clock), batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*search.Finder{},
-		events: map[string]int64{},
+		projectID: connection.ProjectID(), extensions: map[string]bool{}, kinds: kinds(),
+		unsupported: newUnsupported(connection.Logger()), serial: newSerialMode(config.Clock),
+		batchers: map[drivers.Kind]*batcher{}, finders: map[drivers.Kind]*search.Finder{}, events: map[string]int64{},
 	}
 	if err := c.readExtensions(ctx); err != nil {
 		return nil, err
 	}
 	for name, k := range c.kinds {
 		c.finders[name] = &search.Finder{
-			Service: c.service, Collection: k.Collection, Observe: k.observed, Taggable: k.taggable, Project: c.projectID, Go: connection.Go,
+			Service: c.service, Collection: k.Collection, Observe: k.observed, Taggable: k.taggable, Project: c.projectID,
+			Go:  connection.Go,
 			All: func(ctx context.Context, cluster string) ([]plan.Observed, error) { return c.List(ctx, name, cluster) },
 		}
 		if k.bulk {
@@ -75,8 +76,8 @@ func (c *Client) Has(extension string) bool { return c.extensions[extension] }
 // Extensions lists the aliases of the networking service's extensions, sorted.
 func (c *Client) Extensions() []string { return slices.Sorted(maps.Keys(c.extensions)) }
 
-// Unsupported lists the best-effort attributes of a kind that these credentials turned out not to be allowed to set. They
-// are left out of creates and updates from then on.
+// Unsupported lists the best-effort attributes of a kind that these credentials turned out not to be allowed to set.
+// They are left out of creates and updates from then on.
 func (c *Client) Unsupported(of drivers.Kind) []string { return c.unsupported.of(of) }
 
 // readExtensions reads once what the networking service can do.

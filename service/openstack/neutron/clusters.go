@@ -8,8 +8,9 @@ import (
 	"github.com/kuryr/raven/service/openstack"
 )
 
-// Clusters counts, by cluster id and kind, what stands in the project with the identity of any cluster. It lists all the
-// project's networks, routers, ports and so on: it is for people, not for the loop. Ids that are long are shortened.
+// Clusters counts, by cluster id and kind, what stands in the project with the identity of any cluster. It lists all
+// the project's networks, routers, ports and so on: it is for people, not for the loop. Ids that are long are
+// shortened.
 func (c *Client) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, error) {
 	clusters := map[string]map[drivers.Kind]int{}
 	for _, name := range drivers.Kinds() {

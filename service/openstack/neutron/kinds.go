@@ -46,7 +46,8 @@ func kinds() map[drivers.Kind]kind {
 			taggable:   true, small: true,
 		},
 		{
-			Collection: of(drivers.KindSecurityGroupRule, "security-group-rules", "security_group_rule", "security_group_rules"), bulk: true, within: "security_group_id", small: true,
+			Collection: of(drivers.KindSecurityGroupRule, "security-group-rules", "security_group_rule", "security_group_rules"),
+			bulk:       true, within: "security_group_id", small: true,
 		},
 	}
 	byName := make(map[drivers.Kind]kind, len(table))
@@ -69,7 +70,10 @@ func limit(table map[drivers.Kind]kind, extensions map[string]bool) {
 func (c *Client) kind(name drivers.Kind) (kind, error) {
 	k, ok := c.kinds[name]
 	if !ok {
-		return kind{}, &openstack.Error{Op: "looking up the kind", Kind: name, Message: fmt.Sprintf("there is no kind %q in the cloud", name), Class: openstack.ClassTerminal}
+		return kind{}, &openstack.Error{
+			Op: "looking up the kind", Kind: name, Class: openstack.ClassTerminal,
+			Message: fmt.Sprintf("there is no kind %q in the cloud", name),
+		}
 	}
 	return k, nil
 }

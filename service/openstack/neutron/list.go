@@ -3,6 +3,7 @@ package neutron
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,8 +19,8 @@ import (
 // idsPerList keeps a list of ids below the length of an address that every proxy takes.
 const idsPerList = 40
 
-// Observe returns everything in the project that carries the cluster's identity, of every kind of the networking service. If one
-// list fails, all fail.
+// Observe returns everything in the project that carries the cluster's identity, of every kind of the networking
+// service. If one list fails, all fail.
 func (c *Client) Observe(ctx context.Context, cluster string) ([]plan.Observed, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	kinds := slices.DeleteFunc(drivers.Kinds(), func(k drivers.Kind) bool {
@@ -50,9 +51,9 @@ func (c *Client) List(ctx context.Context, name drivers.Kind, cluster string) ([
 	return slices.DeleteFunc(found, func(o plan.Observed) bool { return o.Kind != name }), nil
 }
 
-// listAll lists a kind, and of the ports both ports and router interfaces. Of a small kind one list has everything. Of ports,
-// of which the project may have many that are not ours, the first list asks only for what may prove an identity without
-// tags; that comes first so that a port which is being tagged is in the second at the latest.
+// listAll lists a kind, and of the ports both ports and router interfaces. Of a small kind one list has everything. Of
+// ports, of which the project may have many that are not ours, the first list asks only for what may prove an identity
+// without tags; that comes first so that a port which is being tagged is in the second at the latest.
 func (c *Client) listAll(ctx context.Context, name drivers.Kind, cluster string) ([]plan.Observed, error) {
 	want := plan.Identity{Cluster: cluster}.Key().Cluster
 	ours := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
@@ -68,7 +69,7 @@ func (c *Client) listAll(ctx context.Context, name drivers.Kind, cluster string)
 		return c.pages(ctx, k, query, ours)
 	}
 	tag := plan.Identity{Cluster: cluster}.Tags()[0]
-	untagged := openstack.Clone(query)
+	untagged := maps.Clone(query)
 	untagged.Set("not-tags", tag)
 	untagged["fields"] = []string{"id", "description"}
 	byText, err := c.pages(ctx, k, untagged, ours)
@@ -104,7 +105,9 @@ func (c *Client) listAll(ctx context.Context, name drivers.Kind, cluster string)
 }
 
 // pages lists to the end, and keeps what is wanted.
-func (c *Client) pages(ctx context.Context, k kind, query url.Values, keep func(plan.Observed) bool) ([]plan.Observed, error) {
+func (c *Client) pages(
+	ctx context.Context, k kind, query url.Values, keep func(plan.Observed) bool,
+) ([]plan.Observed, error) {
 	return c.service.Pages(ctx, k.Collection, query, k.observed, keep)
 }
 
@@ -114,7 +117,7 @@ func (c *Client) Get(ctx context.Context, name drivers.Kind, id string) (plan.Ob
 	if err != nil {
 		return plan.Observed{}, err
 	}
-	r := openstack.Call{Op: "reading", Method: http.MethodGet, Collection: k.Collection, Path: k.Path + "/" + url.PathEscape(id), What: id}
+	r := openstack.Call{Op: "reading", Method: http.MethodGet, Collection: k.Collection, Path: k.PathOf(id), What: id}
 	doc, err := c.service.Do(ctx, r)
 	if err != nil {
 		return plan.Observed{}, err
@@ -130,8 +133,8 @@ func (k kind) answer(r openstack.Call, doc map[string]any) (plan.Observed, error
 	return k.observed(inner), nil
 }
 
-// Lookup returns one resource by id or, where none has that id, by name. It may belong to another project that shares it.
-// None is ClassNotFound; several of one name are ClassTerminal.
+// Lookup returns one resource by id or, where none has that id, by name. It may belong to another project that shares
+// it. None is ClassNotFound; several of one name are ClassTerminal.
 func (c *Client) Lookup(ctx context.Context, name drivers.Kind, idOrName string) (plan.Observed, error) {
 	k, err := c.kind(name)
 	if err != nil {
@@ -140,7 +143,8 @@ func (c *Client) Lookup(ctx context.Context, name drivers.Kind, idOrName string)
 	return c.service.Lookup(ctx, k.Collection, k.observed, idOrName)
 }
 
-// ListIdentity returns the resources of one kind that carry exactly this identity, whatever its policy: usually none or one.
+// ListIdentity returns the resources of one kind that carry exactly this identity, whatever its policy: usually none or
+// one.
 func (c *Client) ListIdentity(ctx context.Context, name drivers.Kind, identity plan.Identity) ([]plan.Observed, error) {
 	if _, err := c.kind(name); err != nil {
 		return nil, err
@@ -153,8 +157,8 @@ func (c *Client) Ports(ctx context.Context, query url.Values) ([]plan.Observed, 
 	return c.pages(ctx, c.kinds[drivers.KindPort], query, openstack.Everything)
 }
 
-// PortsAt lists the ports, as far as these credentials see them, that have an address on a subnet, or on a network where no subnet is
-// named, or anywhere.
+// PortsAt lists the ports, as far as these credentials see them, that have an address on a subnet, or on a network
+// where no subnet is named, or anywhere.
 func (c *Client) PortsAt(ctx context.Context, networkID, subnetID, address string) ([]plan.Observed, error) {
 	query := url.Values{"fixed_ips": {"ip_address=" + address}}
 	if subnetID != "" {
@@ -179,7 +183,8 @@ func (c *Client) FindFloatingIP(ctx context.Context, address string) (plan.Obser
 	}
 	if len(found) == 0 {
 		return plan.Observed{}, &openstack.Error{
-			Op: "looking up", Kind: k.Kind, What: address, Class: openstack.ClassNotFound, Message: "the project has no floating IP of this address",
+			Op: "looking up", Kind: k.Kind, What: address, Class: openstack.ClassNotFound,
+			Message: "the project has no floating IP of this address",
 		}
 	}
 	return found[0], nil
@@ -200,7 +205,10 @@ func (c *Client) Dependants(ctx context.Context, name drivers.Kind, id string) (
 	case drivers.KindSubnetPool:
 		uses = []use{{drivers.KindSubnet, url.Values{"subnetpool_id": {id}}}}
 	case drivers.KindRouter:
-		uses = []use{{drivers.KindPort, url.Values{"device_id": {id}}}, {drivers.KindFloatingIP, url.Values{"router_id": {id}}}}
+		uses = []use{
+			{drivers.KindPort, url.Values{"device_id": {id}}},
+			{drivers.KindFloatingIP, url.Values{"router_id": {id}}},
+		}
 	case drivers.KindSecurityGroup:
 		uses = []use{
 			{drivers.KindPort, url.Values{"security_groups": {id}}},

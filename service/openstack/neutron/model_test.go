@@ -39,8 +39,8 @@ func newModel(workers int, cost func(int) time.Duration) *model {
 
 func flat50(int) time.Duration { return 50 * time.Millisecond }
 
-// lab is fitted to the table of a real Neutron with OVN on two cores: 0.40 s for one port, 2.97 for ten, 19.8 for fifty, 53.3
-// for a hundred.
+// lab is fitted to the table of a real Neutron with OVN on two cores: 0.40 s for one port, 2.97 for ten, 19.8 for
+// fifty, 53.3 for a hundred.
 func lab(n int) time.Duration {
 	items := float64(n)
 	return time.Duration((0.1 + 0.28*items + 0.0025*items*items) * float64(time.Second))

@@ -12,8 +12,8 @@ const (
 	probeTries = 3
 )
 
-// probe is the create with which it is found out whether these credentials may set the best-effort attributes of a kind: the first
-// ones go by themselves, and who has such attributes too waits for what comes of it.
+// probe is the create with which it is found out whether these credentials may set the best-effort attributes of a
+// kind: the first ones go by themselves, and who has such attributes too waits for what comes of it.
 //
 //	it works              all others keep the attributes
 //	it works without      all others go without them
@@ -25,8 +25,8 @@ type probe struct {
 	under chan struct{} // closed when the one under way has ended; nil: none is
 }
 
-// queue lets an item wait for a probe, or be one. The caller calls ended when the item's request is over. It returns early when ctx
-// ends or the connection is closed.
+// queue lets an item wait for a probe, or be one. The caller calls ended when the item's request is over. It returns
+// early when ctx ends or the connection is closed.
 func (b *batcher) queue(ctx context.Context, it *item) (ended func()) {
 	var patience <-chan time.Time
 	for {

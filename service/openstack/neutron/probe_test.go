@@ -18,7 +18,8 @@ import (
 	sim "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestAHostThatMayNotBeSetIsRefusedOnce: in a burst, one request of one port meets the refusal; where it may be set, nothing is lost.
+// TestAHostThatMayNotBeSetIsRefusedOnce: in a burst, one request of one port meets the refusal; where it may be set,
+// nothing is lost.
 func TestAHostThatMayNotBeSetIsRefusedOnce(t *testing.T) {
 	const ports = 200
 	for _, test := range []struct {
@@ -72,7 +73,8 @@ func TestAHostThatMayNotBeSetIsRefusedOnce(t *testing.T) {
 	}
 }
 
-// TestAProbeWithoutAnAnswer: one that says nothing of the host is followed by another; after a few of them the rest go together.
+// TestAProbeWithoutAnAnswer: one that says nothing of the host is followed by another; after a few of them the rest go
+// together.
 func TestAProbeWithoutAnAnswer(t *testing.T) {
 	forbidden := stacktest.NeutronBody("PolicyNotAuthorized", "rule:create_port:binding:host_id is disallowed by policy")
 	quota := stacktest.NeutronBody("OverQuota", "Quota exceeded for resources: ['port'].")

@@ -12,9 +12,10 @@ import (
 // serialFor is how long ports of a network are created one by one after a create of many found it full.
 const serialFor = 15 * time.Minute
 
-// serialMode remembers the networks whose ports must be created one by one. A create of many that finds no address for one of
-// them must never be repeated: Neutron has then taken addresses for the others, makes none of the ports, and in some releases
-// (Zed among them) never gives those addresses back before the subnet is deleted. Such a create eats up all that is left.
+// serialMode remembers the networks whose ports must be created one by one. A create of many that finds no address for
+// one of them must never be repeated: Neutron has then taken addresses for the others, makes none of the ports, and in
+// some releases (Zed among them) never gives those addresses back before the subnet is deleted. Such a create eats up
+// all that is left.
 type serialMode struct {
 	clock clock.PassiveClock
 
@@ -45,8 +46,8 @@ func (s *serialMode) on(network string) bool {
 	return known
 }
 
-// KnowRoom tells how many addresses are free for ports of a network, where that is known: no more of its ports are then created
-// together. The last one that was set counts; room must neither block nor ask the Cloud.
+// KnowRoom tells how many addresses are free for ports of a network, where that is known: no more of its ports are then
+// created together. The last one that was set counts; room must neither block nor ask the Cloud.
 func (c *Client) KnowRoom(room func(networkID string) (free int, known bool)) { c.room.Store(&room) }
 
 // network is where an item takes its addresses, or empty.

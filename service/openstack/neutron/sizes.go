@@ -44,11 +44,13 @@ type sizer struct {
 type timing struct{ took, part float64 }
 
 func newSizer(most int, longest time.Duration) *sizer {
-	return &sizer{most: most, longest: longest, size: min(firstBatch, most), cost: map[int]float64{}, last: map[int]timing{}}
+	return &sizer{
+		most: most, longest: longest, size: min(firstBatch, most), cost: map[int]float64{}, last: map[int]timing{},
+	}
 }
 
-// next is how many of those that wait go together now: a fair part for each slot, but no less than what is about as cheap per
-// item as any size, and no more than the size that was found to pay.
+// next is how many of those that wait go together now: a fair part for each slot, but no less than what is about as
+// cheap per item as any size, and no more than the size that was found to pay.
 func (s *sizer) next(waiting, limit int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,9 +80,9 @@ func (s *sizer) current() int {
 	return s.size
 }
 
-// observe learns from a batch of n that took so long, beside so many requests in flight, itself included, while so many more
-// were waiting. Time is counted in parts of what was in flight, so that a size is not blamed for the company it had: where
-// requests queue for the server's workers, each takes longer the more there are.
+// observe learns from a batch of n that took so long, beside so many requests in flight, itself included, while so many
+// more were waiting. Time is counted in parts of what was in flight, so that a size is not blamed for the company it
+// had: where requests queue for the server's workers, each takes longer the more there are.
 func (s *sizer) observe(n int, took time.Duration, beside float64, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

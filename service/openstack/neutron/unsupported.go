@@ -13,9 +13,9 @@ import (
 	"github.com/kuryr/raven/service/openstack"
 )
 
-// unsupported remembers the attributes that the cloud turned out not to take, so that the refusal is met and said once: best-effort
-// ones that the credentials may not set, and a port's tags. No extension's name tells whether a port's create takes tags: the
-// OVN driver of Neutron hides that extension where it is on.
+// unsupported remembers the attributes that the cloud turned out not to take, so that the refusal is met and said once:
+// best-effort ones that the credentials may not set, and a port's tags. No extension's name tells whether a port's
+// create takes tags: the OVN driver of Neutron hides that extension where it is on.
 type unsupported struct {
 	log        *slog.Logger
 	bestEffort map[drivers.Kind][]string
@@ -26,7 +26,10 @@ type unsupported struct {
 }
 
 func newUnsupported(logger *slog.Logger) *unsupported {
-	u := &unsupported{log: logger, bestEffort: map[drivers.Kind][]string{}, names: map[drivers.Kind]map[string]bool{}, taken: map[drivers.Kind]map[string]bool{}}
+	u := &unsupported{
+		log: logger, bestEffort: map[drivers.Kind][]string{}, names: map[drivers.Kind]map[string]bool{},
+		taken: map[drivers.Kind]map[string]bool{},
+	}
 	for _, k := range drivers.Kinds() {
 		for _, attribute := range drivers.Schema(k) {
 			if attribute.BestEffort {
@@ -54,8 +57,8 @@ func (u *unsupported) strip(of drivers.Kind, doc map[string]any, without []strin
 	return doc
 }
 
-// suspects returns the best-effort attributes in a document that was refused: what to try again without. Neutron's refusal is
-// of no help, since it names the rules of all attributes that were set, the allowed ones too.
+// suspects returns the best-effort attributes in a document that was refused: what to try again without. Neutron's
+// refusal is of no help, since it names the rules of all attributes that were set, the allowed ones too.
 func (u *unsupported) suspects(of drivers.Kind, doc map[string]any) []string {
 	var names []string
 	for _, name := range u.bestEffort[of] {
@@ -125,8 +128,8 @@ type trial struct {
 	refusal     error    // why
 }
 
-// again takes the result of an attempt with this document and says whether to try again, with without left out. What was left
-// out is remembered if that helped: if the attempt worked, or met another error.
+// again takes the result of an attempt with this document and says whether to try again, with without left out. What
+// was left out is remembered if that helped: if the attempt worked, or met another error.
 func (t *trial) again(doc map[string]any, err error) bool {
 	if t.refusal != nil && objection(err) != objection(t.refusal) {
 		t.unsupported.remember(t.kind, t.latest, t.refusal)

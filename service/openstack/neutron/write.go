@@ -13,11 +13,13 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// Create makes one resource, with its identity in it, and returns it as the cloud shows it. Ports, networks, subnets and
-// security group rules that are created at the same time share requests. On ClassAmbiguous the resource may exist now or
-// later: the caller MUST list by identity before it creates again, and wait for AmbiguousWait where nothing else refuses a
-// second one. A context that ends while the request is under way gives ClassAmbiguous too.
-func (c *Client) Create(ctx context.Context, name drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
+// Create makes one resource, with its identity in it, and returns it as the cloud shows it. Ports, networks, subnets
+// and security group rules that are created at the same time share requests. On ClassAmbiguous the resource may exist
+// now or later: the caller MUST list by identity before it creates again, and wait for AmbiguousWait where nothing else
+// refuses a second one. A context that ends while the request is under way gives ClassAmbiguous too.
+func (c *Client) Create(
+	ctx context.Context, name drivers.Kind, identity plan.Identity, attrs map[string]any,
+) (plan.Observed, error) {
 	k, err := c.kind(name)
 	if err != nil {
 		return plan.Observed{}, err
@@ -26,7 +28,8 @@ func (c *Client) Create(ctx context.Context, name drivers.Kind, identity plan.Id
 		return b.create(ctx, identity, attrs)
 	}
 	if err := c.service.Acquire(ctx); err != nil {
-		return plan.Observed{}, openstack.NewError(openstack.Call{Op: openstack.OpCreate, Collection: k.Collection, What: identity.Name}, err, false)
+		r := openstack.Call{Op: openstack.OpCreate, Collection: k.Collection, What: identity.Name}
+		return plan.Observed{}, openstack.NewError(r, err, false)
 	}
 	defer c.service.Release()
 	found, failure := c.createMany(ctx, k, []*item{{identity: identity, attrs: attrs}})
@@ -36,14 +39,16 @@ func (c *Client) Create(ctx context.Context, name drivers.Kind, identity plan.Id
 	return found[0], nil
 }
 
-// Update changes attributes of a resource that is still at the revision; 0 is any revision. ClassStale says that it is not.
-// What came of it is returned. Best-effort attributes that the credentials do not allow are left out.
-func (c *Client) Update(ctx context.Context, name drivers.Kind, id string, revision int64, attrs map[string]any) (plan.Observed, error) {
+// Update changes attributes of a resource that is still at the revision; 0 is any revision. ClassStale says that it is
+// not. What came of it is returned. Best-effort attributes that the credentials do not allow are left out.
+func (c *Client) Update(
+	ctx context.Context, name drivers.Kind, id string, revision int64, attrs map[string]any,
+) (plan.Observed, error) {
 	k, err := c.kind(name)
 	if err != nil {
 		return plan.Observed{}, err
 	}
-	r := openstack.Call{Op: "updating", Method: http.MethodPut, Collection: k.Collection, Path: k.Path + "/" + url.PathEscape(id), What: id}
+	r := openstack.Call{Op: "updating", Method: http.MethodPut, Collection: k.Collection, Path: k.PathOf(id), What: id}
 	if revision > 0 && c.Has("revision-if-match") && !bumpsItself(attrs) {
 		r.Header = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", revision)}
 	}
@@ -65,8 +70,9 @@ func (c *Client) Update(ctx context.Context, name drivers.Kind, id string, revis
 	}
 }
 
-// bumpsItself says that Neutron raises the revision of a resource before it compares it: a change of a router's gateway that names the
-// revision is refused for ever where the router has interfaces, each time with the next revision (measured, Neutron 21 with OVN).
+// bumpsItself says that Neutron raises the revision of a resource before it compares it: a change of a router's gateway
+// that names the revision is refused for ever where the router has interfaces, each time with the next revision
+// (measured, Neutron 21 with OVN).
 func bumpsItself(attrs map[string]any) bool {
 	_, gateway := attrs["external_gateway_info"]
 	return gateway
@@ -79,7 +85,7 @@ func (c *Client) Delete(ctx context.Context, name drivers.Kind, id string) error
 		return err
 	}
 	_, err = c.service.Do(ctx, openstack.Call{
-		Op: "deleting", Method: http.MethodDelete, Collection: k.Collection, Path: k.Path + "/" + url.PathEscape(id), What: id,
+		Op: "deleting", Method: http.MethodDelete, Collection: k.Collection, Path: k.PathOf(id), What: id,
 	})
 	if openstack.Classify(err) == openstack.ClassNotFound {
 		return nil
@@ -106,7 +112,7 @@ func (c *Client) tags(ctx context.Context, name drivers.Kind, method, op, id str
 		return nil
 	}
 	for _, tag := range tags {
-		path := k.Path + "/" + url.PathEscape(id) + "/tags/" + url.PathEscape(tag)
+		path := k.PathOf(id) + "/tags/" + url.PathEscape(tag)
 		_, err := c.service.Do(ctx, openstack.Call{Op: op, Method: method, Collection: k.Collection, Path: path, What: id})
 		if err != nil && !(method == http.MethodDelete && openstack.Classify(err) == openstack.ClassNotFound) {
 			return err
@@ -135,8 +141,8 @@ func (c *Client) Attach(ctx context.Context, routerID, portID string) error {
 	return err
 }
 
-// Detach takes an interface off a router, which deletes its port; a port that was never attached is deleted too. Afterwards
-// the port is gone.
+// Detach takes an interface off a router, which deletes its port; a port that was never attached is deleted too.
+// Afterwards the port is gone.
 func (c *Client) Detach(ctx context.Context, routerID, portID string) error {
 	err := c.routerInterface(ctx, "detaching", "remove_router_interface", routerID, portID)
 	if openstack.Classify(err) == openstack.ClassNotFound {
@@ -153,10 +159,13 @@ func (c *Client) routerInterface(ctx context.Context, op, action, routerID, port
 	return err
 }
 
-// createMany sends one create of one or more resources; the caller holds a slot. They come back in the order of the items.
-// Best-effort attributes that turn out not to be allowed are left out, and it is tried again.
+// createMany sends one create of one or more resources; the caller holds a slot. They come back in the order of the
+// items. Best-effort attributes that turn out not to be allowed are left out, and it is tried again.
 func (c *Client) createMany(ctx context.Context, k kind, items []*item) ([]plan.Observed, *openstack.Error) {
-	r := openstack.Call{Op: openstack.OpCreate, Method: http.MethodPost, Collection: k.Collection, Path: k.Path, Items: len(items), Create: true}
+	r := openstack.Call{
+		Op: openstack.OpCreate, Method: http.MethodPost, Collection: k.Collection, Path: k.Path,
+		Items: len(items), Create: true,
+	}
 	if len(items) == 1 {
 		r.What = items[0].identity.Name
 	}
@@ -196,7 +205,8 @@ func (c *Client) createMany(ctx context.Context, k kind, items []*item) ([]plan.
 // errTagsIgnored: the resources are known by their descriptions until their tags are added.
 var errTagsIgnored = errors.New("the tags in the create are ignored")
 
-// created finds the items' resources in the answer to their create: by identity, which does not rest on the answer's order.
+// created finds the items' resources in the answer to their create: by identity, which does not rest on the answer's
+// order.
 func (k kind) created(answer map[string]any, items []*item) ([]plan.Observed, error) {
 	if len(items) == 1 {
 		doc, err := k.Single(answer)

@@ -1,6 +1,6 @@
-// Package octavia observes and changes one project's load balancers in the load balancing service. It must never decide what should
-// exist, never touch a load balancer it was not told to, and never let a partial list, or a service that is away, pass for there being
-// no load balancers.
+// Package octavia observes and changes one project's load balancers in the load balancing service. It must never decide
+// what should exist, never touch a load balancer it was not told to, and never let a partial list, or a service that is
+// away, pass for there being no load balancers.
 package octavia
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// ErrNoBalancing is in the error of everything that needs a load balancing service where the catalog has none. It may come: nobody
-// must conclude that there are no load balancers.
+// ErrNoBalancing is in the error of everything that needs a load balancing service where the catalog has none. It may
+// come: nobody must conclude that there are no load balancers.
 var ErrNoBalancing = errors.New("the cloud has no load balancing service")
 
 // Networking is what load balancers need of the networking service: their VIPs are its ports. It is a neutron.Client.
@@ -33,8 +33,8 @@ type Networking interface {
 	Delete(ctx context.Context, kind drivers.Kind, id string) error
 }
 
-// Client is the load balancing service, Octavia, which the cloud may not have, or not yet: what needs it then fails with ErrNoBalancing.
-// It is safe for concurrent use.
+// Client is the load balancing service, Octavia, which the cloud may not have, or not yet: what needs it then fails
+// with ErrNoBalancing. It is safe for concurrent use.
 type Client struct {
 	connection *openstack.Connection
 	service    *openstack.Service
@@ -59,7 +59,9 @@ func New(connection *openstack.Connection, networking Networking) *Client {
 		members: map[string]poolMembers{}, left: map[string]time.Time{},
 	}
 	k := c.kinds[drivers.KindLoadBalancer]
-	c.finder = &search.Finder{Service: c.service, Collection: k, Observe: k.Observed, Project: c.projectID, All: c.List, Go: connection.Go}
+	c.finder = &search.Finder{
+		Service: c.service, Collection: k, Observe: k.Observed, Project: c.projectID, All: c.List, Go: connection.Go,
+	}
 	return c
 }
 
@@ -81,8 +83,9 @@ func (c *Client) available(op, what string) error {
 	}
 }
 
-// List returns the load balancers in the project that carry the cluster's identity, with all their parts. A partial list is an error.
-// Where the service is not there, or does not answer, Keystone is asked where it is now: it may have come since, or moved.
+// List returns the load balancers in the project that carry the cluster's identity, with all their parts. A partial
+// list is an error. Where the service is not there, or does not answer, Keystone is asked where it is now: it may have
+// come since, or moved.
 func (c *Client) List(ctx context.Context, cluster string) ([]plan.Observed, error) {
 	want := plan.Identity{Cluster: cluster}.Key().Cluster
 	ours := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
@@ -99,7 +102,8 @@ func (c *Client) List(ctx context.Context, cluster string) ([]plan.Observed, err
 	return c.all(ctx, ours)
 }
 
-// ListIdentity returns the load balancers that carry exactly this identity, with their parts, whatever its policy: usually none or one.
+// ListIdentity returns the load balancers that carry exactly this identity, with their parts, whatever its policy:
+// usually none or one.
 func (c *Client) ListIdentity(ctx context.Context, identity plan.Identity) ([]plan.Observed, error) {
 	if err := c.available(openstack.OpList, identity.Name); err != nil {
 		return nil, err
@@ -133,8 +137,8 @@ func (c *Client) Get(ctx context.Context, id string) (plan.Observed, error) {
 	return c.get(ctx, id)
 }
 
-// Lookup returns one load balancer, without its parts, by id or, where none has that id, by name. None is ClassNotFound; several of one
-// name are ClassTerminal.
+// Lookup returns one load balancer, without its parts, by id or, where none has that id, by name. None is
+// ClassNotFound; several of one name are ClassTerminal.
 func (c *Client) Lookup(ctx context.Context, idOrName string) (plan.Observed, error) {
 	if err := c.available("looking up", idOrName); err != nil {
 		return plan.Observed{}, err
@@ -143,8 +147,8 @@ func (c *Client) Lookup(ctx context.Context, idOrName string) (plan.Observed, er
 	return c.service.Lookup(ctx, k, k.Observed, idOrName)
 }
 
-// Clusters counts, by cluster id, the load balancers in the project with the identity of any cluster. It is for people, not for the
-// loop. Ids that are long are shortened.
+// Clusters counts, by cluster id, the load balancers in the project with the identity of any cluster. It is for people,
+// not for the loop. Ids that are long are shortened.
 func (c *Client) Clusters(ctx context.Context) (map[string]int, error) {
 	if err := c.available(openstack.OpList, ""); err != nil {
 		return nil, err
@@ -181,7 +185,7 @@ func (c *Client) pages(
 // read reads one load balancer, without its parts.
 func (c *Client) read(ctx context.Context, op, id string) (plan.Observed, error) {
 	k := c.kinds[drivers.KindLoadBalancer]
-	r := openstack.Call{Op: op, Method: http.MethodGet, Collection: k, Path: k.Path + "/" + url.PathEscape(id), What: id}
+	r := openstack.Call{Op: op, Method: http.MethodGet, Collection: k, Path: k.PathOf(id), What: id}
 	doc, err := c.service.Do(ctx, r)
 	if err != nil {
 		return plan.Observed{}, err

@@ -10,8 +10,10 @@ import (
 func Options() []config.Option {
 	least := float64(1)
 	return []config.Option{{
-		Group: "neutron_defaults", Name: "lbaas_activation_timeout", Type: config.Duration, Default: "300", Min: &least, Declarer: "kuryr.raven",
-		Help: "How long a load balancer may take to become ready before the people who look at its Service are told. It is waited for on.",
+		Group: "neutron_defaults", Name: "lbaas_activation_timeout", Type: config.Duration, Default: "300", Min: &least,
+		Declarer: "kuryr.raven",
+		Help: "How long a load balancer may take to become ready before the people who look at its Service are told. " +
+			"It is waited for on.",
 	}}
 }
 

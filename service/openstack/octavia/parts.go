@@ -37,8 +37,8 @@ func kinds() map[drivers.Kind]openstack.Collection {
 	return table
 }
 
-// all lists the load balancers of a cluster, with all their parts: five lists, and one of every pool's members that may have
-// changed since it was listed last.
+// all lists the load balancers of a cluster, with all their parts: five lists, and one of every pool's members that may
+// have changed since it was listed last.
 func (c *Client) all(ctx context.Context, keep func(plan.Observed) bool) ([]plan.Observed, error) {
 	query := c.mine()
 	found, err := c.pages(ctx, c.kinds[drivers.KindLoadBalancer], query, keep)
@@ -148,8 +148,8 @@ func textOf(doc map[string]any, name string) string {
 	return text
 }
 
-// fillMembers lists the members of pools. A list of pools has their members' ids only; it tells when a pool was changed last,
-// to the second: what is listed anew is only trusted the second time.
+// fillMembers lists the members of pools. A list of pools has their members' ids only; it tells when a pool was changed
+// last, to the second: what is listed anew is only trusted the second time.
 func (c *Client) fillMembers(ctx context.Context, pools []map[string]any) (map[string]poolMembers, error) {
 	known := make(map[string]poolMembers, len(pools))
 	var lock sync.Mutex
@@ -215,7 +215,9 @@ func (c *Client) get(ctx context.Context, id string) (plan.Observed, error) {
 		return plan.Observed{}, err
 	}
 	var p parts
-	for name, into := range map[drivers.Kind]*[]map[string]any{openstack.KindListener: &p.listeners, openstack.KindPool: &p.pools} {
+	for name, into := range map[drivers.Kind]*[]map[string]any{
+		openstack.KindListener: &p.listeners, openstack.KindPool: &p.pools,
+	} {
 		for _, element := range listAt(lb.Attrs, c.kinds[name].Many) {
 			m, _ := element.(map[string]any)
 			part, err := c.part(ctx, name, textOf(m, "id"))
@@ -257,7 +259,7 @@ func (c *Client) get(ctx context.Context, id string) (plan.Observed, error) {
 // part reads one listener, pool or monitor; nil for one that is not there.
 func (c *Client) part(ctx context.Context, name drivers.Kind, id string) (map[string]any, error) {
 	k := c.kinds[name]
-	r := openstack.Call{Op: "reading", Method: http.MethodGet, Collection: k, Path: k.Path + "/" + url.PathEscape(id), What: id}
+	r := openstack.Call{Op: "reading", Method: http.MethodGet, Collection: k, Path: k.PathOf(id), What: id}
 	doc, err := c.service.Do(ctx, r)
 	if openstack.Classify(err) == openstack.ClassNotFound {
 		return nil, nil //nolint:nilnil // nothing is there

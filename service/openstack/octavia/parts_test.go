@@ -46,7 +46,8 @@ func settledList(t *testing.T, c *Client) plan.Observed {
 	return list[0]
 }
 
-// TestBalancerIsTheSameHoweverItIsRead: the answer to a create, a list, one that is read, and a search are all what the plan wants.
+// TestBalancerIsTheSameHoweverItIsRead: the answer to a create, a list, one that is read, and a search are all what the
+// plan wants.
 func TestBalancerIsTheSameHoweverItIsRead(t *testing.T) {
 	for _, provider := range []string{"amphora", "ovn"} {
 		t.Run(provider, func(t *testing.T) {
@@ -189,7 +190,8 @@ func TestChangeParts(t *testing.T) {
 	}
 }
 
-// TestSomeMembers: a change of some members leaves the others, also where the API does not know the word for it, which is asked for once.
+// TestSomeMembers: a change of some members leaves the others, also where the API does not know the word for it, which
+// is asked for once.
 func TestSomeMembers(t *testing.T) {
 	for name, o := range map[string]sim.Options{"new": {}, "old": {NoAdditiveMembers: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -233,8 +235,8 @@ func TestSomeMembers(t *testing.T) {
 	}
 }
 
-// TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken: creates of load balancers take as long as their provider does, and those who look
-// meanwhile do not wait for them.
+// TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken: creates of load balancers take as long as their provider does, and
+// those who look meanwhile do not wait for them.
 func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
 	s := stacktest.StartSim(t, sim.Options{})
 	config := stacktest.SimConfig(s, sim.UserKuryr)

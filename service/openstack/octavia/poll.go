@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
@@ -34,9 +33,10 @@ func (c *Client) Providers(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Poll returns the load balancers of a cluster with their statuses and addresses, without their parts: by one list of those
-// that have its tag. Where some of those that are known by their ids are not among them, a second list, of the whole project, tells
-// which of them have only lost the tag: these are in the answer too, whatever proves now whose they are.
+// Poll returns the load balancers of a cluster with their statuses and addresses, without their parts: by one list of
+// those that have its tag. Where some of those that are known by their ids are not among them, a second list, of the
+// whole project, tells which of them have only lost the tag: these are in the answer too, whatever proves now whose
+// they are.
 func (c *Client) Poll(ctx context.Context, cluster string, known []string) ([]plan.Observed, error) {
 	if err := c.available("polling", ""); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (c *Client) Poll(ctx context.Context, cluster string, known []string) ([]pl
 	query["fields"] = []string{
 		"id", "description", "tags", "provisioning_status", "vip_address", "vip_port_id", "vip_subnet_id", "vip_network_id",
 	}
-	tagged := openstack.Clone(query)
+	tagged := maps.Clone(query)
 	tagged.Set("tags", plan.Identity{Cluster: cluster}.Tags()[0])
 	k := c.polled(drivers.KindLoadBalancer)
 	found, err := c.pages(ctx, k, tagged, openstack.Everything)
@@ -66,8 +66,9 @@ func (c *Client) Poll(ctx context.Context, cluster string, known []string) ([]pl
 	return append(found, untagged...), err
 }
 
-// polled is a kind whose statuses are looked at, one request at a time. Each create may keep its slot for as long as the provider takes
-// for a load balancer: a poll that had to wait for that would come late, and be taken for an expensive one.
+// polled is a kind whose statuses are looked at, one request at a time. Each create may keep its slot for as long as
+// the provider takes for a load balancer: a poll that had to wait for that would come late, and be taken for an
+// expensive one.
 func (c *Client) polled(name drivers.Kind) openstack.Collection {
 	k := c.kinds[name]
 	k.Polled = true
@@ -100,7 +101,7 @@ func (c *Client) Inspect(ctx context.Context, list []plan.Observed) ([]plan.Obse
 		for _, lb := range list {
 			k := c.polled(drivers.KindLoadBalancer)
 			doc, err := c.service.Do(ctx, openstack.Call{
-				Op: "inspecting", Method: http.MethodGet, Collection: k, Path: k.Path + "/" + url.PathEscape(lb.ID) + "/status", What: lb.ID,
+				Op: "inspecting", Method: http.MethodGet, Collection: k, Path: k.PathOf(lb.ID) + "/status", What: lb.ID,
 			})
 			if err != nil && openstack.Classify(err) != openstack.ClassNotFound {
 				return nil, err

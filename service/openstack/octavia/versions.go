@@ -14,9 +14,9 @@ import (
 // vipsSince is the minor version of Octavia's API from which on load balancers have additional VIPs.
 const vipsSince = 26
 
-// AdditionalVIPs says whether the load balancing service knows of further addresses of a load balancer, by the versions that it says it
-// has. It is not asked for more than that: a provider may ignore them. A service that names no versions counts as new. ErrNoBalancing says
-// that there is none, or not yet.
+// AdditionalVIPs says whether the load balancing service knows of further addresses of a load balancer, by the versions
+// that it says it has. It is not asked for more than that: a provider may ignore them. A service that names no versions
+// counts as new. ErrNoBalancing says that there is none, or not yet.
 func (c *Client) AdditionalVIPs(ctx context.Context) (bool, error) {
 	if err := c.available("asking for the versions", ""); err != nil {
 		return true, err
@@ -44,12 +44,12 @@ func (c *Client) version(ctx context.Context) (int, error) {
 	return known, nil
 }
 
-// additiveSince is the minor version from which on a change of many members can leave the others as they are. Older ones do not know
-// the word for it, and delete them.
+// additiveSince is the minor version from which on a change of many members can leave the others as they are. Older
+// ones do not know the word for it, and delete them.
 const additiveSince = 11
 
-// additive says whether a change of some members of a pool can be asked for; where that is not known they are all named. It is
-// remembered for as long as the service is where it is.
+// additive says whether a change of some members of a pool can be asked for; where that is not known they are all
+// named. It is remembered for as long as the service is where it is.
 func (c *Client) additive(ctx context.Context) bool {
 	at := c.service.Endpoint()
 	c.mu.Lock()
@@ -76,7 +76,8 @@ func whole(lb plan.Observed, step plan.Step) plan.Step {
 			old = each(listAt(pool, "members"), func(member map[string]any) map[string]any {
 				doc := map[string]any{}
 				for _, name := range []string{
-					"name", "address", "protocol_port", "subnet_id", "weight", "backup", "monitor_address", "monitor_port", "admin_state_up",
+					"name", "address", "protocol_port", "subnet_id", "weight", "backup",
+					"monitor_address", "monitor_port", "admin_state_up",
 				} {
 					if value, ok := member[name]; ok {
 						doc[name] = value

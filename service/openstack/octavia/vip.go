@@ -18,12 +18,14 @@ import (
 // sightings bounds how long the first sighting of a VIP port that seems to be left behind counts.
 const sightings = time.Hour
 
-// FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was one: some releases
-// of Octavia never remove it, and the address is then refused to the next create. The very same port belongs to a create that is
-// still under way, ours or another's, whose load balancer nobody can see yet. So it is deleted only if it was left behind when it was
-// seen before, at least after ago, which is longer than any request takes; otherwise it stays, and wait is when to ask again. Nothing
-// is done without an address and a subnet.
-func (c *Client) FreeVIP(ctx context.Context, subnetID, address string, after time.Duration) (freed bool, wait time.Duration, err error) {
+// FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was
+// one: some releases of Octavia never remove it, and the address is then refused to the next create. The very same port
+// belongs to a create that is still under way, ours or another's, whose load balancer nobody can see yet. So it is
+// deleted only if it was left behind when it was seen before, at least after ago, which is longer than any request
+// takes; otherwise it stays, and wait is when to ask again. Nothing is done without an address and a subnet.
+func (c *Client) FreeVIP(
+	ctx context.Context, subnetID, address string, after time.Duration,
+) (freed bool, wait time.Duration, err error) {
 	if !c.service.Available() || subnetID == "" || address == "" || c.projectID == "" {
 		return false, 0, nil
 	}
@@ -50,21 +52,24 @@ func (c *Client) FreeVIP(ctx context.Context, subnetID, address string, after ti
 			return freed, wait, err
 		}
 		c.forget(port.ID)
-		c.log.InfoContext(ctx, "deleted the VIP port that a refused load balancer left behind", "address", address, "port", port.ID)
+		c.log.InfoContext(ctx, "deleted the VIP port that a refused load balancer left behind",
+			"address", address, "port", port.ID)
 		freed = true
 	}
 	return freed, wait, nil
 }
 
-// leftBehind says whether a port is the VIP port of a load balancer that is not there, or not yet: it is in our project, a provider has
-// named it, and nobody but that load balancer is, or was, attached to it.
+// leftBehind says whether a port is the VIP port of a load balancer that is not there, or not yet: it is in our
+// project, a provider has named it, and nobody but that load balancer is, or was, attached to it.
 func (c *Client) leftBehind(ctx context.Context, port plan.Observed) (bool, error) {
 	id := vipOf(port.Attrs)
 	if id == "" || port.Managed || c.projectID == "" || textOf(port.Attrs, "project_id") != c.projectID {
 		return false, nil
 	}
 	k := c.kinds[drivers.KindLoadBalancer]
-	_, err := c.service.Do(ctx, openstack.Call{Op: "reading", Method: http.MethodGet, Collection: k, Path: k.Path + "/" + url.PathEscape(id), What: id})
+	_, err := c.service.Do(ctx, openstack.Call{
+		Op: "reading", Method: http.MethodGet, Collection: k, Path: k.PathOf(id), What: id,
+	})
 	switch {
 	case err == nil:
 		return false, nil
@@ -78,8 +83,8 @@ func (c *Client) leftBehind(ctx context.Context, port plan.Observed) (bool, erro
 	return err == nil && len(users) == 0, err
 }
 
-// vipOf returns the id of the load balancer for which a provider made a port, to be its VIP; "" for any other port. The amphorae's own
-// ports are named octavia-lb-vrrp-… and are none.
+// vipOf returns the id of the load balancer for which a provider made a port, to be its VIP; "" for any other port. The
+// amphorae's own ports are named octavia-lb-vrrp-… and are none.
 func vipOf(port map[string]any) string {
 	name, device, user := textOf(port, "name"), textOf(port, "device_owner"), textOf(port, "device_id")
 	id, amphora := strings.CutPrefix(name, "octavia-lb-")

@@ -14,7 +14,8 @@ import (
 
 const absent = "0f0e0d0c-0b0a-4908-8706-050403020100"
 
-// TestFreeVIPWaits: a port whose load balancer is not there may belong to a create under way, so it stays until it was left for long.
+// TestFreeVIPWaits: a port whose load balancer is not there may belong to a create under way, so it stays until it was
+// left for long.
 func TestFreeVIPWaits(t *testing.T) {
 	s, c := startSim(t, sim.Options{})
 	_, subnet := place(t, c, "10.0.0.0/24")
@@ -92,7 +93,8 @@ func TestFreeVIPLeaves(t *testing.T) {
 	}
 }
 
-// TestFreeVIPOfAnother: a port with the name of a load balancer that is not there may have become the VIP of one that is.
+// TestFreeVIPOfAnother: a port with the name of a load balancer that is not there may have become the VIP of one that
+// is.
 func TestFreeVIPOfAnother(t *testing.T) {
 	s, c := startSim(t, sim.Options{})
 	_, subnet := place(t, c, "10.0.0.0/24")

@@ -2,7 +2,6 @@ package octavia
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -13,9 +12,9 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// Create asks for a load balancer with the parts that the attributes have, and its identity in it. They are in the answer,
-// PENDING_CREATE as the load balancer is. On ClassAmbiguous it may exist now or later: the caller MUST list by identity before it
-// creates again.
+// Create asks for a load balancer with the parts that the attributes have, and its identity in it. They are in the
+// answer, PENDING_CREATE as the load balancer is. On ClassAmbiguous it may exist now or later: the caller MUST list by
+// identity before it creates again.
 func (c *Client) Create(ctx context.Context, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
 	if err := c.available(openstack.OpCreate, identity.Name); err != nil {
 		return plan.Observed{}, err
@@ -93,8 +92,8 @@ func graph(identity plan.Identity, attrs map[string]any) map[string]any {
 	return doc
 }
 
-// given returns what is not empty: null and empty texts stand for what Octavia does by itself, and so do no allowed_cidrs, which
-// some providers refuse to be told at all.
+// given returns what is not empty: null and empty texts stand for what Octavia does by itself, and so do no
+// allowed_cidrs, which some providers refuse to be told at all.
 func given(attrs map[string]any) map[string]any {
 	doc := maps.Clone(attrs)
 	maps.DeleteFunc(doc, func(name string, value any) bool {
@@ -169,7 +168,7 @@ func (c *Client) Update(ctx context.Context, id string, attrs map[string]any) (p
 	}
 	k := c.kinds[drivers.KindLoadBalancer]
 	r := openstack.Call{
-		Op: "updating", Method: http.MethodPut, Collection: k, Path: k.Path + "/" + url.PathEscape(id), What: id,
+		Op: "updating", Method: http.MethodPut, Collection: k, Path: k.PathOf(id), What: id,
 		Body: map[string]any{k.One: attrs},
 	}
 	doc, err := c.service.Do(ctx, r)
@@ -179,14 +178,15 @@ func (c *Client) Update(ctx context.Context, id string, attrs map[string]any) (p
 	return one(r, doc)
 }
 
-// Delete deletes a load balancer with all that is in it; one that is not there counts as deleted. It is gone some time after that.
+// Delete deletes a load balancer with all that is in it; one that is not there counts as deleted. It is gone some time
+// after that.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	if err := c.available("deleting", id); err != nil {
 		return err
 	}
 	k := c.kinds[drivers.KindLoadBalancer]
 	_, err := c.service.Do(ctx, openstack.Call{
-		Op: "deleting", Method: http.MethodDelete, Collection: k, Path: k.Path + "/" + url.PathEscape(id), What: id,
+		Op: "deleting", Method: http.MethodDelete, Collection: k, Path: k.PathOf(id), What: id,
 		Query: url.Values{"cascade": {"true"}},
 	})
 	if openstack.Classify(err) == openstack.ClassNotFound {
@@ -195,8 +195,8 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-// AddTags adds tags to a load balancer, beside those of others. They can only be written together: they are read just before that, and
-// the load balancer is busy afterwards.
+// AddTags adds tags to a load balancer, beside those of others. They can only be written together: they are read just
+// before that, and the load balancer is busy afterwards.
 func (c *Client) AddTags(ctx context.Context, id string, tags []string) error {
 	return c.retag(ctx, "tagging", id, func(now []string) []string { return append(without(now, tags), tags...) })
 }
@@ -221,7 +221,7 @@ func (c *Client) retag(ctx context.Context, op, id string, change func([]string)
 	}
 	k := c.kinds[drivers.KindLoadBalancer]
 	_, err = c.service.Do(ctx, openstack.Call{
-		Op: "tagging", Method: http.MethodPut, Collection: k, Path: k.Path + "/" + url.PathEscape(id), What: id,
+		Op: "tagging", Method: http.MethodPut, Collection: k, Path: k.PathOf(id), What: id,
 		Body: map[string]any{k.One: map[string]any{"tags": now}},
 	})
 	return err
@@ -235,180 +235,15 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
 }
 
-// FailOver has a load balancer's provider make what is behind it anew. ClassForbidden and ClassUnsupported say that it cannot be
-// done by these credentials or this provider.
+// FailOver has a load balancer's provider make what is behind it anew. ClassForbidden and ClassUnsupported say that it
+// cannot be done by these credentials or this provider.
 func (c *Client) FailOver(ctx context.Context, id string) error {
 	if err := c.available("failing over", id); err != nil {
 		return err
 	}
 	k := c.kinds[drivers.KindLoadBalancer]
 	_, err := c.service.Do(ctx, openstack.Call{
-		Op: "failing over", Method: http.MethodPut, Collection: k, Path: k.Path + "/" + url.PathEscape(id) + "/failover", What: id,
+		Op: "failing over", Method: http.MethodPut, Collection: k, Path: k.PathOf(id) + "/failover", What: id,
 	})
 	return err
-}
-
-// Change is what a request makes of a load balancer, as it will be when its provider is done. What it was given stays as it is.
-type Change func(plan.Observed) plan.Observed
-
-// ChangePart applies a step on a part of a load balancer by one request, and returns what that changes: of the load balancer as it is
-// known by then, for others may have learned more of it meanwhile. ClassBusy says that it takes no changes now.
-func (c *Client) ChangePart(ctx context.Context, lb plan.Observed, step plan.Step) (Change, error) {
-	if err := c.available("changing", lb.ID); err != nil {
-		return nil, err
-	}
-	if step.Part.Kind == plan.VIPPort {
-		return c.changeVIP(ctx, step)
-	}
-	if step.Part.Kind == plan.Members && step.Attrs["additive"] == true && !c.additive(ctx) {
-		step = whole(lb, step)
-	}
-	r, err := c.partCall(lb, step)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := c.service.Do(ctx, r)
-	switch {
-	case step.Op == plan.Delete && openstack.Classify(err) == openstack.ClassNotFound:
-		answer = map[string]any{}
-	case err != nil:
-		return nil, err
-	}
-	inner, _ := answer[r.Collection.One].(map[string]any)
-	return func(lb plan.Observed) plan.Observed {
-		lb = changed(Settled(lb), step, inner)
-		lb.Status = "PENDING_UPDATE"
-		return lb
-	}, nil
-}
-
-// partCall returns the request of a step.
-func (c *Client) partCall(lb plan.Observed, step plan.Step) (openstack.Call, error) {
-	part := *step.Part
-	name := map[plan.PartKind]drivers.Kind{plan.Listener: openstack.KindListener, plan.Pool: openstack.KindPool, plan.Monitor: openstack.KindMonitor, plan.Members: openstack.KindMember}[part.Kind]
-	k, ok := c.kinds[name]
-	if !ok {
-		return openstack.Call{}, fmt.Errorf("there is no part %q of a load balancer", part.Kind)
-	}
-	r := openstack.Call{Collection: k, Path: k.Path, What: part.Name, Items: 1}
-	if part.Kind == plan.Members {
-		r.Op, r.Method, r.Path = "updating", http.MethodPut, k.Path+"/"+url.PathEscape(part.Pool)+"/members"
-		members := each(listAt(step.Attrs, "members"), given)
-		r.Body, r.Items = map[string]any{"members": members}, max(1, len(members))
-		if step.Attrs["additive"] == true {
-			r.Query = url.Values{"additive_only": {"true"}}
-		}
-		return r, nil
-	}
-	switch step.Op {
-	case plan.Create:
-		doc := given(step.Attrs)
-		switch part.Kind {
-		case plan.Monitor:
-			doc["pool_id"] = part.Pool
-		default:
-			doc["loadbalancer_id"], doc["description"] = lb.ID, lb.Identity.Description()
-		}
-		// Not "create": a second one of the same name is refused, or found and deleted.
-		r.Op, r.Method, r.Body = openstack.OpCreate, http.MethodPost, map[string]any{k.One: doc}
-	case plan.Update:
-		r.Op, r.Method, r.Path, r.Body = "updating", http.MethodPut, k.Path+"/"+url.PathEscape(part.ID), map[string]any{k.One: step.Attrs}
-	case plan.Delete:
-		r.Op, r.Method, r.Path = "deleting", http.MethodDelete, k.Path+"/"+url.PathEscape(part.ID)
-	default:
-		return openstack.Call{}, fmt.Errorf("%s is nothing that can be done with a part of a load balancer", step.Op)
-	}
-	return r, nil
-}
-
-// changeVIP sets the security groups of a VIP's port. The load balancer itself knows nothing of it.
-func (c *Client) changeVIP(ctx context.Context, step plan.Step) (Change, error) {
-	port, err := c.networking.Update(ctx, drivers.KindPort, step.Part.ID, 0, map[string]any{"security_groups": step.Attrs["vip_sg_ids"]})
-	if err != nil {
-		return nil, err
-	}
-	return func(lb plan.Observed) plan.Observed {
-		lb.Attrs = maps.Clone(lb.Attrs)
-		lb.Attrs["vip_sg_ids"] = port.Attrs["security_groups"]
-		return lb
-	}, nil
-}
-
-// changed returns a load balancer after a step on a part of it; answer is the part's document, if there was one.
-func changed(lb plan.Observed, step plan.Step, answer map[string]any) plan.Observed {
-	lb.Attrs = maps.Clone(lb.Attrs)
-	answer = maps.Clone(answer)
-	delete(answer, "provisioning_status") // the load balancer's counts until it is done
-	switch part := *step.Part; part.Kind {
-	case plan.Listener:
-		if answer != nil {
-			answer["default_pool"] = poolName(lb.Attrs, textOf(answer, "default_pool_id"))
-		}
-		replaceIn(lb.Attrs, "listeners", part.ID, answer)
-	case plan.Pool:
-		inside := map[string]any{"members": []any{}}
-		for _, element := range listAt(lb.Attrs, "pools") {
-			if old, _ := element.(map[string]any); textOf(old, "id") == part.ID && part.ID != "" {
-				inside = map[string]any{"members": old["members"], "healthmonitor": old["healthmonitor"]}
-			}
-		}
-		if answer != nil {
-			maps.Copy(answer, inside)
-		}
-		replaceIn(lb.Attrs, "pools", part.ID, answer)
-	case plan.Monitor, plan.Members:
-		lb.Attrs["pools"] = each(listAt(lb.Attrs, "pools"), func(pool map[string]any) map[string]any {
-			if textOf(pool, "id") != part.Pool {
-				return pool
-			}
-			pool = maps.Clone(pool)
-			if part.Kind == plan.Members {
-				pool["members"] = merged(listAt(pool, "members"), step)
-				return pool
-			}
-			pool["healthmonitor"], pool["healthmonitor_id"] = nil, nil
-			if answer != nil {
-				pool["healthmonitor"], pool["healthmonitor_id"] = answer, answer["id"]
-			}
-			return pool
-		})
-	case plan.VIPPort:
-	}
-	return lb
-}
-
-func poolName(attrs map[string]any, id string) string {
-	for _, element := range listAt(attrs, "pools") {
-		if pool, _ := element.(map[string]any); id != "" && textOf(pool, "id") == id {
-			return textOf(pool, "name")
-		}
-	}
-	return ""
-}
-
-// replaceIn puts a part in place of the one with that id; nil takes that one away.
-func replaceIn(attrs map[string]any, list, id string, with map[string]any) {
-	parts := slices.DeleteFunc(slices.Clone(listAt(attrs, list)), func(element any) bool {
-		part, _ := element.(map[string]any)
-		return id != "" && textOf(part, "id") == id
-	})
-	if with != nil {
-		parts = append(parts, with)
-	}
-	attrs[list] = parts
-}
-
-// merged returns a pool's members after a change of them.
-func merged(old []any, step plan.Step) []any {
-	key := func(element any) string {
-		m, _ := element.(map[string]any)
-		return fmt.Sprint(m["address"], " ", m["protocol_port"])
-	}
-	now := each(listAt(step.Attrs, "members"), given)
-	if step.Attrs["additive"] != true {
-		return now
-	}
-	return append(slices.DeleteFunc(slices.Clone(old), func(element any) bool {
-		return slices.ContainsFunc(now, func(n any) bool { return key(n) == key(element) })
-	}), now...)
 }

@@ -1,4 +1,5 @@
-// Package search finds resources by their identities. It must never answer a search by a list that began before it was asked.
+// Package search finds resources by their identities. It must never answer a search by a list that began before it was
+// asked.
 package search
 
 import (
@@ -11,11 +12,13 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// fewSearches is up to how many searches for one identity are made one by one; more are answered by one list of the cluster.
+// fewSearches is up to how many searches for one identity are made one by one; more are answered by one list of the
+// cluster.
 const fewSearches = 2
 
-// Finder answers searches for identities among the resources of one kind. After a bulk create that was cut there are many at once: those
-// that wait while one is answered are answered together by one list, which begins after the last of them was asked.
+// Finder answers searches for identities among the resources of one kind. After a bulk create that was cut there are
+// many at once: those that wait while one is answered are answered together by one list, which begins after the last of
+// them was asked.
 type Finder struct {
 	Service    *openstack.Service
 	Collection openstack.Collection
@@ -54,7 +57,8 @@ func (f *Finder) Find(ctx context.Context, identity plan.Identity) ([]plan.Obser
 	case <-s.done:
 		return s.found, s.err
 	case <-ctx.Done():
-		return nil, openstack.NewError(openstack.Call{Op: openstack.OpList, Collection: f.Collection, What: identity.Name}, ctx.Err(), false)
+		r := openstack.Call{Op: openstack.OpList, Collection: f.Collection, What: identity.Name}
+		return nil, openstack.NewError(r, ctx.Err(), false)
 	}
 }
 

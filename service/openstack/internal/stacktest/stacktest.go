@@ -1,4 +1,5 @@
-// Package stacktest is what the tests of several packages on OpenStack need: clouds to connect to, answers and identities.
+// Package stacktest is what the tests of several packages on OpenStack need: clouds to connect to, answers and
+// identities.
 package stacktest
 
 import (
@@ -35,7 +36,8 @@ func SimConfig(s *sim.Cloud, user string) openstack.Config {
 	}
 }
 
-// TransportConfig is how to connect to a cloud that is only a transport, with TokenBody and ExtensionsBody among its answers.
+// TransportConfig is how to connect to a cloud that is only a transport, with TokenBody and ExtensionsBody among its
+// answers.
 func TransportConfig(transport http.RoundTripper) openstack.Config {
 	return openstack.Config{
 		AuthURL: "http://keystone/v3", Username: "u", Password: "secret", ProjectName: "p", Transport: transport,
@@ -56,12 +58,16 @@ func Connect(tb testing.TB, config openstack.Config) *openstack.Connection {
 
 // Named is the identity of something of one namespace.
 func Named(name string) plan.Identity {
-	return plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "namespace", UID: "u1"}, Name: name, Policy: drivers.Delete}
+	return plan.Identity{
+		Cluster: "c1", Owner: plan.Owner{Driver: "namespace", UID: "u1"}, Name: name, Policy: drivers.Delete,
+	}
 }
 
 // IdentityOf is the identity of the port of the pod with a number.
 func IdentityOf(i int) plan.Identity {
-	return plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "pod", UID: fmt.Sprintf("uid-%d", i)}, Name: "port", Policy: drivers.Delete}
+	return plan.Identity{
+		Cluster: "c1", Owner: plan.Owner{Driver: "pod", UID: fmt.Sprintf("uid-%d", i)}, Name: "port", Policy: drivers.Delete,
+	}
 }
 
 // NeutronBody is an error as Neutron words it.

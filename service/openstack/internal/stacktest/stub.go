@@ -74,7 +74,8 @@ func (s *Stub) login(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if !strings.Contains(string(body), `"`+Secret+`"`) {
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}`)
+		_, _ = io.WriteString(w,
+			`{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}`)
 		return
 	}
 	s.mu.Lock()
@@ -84,7 +85,8 @@ func (s *Stub) login(w http.ResponseWriter, r *http.Request) {
 	s.valid[token] = true
 	w.Header().Set("X-Subject-Token", token)
 	w.WriteHeader(http.StatusCreated)
-	_, _ = fmt.Fprintf(w, `{"token":{"project":{"id":"p1"},"expires_at":"2099-01-01T00:00:00.000000Z","catalog":`+s.Catalog+`}}`, s.URL)
+	_, _ = fmt.Fprintf(w,
+		`{"token":{"project":{"id":"p1"},"expires_at":"2099-01-01T00:00:00.000000Z","catalog":`+s.Catalog+`}}`, s.URL)
 }
 
 // Expire makes all tokens invalid.
@@ -96,7 +98,9 @@ func (s *Stub) Expire() {
 
 // Options is how to connect to it.
 func (s *Stub) Options() openstack.Config {
-	return openstack.Config{AuthURL: s.URL + "/v3", Username: "raven", Password: Secret, ProjectName: "p", Timeout: 10 * time.Second}
+	return openstack.Config{
+		AuthURL: s.URL + "/v3", Username: "raven", Password: Secret, ProjectName: "p", Timeout: 10 * time.Second,
+	}
 }
 
 // Logins is how many tokens were issued.
