@@ -7,40 +7,42 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/kuryr/raven/drivers"
 )
 
-// canonical returns a text that is the same for all forms in which the cloud may write one value of an attribute: null and
-// empty, numbers as texts, addresses and ranges in any notation, protocols by number, lists where order does not count.
-func canonical(name string, value any, unordered bool) string {
+// Form returns a text that is the same for all texts in which the cloud may write one value of the attribute with that name. Nil leaves
+// texts as they are.
+type Form func(name, text string) string
+
+// Canonical returns a text that is the same for all forms in which the cloud may write one value of an attribute: null and empty, numbers
+// as texts, names that are cut, lists where order does not count, and whatever the Form says.
+func (f Form) Canonical(name string, value any, unordered bool) string {
 	switch v := value.(type) {
 	case nil:
 		return ""
 	case string:
-		return canonicalText(name, v)
+		return f.text(name, v)
 	case bool:
 		return strconv.FormatBool(v)
 	case int64:
-		return canonicalText(name, strconv.FormatInt(v, 10))
+		return f.text(name, strconv.FormatInt(v, 10))
 	case int:
-		return canonicalText(name, strconv.Itoa(v))
+		return f.text(name, strconv.Itoa(v))
 	case float64:
-		return canonicalText(name, strconv.FormatFloat(v, 'f', -1, 64))
+		return f.text(name, strconv.FormatFloat(v, 'f', -1, 64))
 	case json.Number:
-		return canonicalText(name, v.String())
+		return f.text(name, v.String())
 	case []any:
-		return canonicalList(name, v, unordered)
+		return Lines(f.Texts(name, v, unordered), unordered)
 	case []string:
-		list := make([]any, len(v))
+		texts := make([]string, len(v))
 		for i, s := range v {
-			list[i] = s
+			texts[i] = f.text(name, s)
 		}
-		return canonicalList(name, list, unordered)
+		return Lines(texts, unordered)
 	case map[string]any:
 		parts := make([]string, 0, len(v))
 		for key, part := range v {
-			if text := canonical(key, part, unordered); text != "" {
+			if text := f.Canonical(key, part, unordered); text != "" {
 				parts = append(parts, key+"="+text)
 			}
 		}
@@ -51,14 +53,17 @@ func canonical(name string, value any, unordered bool) string {
 	}
 }
 
-func canonicalList(name string, list []any, unordered bool) string {
+// Texts returns the canonical texts of the elements of a list.
+func (f Form) Texts(name string, list []any, unordered bool) []string {
 	texts := make([]string, len(list))
 	for i, element := range list {
-		texts[i] = canonical(name, element, unordered)
+		texts[i] = f.Canonical(name, element, unordered)
 	}
-	if name == "prefixes" {
-		texts = aggregate(texts)
-	}
+	return texts
+}
+
+// Lines joins the canonical texts of a list's elements. It may sort texts.
+func Lines(texts []string, unordered bool) string {
 	if unordered {
 		slices.Sort(texts)
 		texts = slices.Compact(texts)
@@ -66,38 +71,31 @@ func canonicalList(name string, list []any, unordered bool) string {
 	return strings.Join(texts, "\n")
 }
 
-func canonicalText(name, text string) string {
-	if text == "" {
+func (f Form) text(name, text string) string {
+	switch {
+	case text == "":
 		return ""
-	}
-	switch name {
-	case "name":
+	case name == "name":
 		return cut(text, maxText)
-	case "remote_ip_prefix":
-		if text = address(text); text == "0.0.0.0/0" || text == "::/0" {
-			return ""
-		}
+	case f == nil:
 		return text
-	case "cidr", "prefixes", "gateway_ip", "ip_address", "fixed_ip_address", "floating_ip_address", "start", "end", "destination",
-		"nexthop", "dns_nameservers", "vip_address", "address", "monitor_address", "allowed_cidrs":
-		return address(text)
-	case "mac_address":
-		return hardwareAddress(text)
-	case "provider":
-		if text == "octavia" { // the old name
-			return "amphora"
-		}
-	case "protocol":
-		return protocol(text)
-	case "direction", "ethertype":
-		return strings.ToLower(text)
 	}
-	return text
+	return f(name, text)
 }
 
-// address returns the usual form of an address, or of a range with its host bits cleared; a range of one address is that
+// Covers says whether an observed structure has all of the named parts that a wanted one gives.
+func (f Form) Covers(want, have any, names ...string) bool {
+	for _, name := range names {
+		if text := f.Canonical(name, Field(want, name), false); text != "" && text != f.Canonical(name, Field(have, name), false) {
+			return false
+		}
+	}
+	return true
+}
+
+// Address returns the usual form of an address, or of a range with its host bits cleared; a range of one address is that
 // address. What is neither stays as it is.
-func address(text string) string {
+func Address(text string) string {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.String()
 	}
@@ -111,92 +109,21 @@ func address(text string) string {
 	return prefix.Masked().String()
 }
 
-func hardwareAddress(text string) string {
-	digits := strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.ToLower(text))
-	if len(digits) != 12 {
-		return strings.ToLower(text)
-	}
-	parts := make([]string, 0, 6)
-	for i := 0; i < 12; i += 2 {
-		parts = append(parts, digits[i:i+2])
-	}
-	return strings.Join(parts, ":")
+// Field returns a part of a structure by its name; nil where there is none.
+func Field(structure any, name string) any {
+	m, _ := structure.(map[string]any)
+	return m[name]
 }
 
-// protocol returns one name for an IP protocol. Neutron writes ICMP of IPv6 in three ways; the ethertype tells it from the
-// other one, so that all are the same here.
-func protocol(text string) string {
-	text = strings.ToLower(text)
-	switch text {
-	case "any", "-1":
-		return ""
-	case "1", "58", "icmpv6", "ipv6-icmp":
-		return "icmp"
-	case "6":
-		return "tcp"
-	case "17":
-		return "udp"
-	case "132":
-		return "sctp"
-	}
-	return text
-}
-
-// aggregate joins ranges as Neutron does with the prefixes of a subnet pool: contained ones go, neighbours become one.
-func aggregate(texts []string) []string {
-	var (
-		out  []string
-		nets []netip.Prefix
-	)
-	for _, text := range texts {
-		if prefix, err := netip.ParsePrefix(text); err == nil {
-			nets = append(nets, prefix)
-		} else if addr, err := netip.ParseAddr(text); err == nil {
-			nets = append(nets, netip.PrefixFrom(addr, addr.BitLen()))
-		} else {
-			out = append(out, text)
-		}
-	}
-	for joined := true; joined; {
-		joined = false
-		slices.SortFunc(nets, func(a, b netip.Prefix) int {
-			if c := a.Addr().Compare(b.Addr()); c != 0 {
-				return c
-			}
-			return a.Bits() - b.Bits()
-		})
-		for i := 0; i+1 < len(nets); i++ {
-			a, b := nets[i], nets[i+1]
-			if parent, err := a.Addr().Prefix(a.Bits() - 1); err == nil && a.Bits() == b.Bits() && a != b && parent.Contains(b.Addr()) {
-				nets[i], joined = parent, true
-			} else if !a.Overlaps(b) {
-				continue
-			}
-			nets = slices.Delete(nets, i+1, i+2)
-			i--
-		}
-	}
-	for _, prefix := range nets {
-		out = append(out, address(prefix.String()))
-	}
-	return out
-}
-
-// writable returns a value as Neutron takes it: a name that is not too long, null where an empty text would be refused.
-func writable(kind drivers.Kind, name string, value any) any {
+// writable returns a value as the cloud takes it: a name that is not too long, null where an empty text would be refused.
+func (d *Descriptor) writable(name string, value any) any {
 	text, isText := value.(string)
 	switch {
 	case !isText:
 		return value
 	case name == "name":
 		return cut(strings.ToValidUTF8(text, "\uFFFD"), maxText)
-	case text != "":
-		return value
-	case name == "gateway_ip", name == "fixed_ip_address", name == "floating_ip_address", kind == drivers.KindFloatingIP && name == "port_id":
-		return nil
-	case kind == drivers.KindSubnet && (name == "ipv6_address_mode" || name == "ipv6_ra_mode" || name == "cidr"):
-		return nil
-	case kind == drivers.KindSecurityGroupRule:
+	case text == "" && d.Nullable != nil && d.Nullable(name):
 		return nil
 	}
 	return value

@@ -2,20 +2,20 @@ package plan
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
-
-	"github.com/kuryr/raven/drivers"
 )
 
-// clashes returns what goes by this plan and holds what a new resource needs, so that the cloud would refuse the new one: the
-// same rule, an overlapping range, the same address.
-func (c *computer) clashes(m *match, attrs map[string]any) []*Observed {
+// clashes returns what goes by this plan and holds what a new resource needs, so that the cloud would refuse the new one.
+func (c *Computation) clashes(m *Match, attrs map[string]any) []*Observed {
+	clash := c.kinds.Of(m.Kind).Clash
+	if clash == nil {
+		return nil
+	}
 	var found []*Observed
 	for _, key := range slices.Sorted(maps.Keys(c.going)) {
 		o := c.going[key].observed
-		if m.observed == nil || m.observed.ID != o.ID {
-			if kindOf(o) == m.id.kind && c.leaves(o.ID) && c.clash(m.id.kind, attrs, o.Attrs) {
+		if m.Observed == nil || m.Observed.ID != o.ID {
+			if c.KindOf(o) == m.Kind && c.Leaves(o.ID) && clash(attrs, o.Attrs) {
 				found = append(found, o)
 			}
 		}
@@ -23,49 +23,14 @@ func (c *computer) clashes(m *match, attrs map[string]any) []*Observed {
 	return found
 }
 
-func (c *computer) clash(kind drivers.Kind, want, have map[string]any) bool {
-	same := func(name string) bool {
-		text := canonical(name, want[name], false)
-		return text != "" && text == canonical(name, have[name], false)
-	}
-	switch kind { //nolint:exhaustive // of the others there may be two alike
-	case drivers.KindSecurityGroupRule:
-		return !slices.ContainsFunc(c.schema(kind), func(a drivers.Attribute) bool {
-			return canonical(a.Name, want[a.Name], false) != canonical(a.Name, have[a.Name], false)
-		})
-	case drivers.KindSubnet:
-		a, errA := netip.ParsePrefix(canonical("cidr", want["cidr"], false))
-		b, errB := netip.ParsePrefix(canonical("cidr", have["cidr"], false))
-		return errA == nil && errB == nil && same("network_id") && a.Overlaps(b)
-	case drivers.KindPort, drivers.KindRouterInterface:
-		return same("network_id") && (same("mac_address") || sharesAddress(want["fixed_ips"], have["fixed_ips"]))
-	case drivers.KindLoadBalancer:
-		return sameVIP(want, have) != ""
-	case drivers.KindFloatingIP:
-		return same("floating_ip_address")
-	}
-	return false
-}
-
-func sharesAddress(want, have any) bool {
-	wanted, _ := want.([]any)
-	observed, _ := have.([]any)
-	for _, w := range wanted {
-		if part(w, "ip_address") != nil && slices.ContainsFunc(observed, func(o any) bool { return covers(w, o) }) {
-			return true
-		}
-	}
-	return false
-}
-
 // keepUnsure takes back the departures of what something that is not known yet may stand for, and of what uses it.
-func (c *computer) keepUnsure() {
+func (c *Computation) keepUnsure() {
 	if len(c.Unsure) == 0 {
 		return
 	}
 	var queue []*Observed
 	for _, gone := range c.going {
-		if c.Unsure[kindOf(gone.observed)] && c.instead[gone.observed.ID] == "" {
+		if c.Unsure[c.KindOf(gone.observed)] && c.instead[gone.observed.ID] == "" {
 			queue = append(queue, gone.observed)
 		}
 	}
@@ -76,8 +41,8 @@ func (c *computer) keepUnsure() {
 			continue
 		}
 		delete(c.going, o.ID)
-		c.plan.Kept++
-		for _, user := range c.dependants(o) {
+		c.Plan.Kept++
+		for _, user := range c.Users(o) {
 			if gone, goes := c.going[user.ID]; goes && c.instead[user.ID] == "" {
 				queue = append(queue, gone.observed)
 			}

@@ -16,30 +16,37 @@ type id struct {
 	key  Key
 }
 
-// match is a desired resource with what stands for it in the cloud.
-type match struct {
-	id       id
-	desired  *Desired
-	observed *Observed // nil: there is none
-	diffs    []difference
-	// replaced says why the observed one has to go first; empty: it may stay.
-	replaced string
+// Match is a desired resource with what stands for it in the cloud.
+type Match struct {
+	Kind     drivers.Kind
+	Key      Key
+	Desired  *Desired
+	Observed *Observed // nil: there is none
+	// Differences are those between the two.
+	Differences []Difference
+	// Replaced says why the observed one has to go first; empty: it may stay.
+	Replaced string
 	// beside says that the other one is made while this one is still there.
 	beside bool
 	// cause is what else goes and takes this one with it; nil: it goes for its own sake.
 	cause *Observed
 }
 
-// computer holds one computation.
-type computer struct {
+// Stays says whether the observed resource exists and is not replaced.
+func (m *Match) Stays() bool { return m.Observed != nil && m.Replaced == "" && !m.beside }
+
+// Computation is one computation of a plan, as the functions of a Descriptor see it.
+type Computation struct {
 	Input
-	schemas map[drivers.Kind][]drivers.Attribute
-	matches []*match
+	// Matches are what is desired.
+	Matches []*Match
+	// Plan is what was planned up to now.
+	Plan  Plan
+	kinds *Kinds
 	// going are the observed resources that should not be there (any more), by their cloud id, with the reason.
 	going map[string]departure
 	// instead maps a twin that goes to the one that is kept.
 	instead map[string]string
-	plan    Plan
 }
 
 // departure is a resource that goes. With a cause it must not go before the cause can: who stays with the cause needs it, such
@@ -55,35 +62,33 @@ type departure struct {
 //
 // For a kind that replaces, the old resource goes first: names, addresses and ranges of the two would clash. A resource whose
 // policy in the cloud is retain is never deleted, not even to be replaced; its create then waits for a person.
-func Compute(in Input) Plan {
-	c := newComputer(in)
+func (k *Kinds) Compute(in Input) Plan {
+	c := k.newComputation(in)
 	observed := c.group()
 	c.match(observed)
 	c.replace()
-	for _, m := range c.matches {
+	for _, m := range c.Matches {
 		c.present(m)
 	}
 	c.departures()
-	slices.SortStableFunc(c.plan.Steps, before)
-	return c.plan
+	slices.SortStableFunc(c.Plan.Steps, k.before)
+	return c.Plan
 }
 
-func newComputer(in Input) *computer {
-	return &computer{
-		Input: in, schemas: map[drivers.Kind][]drivers.Attribute{}, going: map[string]departure{}, instead: map[string]string{},
-	}
+func (k *Kinds) newComputation(in Input) *Computation {
+	return &Computation{Input: in, kinds: k, going: map[string]departure{}, instead: map[string]string{}}
 }
 
 // group sorts what is managed by identity; the oldest of twins comes first. When it is known whose resources are desired, what
 // has another owner is left out: a caller's mistake must not delete what is not this owner's.
-func (c *computer) group() map[id][]*Observed {
+func (c *Computation) group() map[id][]*Observed {
 	groups := make(map[id][]*Observed, len(c.Observed))
 	for i := range c.Observed {
 		o := &c.Observed[i]
 		if !o.Managed || o.ID == "" {
 			continue
 		}
-		at := id{kindOf(o), o.Identity.Key()}
+		at := id{c.KindOf(o), o.Identity.Key()}
 		if len(c.Desired) > 0 && owner(at.key) != owner(c.Desired[0].Identity.Key()) {
 			continue
 		}
@@ -101,43 +106,28 @@ func older(a, b *Observed) int {
 	return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// kindOf tells router interfaces from the ports that they are. It is the identity that counts: a port of ours that somebody
-// else attached to a router is still that port.
-func kindOf(o *Observed) drivers.Kind {
-	switch {
-	case o.Kind != drivers.KindPort && o.Kind != drivers.KindRouterInterface:
-		return o.Kind
-	case strings.HasPrefix(o.Identity.Name, InterfacePrefix):
-		return drivers.KindRouterInterface
-	case o.Managed:
-		return drivers.KindPort
-	}
-	return o.Kind
-}
-
-// match pairs desired and observed, expands subnets, and notes what is left over.
-func (c *computer) match(observed map[id][]*Observed) {
+// match pairs desired and observed, expands what can be, and notes what is left over.
+func (c *Computation) match(observed map[id][]*Observed) {
 	seen := map[id]bool{}
 	add := func(d *Desired) {
-		d.Identity.Name = LogicalName(d.Kind, d.Identity.Name)
+		d.Identity.Name = c.kinds.LogicalName(d.Kind, d.Identity.Name)
 		at := id{d.Kind, d.Identity.Key()}
-		if d.Kind == drivers.KindLookup || seen[at] {
+		if seen[at] || c.kinds.Of(d.Kind).ReadOnly {
 			return
 		}
 		seen[at] = true
-		m := &match{id: at, desired: d}
-		m.observed = c.choose(d, observed[at])
+		c.Matches = append(c.Matches, &Match{Kind: d.Kind, Key: at.key, Desired: d, Observed: c.choose(d, observed[at])})
 		delete(observed, at)
-		c.matches = append(c.matches, m)
 	}
 	for _, d := range c.Desired {
 		add(&d)
 	}
 	for _, d := range c.Desired {
-		if d.Kind != drivers.KindSubnet {
+		full := c.kinds.Of(d.Kind).Full
+		if full == nil {
 			continue
 		}
-		for _, more := range expand(d, observed) {
+		for _, more := range expand(d, full(&d), observed) {
 			add(&more)
 		}
 	}
@@ -146,27 +136,36 @@ func (c *computer) match(observed map[id][]*Observed) {
 			c.going[o.ID] = departure{observed: o, reason: "nobody wants it any more"}
 		}
 	}
-	for _, m := range c.matches {
-		c.rename(m)
+	for _, m := range c.Matches {
+		if adopt := c.kinds.Of(m.Kind).Adopt; adopt != nil && m.Observed == nil {
+			adopt(c, m)
+		}
 	}
 	c.keepUnsure()
-	for _, m := range c.matches {
-		if m.observed != nil {
-			m.diffs = c.compare(m.desired, m.observed)
-			if m.desired.Bound {
-				m.diffs = slices.DeleteFunc(m.diffs, func(d difference) bool { return d.immutable })
-			}
-			c.follow(m)
-			c.leadUntil(m)
+	for _, m := range c.Matches {
+		if m.Observed == nil {
+			continue
+		}
+		m.Differences = c.Compare(m.Desired, m.Observed)
+		if refine := c.kinds.Of(m.Kind).Refine; refine != nil {
+			refine(c, m)
 		}
 	}
 }
 
-// expand returns the further subnets of an expandable one: those that exist, and one more if all are full.
-func expand(base Desired, observed map[id][]*Observed) []Desired {
+// choose returns which of twins is kept, and has the others go.
+func (c *Computation) choose(d *Desired, twins []*Observed) *Observed {
+	if choose := c.kinds.Of(d.Kind).Choose; choose != nil && len(twins) > 1 {
+		return choose(c, d, twins)
+	}
+	return c.Keep(twins)
+}
+
+// expand returns the further resources of an expandable one: those that exist, and one more if all are full.
+func expand(base Desired, full bool, observed map[id][]*Observed) []Desired {
 	var numbers []int
 	for at := range observed {
-		if at.kind != drivers.KindSubnet || owner(at.key) != owner(base.Identity.Key()) {
+		if at.kind != base.Kind || owner(at.key) != owner(base.Identity.Key()) {
 			continue
 		}
 		if n := ExpansionOf(at.key.Name, base.Identity.Name); n > 1 {
@@ -174,7 +173,7 @@ func expand(base Desired, observed map[id][]*Observed) []Desired {
 		}
 	}
 	slices.Sort(numbers)
-	if base.Full && 1+len(numbers) < min(base.Expand, MaxExpand) {
+	if full && 1+len(numbers) < min(base.Expand, MaxExpand) {
 		next := 2
 		for slices.Contains(numbers, next) {
 			next++
@@ -195,8 +194,8 @@ func expand(base Desired, observed map[id][]*Observed) []Desired {
 	return more
 }
 
-// keep chooses among twins and lets the others go.
-func (c *computer) keep(twins []*Observed) *Observed {
+// Keep chooses among twins, the oldest first, and has the others go.
+func (c *Computation) Keep(twins []*Observed) *Observed {
 	if len(twins) == 0 {
 		return nil
 	}
@@ -207,17 +206,20 @@ func (c *computer) keep(twins []*Observed) *Observed {
 		}
 		for _, o := range twins {
 			if o != kept {
-				c.instead[o.ID] = kept.ID
-				c.going[o.ID] = departure{
-					observed: o, reason: fmt.Sprintf("it is there twice: %s, which is %s, is kept", kept.ID, c.merit(kept)),
-				}
+				c.GiveWay(o, kept, fmt.Sprintf("it is there twice: %s, which is %s, is kept", kept.ID, c.merit(kept)))
 			}
 		}
 	}
 	return kept
 }
 
-func (c *computer) merit(o *Observed) string {
+// GiveWay has a resource go for its twin that is kept; what refers to it refers to that one.
+func (c *Computation) GiveWay(o, kept *Observed, reason string) {
+	c.instead[o.ID] = kept.ID
+	c.going[o.ID] = departure{observed: o, reason: reason}
+}
+
+func (c *Computation) merit(o *Observed) string {
 	if c.used(o) {
 		return "in use"
 	}
@@ -225,76 +227,112 @@ func (c *computer) merit(o *Observed) string {
 }
 
 // used says whether something hangs on a resource.
-func (c *computer) used(o *Observed) bool {
-	switch kindOf(o) { //nolint:exhaustive // the others show it by their dependants only
-	case drivers.KindRouterInterface:
-		return attached(o)
-	case drivers.KindFloatingIP:
-		return canonical("port_id", o.Attrs["port_id"], false) != ""
-	case drivers.KindLoadBalancer: // what leads to it leads to its VIP's port
-		port := canonical("vip_port_id", o.Attrs["vip_port_id"], false)
-		if port != "" && c.Dependants != nil && len(c.Dependants(drivers.KindPort, port)) > 0 {
-			return true
-		}
+func (c *Computation) used(o *Observed) bool {
+	if inUse := c.kinds.Of(c.KindOf(o)).InUse; inUse != nil {
+		return inUse(c, o)
 	}
-	return len(c.dependants(o)) > 0
+	return len(c.Users(o)) > 0
 }
 
 // Keeper returns which one of twins, resources of one identity, Compute keeps: the first in use, else the oldest. The caller
 // resolves refs to it. It returns -1 for none.
-func Keeper(twins []Observed, dependants func(drivers.Kind, string) []Observed) int {
+func (k *Kinds) Keeper(twins []Observed, dependants func(drivers.Kind, string) []Observed) int {
 	if len(twins) == 0 {
 		return -1
 	}
-	c := newComputer(Input{Dependants: dependants})
+	c := k.newComputation(Input{Dependants: dependants})
 	list := make([]*Observed, len(twins))
 	for i := range twins {
 		list[i] = &twins[i]
 	}
 	slices.SortStableFunc(list, older)
-	kept := c.keep(list)
+	kept := c.Keep(list)
 	return slices.IndexFunc(twins, func(o Observed) bool { return o.ID == kept.ID })
 }
 
-func (c *computer) dependants(o *Observed) []Observed {
+// KindOf returns the kind of a resource; see Kinds.KindOf.
+func (c *Computation) KindOf(o *Observed) drivers.Kind { return c.kinds.KindOf(o) }
+
+// Users returns what uses a resource, of any owner.
+func (c *Computation) Users(o *Observed) []Observed {
+	return slices.DeleteFunc(c.UsersOf(c.KindOf(o), o.ID), func(d Observed) bool { return d.ID == o.ID })
+}
+
+// UsersOf returns what uses the resource of that kind with that id, of any owner.
+func (c *Computation) UsersOf(kind drivers.Kind, id string) []Observed {
 	if c.Dependants == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(c.Dependants(kindOf(o), o.ID)), func(d Observed) bool { return d.ID == o.ID })
+	return slices.Clone(c.Dependants(kind, id))
+}
+
+// Departing returns the resources that go, or would if they were not retained, by id.
+func (c *Computation) Departing() []*Observed {
+	list := make([]*Observed, 0, len(c.going))
+	for _, key := range slices.Sorted(maps.Keys(c.going)) {
+		list = append(list, c.going[key].observed)
+	}
+	return list
+}
+
+// Departs says whether a resource goes, or would if it were not retained.
+func (c *Computation) Departs(id string) bool {
+	_, ok := c.going[id]
+	return ok
+}
+
+// Stay has a resource stay that would have gone.
+func (c *Computation) Stay(id string) { delete(c.going, id) }
+
+// Leaves says whether the resource with that id goes by this owner's plan.
+func (c *Computation) Leaves(id string) bool {
+	gone, ok := c.going[id]
+	return ok && gone.observed.Identity.Policy != drivers.Retain
+}
+
+// Add adds steps to the plan, with each wait once.
+func (c *Computation) Add(steps ...Step) {
+	for _, s := range steps {
+		s.Waits = distinct(s.Waits)
+		c.Plan.Steps = append(c.Plan.Steps, s)
+	}
 }
 
 // replace decides which matched resources cannot stay: those with an immutable difference, and what of this owner uses them,
 // for nothing can be deleted under its users.
-func (c *computer) replace() {
-	byID := make(map[string]*match, len(c.matches))
-	var queue []*match
-	for _, m := range c.matches {
-		if m.observed == nil {
+func (c *Computation) replace() {
+	byID := make(map[string]*Match, len(c.Matches))
+	var queue []*Match
+	for _, m := range c.Matches {
+		if m.Observed == nil {
 			continue
 		}
-		byID[m.observed.ID] = m
-		m.replaced = c.immutableDifference(m)
-		if condition, why := ConditionOf(m.observed); m.replaced == "" && m.id.kind == drivers.KindLoadBalancer && condition != Ready {
-			m.replaced = beyond(m, condition, why)
+		byID[m.Observed.ID] = m
+		m.Replaced = c.immutableDifference(m)
+		if unfit := c.kinds.Of(m.Kind).Unfit; m.Replaced == "" && unfit != nil {
+			m.Replaced = unfit(m)
 		}
-		if m.replaced == "" {
-			m.replaced, m.cause = c.clinging(m)
+		if m.Replaced == "" {
+			m.Replaced, m.cause = c.clinging(m)
 		}
-		if m.beside = m.id.kind == drivers.KindFloatingIP && m.replaced != "" && m.cause == nil; m.beside {
+		if m.beside = c.kinds.Of(m.Kind).Beside && m.Replaced != "" && m.cause == nil; m.beside {
 			continue
 		}
-		if m.replaced != "" {
+		if m.Replaced != "" {
 			queue = append(queue, m)
 		}
 	}
 	for len(queue) > 0 {
 		m := queue[0]
 		queue = queue[1:]
-		c.going[m.observed.ID] = departure{m.observed, m.replaced, m.cause}
-		if m.id.kind == drivers.KindPort || m.observed.Identity.Policy == drivers.Retain {
-			continue // floating IPs leave a port by themselves; what is retained does not go
+		c.going[m.Observed.ID] = departure{m.Observed, m.Replaced, m.cause}
+		if m.Observed.Identity.Policy == drivers.Retain {
+			continue // it does not go
 		}
-		for _, user := range c.dependants(m.observed) {
+		for _, user := range c.Users(m.Observed) {
+			if c.releases(m.Kind, c.KindOf(&user)) {
+				continue
+			}
 			if um := byID[user.ID]; um != nil && c.drag(m, um) {
 				queue = append(queue, um)
 			}
@@ -302,42 +340,36 @@ func (c *computer) replace() {
 	}
 }
 
-// beyond says why a load balancer has to be made anew, and "" if it may stay.
-func beyond(m *match, condition Condition, why string) string {
-	switch {
-	case condition == Leaving:
-		return "it is being deleted"
-	case m.desired.Mend == MendReplace && condition != Partial:
-		return why
-	}
-	return ""
+// releases says whether the cloud takes resources of a kind off one that is deleted.
+func (c *Computation) releases(kind, user drivers.Kind) bool {
+	return slices.Contains(c.kinds.Of(kind).Releases, user)
 }
 
 // drag has a user go with what it uses. It says whether the user would have stayed otherwise.
-func (c *computer) drag(m, user *match) bool {
-	stayed := user.replaced == ""
+func (c *Computation) drag(m, user *Match) bool {
+	stayed := user.Replaced == ""
 	if stayed {
-		user.replaced = fmt.Sprintf("it uses %s %q, which is replaced", m.id.kind, m.desired.Identity.Name)
+		user.Replaced = fmt.Sprintf("it uses %s %q, which is replaced", m.Kind, m.Desired.Identity.Name)
 	}
 	// What goes for its own sake need not stay either, unless it could not come back before the other does.
-	if _, waits := c.resolve(user.desired.Attrs); stayed || user.cause == nil && len(waits) > 0 {
-		user.cause = m.observed
-		c.going[user.observed.ID] = departure{user.observed, user.replaced, user.cause}
+	if _, waits := c.Value(user.Desired.Attrs); stayed || user.cause == nil && len(waits) > 0 {
+		user.cause = m.Observed
+		c.going[user.Observed.ID] = departure{user.Observed, user.Replaced, user.cause}
 	}
 	return stayed
 }
 
 // immutableDifference says why a resource cannot become what is desired, and "" if it can.
-func (c *computer) immutableDifference(m *match) string {
+func (c *Computation) immutableDifference(m *Match) string {
 	var texts []string
-	for _, d := range m.diffs {
-		if d.immutable && len(d.waits) == 0 {
+	for _, d := range m.Differences {
+		if d.Immutable && len(d.Waits) == 0 {
 			texts = append(texts, d.String())
 		}
 	}
-	if m.id.kind == drivers.KindSecurityGroupRule && m.desired.Identity.Policy == drivers.Retain &&
-		m.observed.Identity.Policy != drivers.Retain {
-		texts = append(texts, "policy is delete instead of retain") // a rule can neither be updated nor tagged
+	if c.kinds.Of(m.Kind).Fixed && m.Desired.Identity.Policy == drivers.Retain &&
+		m.Observed.Identity.Policy != drivers.Retain {
+		texts = append(texts, "policy is delete instead of retain")
 	}
 	if len(texts) == 0 {
 		return ""
@@ -347,17 +379,17 @@ func (c *computer) immutableDifference(m *match) string {
 
 // clinging says why a resource has to go that is made of another one, the cause, which goes, though what it should be made of
 // instead is not there yet. Otherwise each would wait for the other where both ranges cannot exist side by side.
-func (c *computer) clinging(m *match) (why string, cause *Observed) {
-	for _, d := range m.diffs {
-		if old, ok := d.old.(string); ok && d.immutable && len(d.waits) > 0 && c.leaves(old) {
-			return fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.name, old), c.going[old].observed
+func (c *Computation) clinging(m *Match) (why string, cause *Observed) {
+	for _, d := range m.Differences {
+		if old, ok := d.Old.(string); ok && d.Immutable && len(d.Waits) > 0 && c.Leaves(old) {
+			return fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.Name, old), c.going[old].observed
 		}
 	}
 	return "", nil
 }
 
 // lookup resolves a ref. What is about to be replaced does not count as there: what is made now would be made on the old one.
-func (c *computer) lookup(ref drivers.Ref) (any, bool) {
+func (c *Computation) lookup(ref drivers.Ref) (any, bool) {
 	if c.Resolve == nil {
 		return nil, false
 	}
@@ -366,21 +398,20 @@ func (c *computer) lookup(ref drivers.Ref) (any, bool) {
 		if kept, twin := c.instead[text]; twin {
 			text, value = kept, kept
 		}
-		if c.leaves(text) {
+		if c.Leaves(text) {
 			return nil, false
 		}
 	}
 	return value, ok
 }
 
-// before orders steps: what is made or changed by kind, then what goes by kind in reverse.
-func before(a, b Step) int {
-	rank := func(s Step) int {
-		kind := slices.Index(drivers.Kinds(), s.Kind)
+// before orders steps: what is made or changed by rank, then what goes by rank in reverse.
+func (k *Kinds) before(a, b Step) int {
+	goes := func(s Step) int {
 		if s.Part == nil && (s.Op == Delete || s.Op == Detach) {
-			return 100 - kind
+			return 1
 		}
-		return kind
+		return 0
 	}
 	order := func(s Step) int {
 		if s.Part != nil {
@@ -388,5 +419,9 @@ func before(a, b Step) int {
 		}
 		return slices.Index([]Op{Tag, Failover, Update, Create, Attach, Detach, Delete}, s.Op)
 	}
-	return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Identity.Name, b.Identity.Name), order(a)-order(b), cmp.Compare(a.ID, b.ID))
+	rank := k.Of(a.Kind).Rank - k.Of(b.Kind).Rank
+	if goes(a) == 1 {
+		rank = -rank
+	}
+	return cmp.Or(goes(a)-goes(b), rank, cmp.Compare(a.Identity.Name, b.Identity.Name), order(a)-order(b), cmp.Compare(a.ID, b.ID))
 }

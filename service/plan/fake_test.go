@@ -1,4 +1,4 @@
-package plan
+package plan_test
 
 import (
 	"errors"
@@ -9,26 +9,27 @@ import (
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
 
 // cloud is a small Neutron for property tests: it refuses what Neutron refuses, and completes what Neutron completes.
 type cloud struct {
 	clock     int
-	resources map[string]*Observed
+	resources map[string]*plan.Observed
 	writes    int
 	deletions int
 }
 
 var errRefused = errors.New("refused")
 
-func newCloud() *cloud { return &cloud{resources: map[string]*Observed{}} }
+func newCloud() *cloud { return &cloud{resources: map[string]*plan.Observed{}} }
 
-func (c *cloud) sorted() []*Observed {
-	return slices.SortedFunc(maps.Values(c.resources), func(a, b *Observed) int { return strings.Compare(a.ID, b.ID) })
+func (c *cloud) sorted() []*plan.Observed {
+	return slices.SortedFunc(maps.Values(c.resources), func(a, b *plan.Observed) int { return strings.Compare(a.ID, b.ID) })
 }
 
-func (c *cloud) of(kind drivers.Kind, keep func(*Observed) bool) []Observed {
-	var out []Observed
+func (c *cloud) of(kind drivers.Kind, keep func(*plan.Observed) bool) []plan.Observed {
+	var out []plan.Observed
 	for _, o := range c.sorted() {
 		if o.Kind == kind && keep(o) {
 			out = append(out, *o)
@@ -37,26 +38,26 @@ func (c *cloud) of(kind drivers.Kind, keep func(*Observed) bool) []Observed {
 	return out
 }
 
-func (c *cloud) with(kind drivers.Kind, attr, value string) []Observed {
-	return c.of(kind, func(o *Observed) bool { return o.Attrs[attr] == value })
+func (c *cloud) with(kind drivers.Kind, attr, value string) []plan.Observed {
+	return c.of(kind, func(o *plan.Observed) bool { return o.Attrs[attr] == value })
 }
 
-func (c *cloud) in(subnet string) []Observed {
-	return c.of(drivers.KindPort, func(o *Observed) bool {
+func (c *cloud) in(subnet string) []plan.Observed {
+	return c.of(drivers.KindPort, func(o *plan.Observed) bool {
 		list, _ := o.Attrs["fixed_ips"].([]any)
-		return slices.ContainsFunc(list, func(e any) bool { return part(e, "subnet_id") == subnet })
+		return slices.ContainsFunc(list, func(e any) bool { return plan.Field(e, "subnet_id") == subnet })
 	})
 }
 
-func (c *cloud) withGroup(group string) []Observed {
-	return c.of(drivers.KindPort, func(o *Observed) bool {
+func (c *cloud) withGroup(group string) []plan.Observed {
+	return c.of(drivers.KindPort, func(o *plan.Observed) bool {
 		list, _ := o.Attrs["security_groups"].([]any)
 		return slices.Contains(list, any(group))
 	})
 }
 
 // users is Neutron's own idea of what uses a resource; rules do not keep a group.
-func (c *cloud) users(kind drivers.Kind, id string) []Observed {
+func (c *cloud) users(kind drivers.Kind, id string) []plan.Observed {
 	switch kind {
 	case drivers.KindNetwork:
 		return append(c.with(drivers.KindPort, "network_id", id), c.with(drivers.KindSubnet, "network_id", id)...)
@@ -73,7 +74,7 @@ func (c *cloud) users(kind drivers.Kind, id string) []Observed {
 	}
 }
 
-func (c *cloud) dependants(kind drivers.Kind, id string) []Observed {
+func (c *cloud) dependants(kind drivers.Kind, id string) []plan.Observed {
 	users := c.users(kind, id)
 	if kind == drivers.KindSecurityGroup {
 		users = append(users, c.with(drivers.KindSecurityGroupRule, "security_group_id", id)...)
@@ -81,12 +82,12 @@ func (c *cloud) dependants(kind drivers.Kind, id string) []Observed {
 	if kind == drivers.KindPort {
 		users = append(users, c.with(drivers.KindFloatingIP, "port_id", id)...)
 	}
-	return slices.DeleteFunc(users, func(o Observed) bool { return !o.Managed })
+	return slices.DeleteFunc(users, func(o plan.Observed) bool { return !o.Managed })
 }
 
 // owned lists what carries an owner's identity, as it can be read from tags and description.
-func (c *cloud) owned(owner Owner) []Observed {
-	var out []Observed
+func (c *cloud) owned(owner plan.Owner) []plan.Observed {
+	var out []plan.Observed
 	for _, o := range c.sorted() {
 		if o.Managed && o.Identity.Owner == owner {
 			out = append(out, *o)
@@ -95,14 +96,14 @@ func (c *cloud) owned(owner Owner) []Observed {
 	return out
 }
 
-func (c *cloud) apply(s Step) error {
+func (c *cloud) apply(s plan.Step) error {
 	c.writes++
 	switch s.Op {
-	case Create:
+	case plan.Create:
 		return c.create(s)
-	case Failover:
+	case plan.Failover:
 		return fmt.Errorf("there are no load balancers here: %w", errRefused)
-	case Update:
+	case plan.Update:
 		o := c.resources[s.ID]
 		if o.Revision != s.Revision {
 			return fmt.Errorf("stale update of %s: %w", s.ID, errRefused)
@@ -115,14 +116,14 @@ func (c *cloud) apply(s Step) error {
 			o.Attrs[name] = value
 		}
 		c.changed(o)
-	case Tag:
+	case plan.Tag:
 		o := c.resources[s.ID]
 		remove, _ := s.Attrs["remove"].([]string)
 		o.Tags = slices.DeleteFunc(o.Tags, func(tag string) bool { return slices.Contains(remove, tag) })
 		missing, _ := s.Attrs["tags"].([]string)
 		o.Tags = append(o.Tags, missing...)
 		c.changed(o)
-	case Attach:
+	case plan.Attach:
 		router, _ := s.Attrs["router_id"].(string)
 		if c.resources[router] == nil {
 			return fmt.Errorf("no router %q: %w", router, errRefused)
@@ -130,12 +131,12 @@ func (c *cloud) apply(s Step) error {
 		o := c.resources[s.ID]
 		o.Attrs["device_id"], o.Attrs["device_owner"] = router, "network:router_interface"
 		c.changed(o)
-	case Detach:
+	case plan.Detach:
 		if c.resources[s.ID].Attrs["device_id"] != s.Attrs["router_id"] {
 			return fmt.Errorf("%s is not at router %v: %w", s.ID, s.Attrs["router_id"], errRefused)
 		}
 		c.remove(s.ID)
-	case Delete:
+	case plan.Delete:
 		o := c.resources[s.ID]
 		if o.Attrs["device_owner"] == "network:router_interface" {
 			return fmt.Errorf("port %s is at a router: %w", s.ID, errRefused)
@@ -159,14 +160,14 @@ func (c *cloud) remove(id string) {
 	}
 }
 
-func (c *cloud) changed(o *Observed) {
+func (c *cloud) changed(o *plan.Observed) {
 	o.Revision++
-	o.Identity, o.Managed = Parse(o.Tags, o.Description)
+	o.Identity, o.Managed = plan.Parse(o.Tags, o.Description)
 }
 
-func (c *cloud) create(s Step) error {
+func (c *cloud) create(s plan.Step) error {
 	c.clock++
-	o := &Observed{
+	o := &plan.Observed{
 		Kind: s.Kind, ID: fmt.Sprintf("%s-%04d", s.Kind, c.clock), Attrs: maps.Clone(s.Attrs),
 		Description: s.Identity.Description(), CreatedAt: fmt.Sprintf("2026-01-01T00:%04dZ", c.clock),
 	}
@@ -190,7 +191,7 @@ func (c *cloud) create(s Step) error {
 }
 
 // finish fills in what Neutron chooses, and refuses what is there already.
-func (c *cloud) finish(o *Observed) error {
+func (c *cloud) finish(o *plan.Observed) error {
 	switch o.Kind {
 	case drivers.KindPort:
 		mac, _ := o.Attrs["mac_address"].(string)
@@ -201,11 +202,11 @@ func (c *cloud) finish(o *Observed) error {
 		}
 		list, _ := o.Attrs["fixed_ips"].([]any)
 		for i, e := range list {
-			subnet, _ := part(e, "subnet_id").(string)
+			subnet, _ := plan.Field(e, "subnet_id").(string)
 			if c.resources[subnet] == nil {
 				return fmt.Errorf("no subnet %q: %w", subnet, errRefused)
 			}
-			address := part(e, "ip_address")
+			address := plan.Field(e, "ip_address")
 			if address == nil {
 				address = fmt.Sprintf("10.9.%d.%d", c.clock/250, c.clock%250+1)
 			}

@@ -22,7 +22,7 @@ type Owner struct{ Driver, UID string }
 type Identity struct {
 	Cluster string // the cluster's id
 	Owner   Owner
-	Name    string // the logical name; see LogicalName
+	Name    string // the logical name; see Kinds.LogicalName
 	Policy  drivers.Policy
 	// Source is the resource that the owner's object is one of, with its API group, version and API group, as in "services" or "widgets.v1.example.org". It proves
 	// nothing and is not in Key: it says where to look whether the object is still there when its driver is not enabled any more. It stands
@@ -49,18 +49,6 @@ const (
 	maxDriver  = maxTag - len(ownerToken) - 1 - maxUID
 	maxText    = 255 // characters of a name or a description
 )
-
-// InterfacePrefix begins the Name in the Identity of a router interface. It is a port in the cloud, so its name is set apart
-// from those of ports.
-const InterfacePrefix = "rif."
-
-// LogicalName returns the Name in the Identity of a resource of that kind with that logical name.
-func LogicalName(kind drivers.Kind, name string) string {
-	if kind == drivers.KindRouterInterface && !strings.HasPrefix(name, InterfacePrefix) {
-		return InterfacePrefix + name
-	}
-	return name
-}
 
 // ExpansionName returns the Name of the n-th subnet of an expandable one; the first is the base itself.
 func ExpansionName(base string, n int) string {

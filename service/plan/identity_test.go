@@ -10,7 +10,10 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-const testUID = "0b6c7c1a-3a0f-4a53-8f4e-2d6a1c9b7e55"
+const (
+	testCluster = "4cd1e8d6-5f0b-4d6c-9d9e-7b8d0a1c2e3f"
+	testUID     = "0b6c7c1a-3a0f-4a53-8f4e-2d6a1c9b7e55"
+)
 
 func port() Identity {
 	return Identity{Cluster: testCluster, Owner: Owner{"pod", testUID}, Name: "port", Policy: drivers.Delete}

@@ -41,7 +41,7 @@ func TestHandover(t *testing.T) {
 			old = there[drivers.KindOVNLoadBalancer]
 		}
 		for _, prune := range []bool{true, false} {
-			p := plan.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: []plan.Observed{old}, Prune: prune})
+			p := kinds.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: []plan.Observed{old}, Prune: prune})
 			for _, step := range p.Steps {
 				switch {
 				case step.Op == plan.Delete && !prune:
@@ -56,7 +56,7 @@ func TestHandover(t *testing.T) {
 				t.Errorf("%s: steps %v, held %d", d.Kind, p.Steps, p.Held)
 			}
 		}
-		p := plan.Compute(plan.Input{Desired: []plan.Desired{d}, Prune: true})
+		p := kinds.Compute(plan.Input{Desired: []plan.Desired{d}, Prune: true})
 		if len(p.Steps) != 1 || !p.Steps[0].Ready() {
 			t.Errorf("%s: with the old one gone: %v, want a create that is ready", d.Kind, p.Steps)
 		}
@@ -83,7 +83,7 @@ func TestNothingGoesForWhatCannotCome(t *testing.T) {
 		if d.Kind == own.Kind {
 			in.Desired, in.Observed = append(in.Desired, floating), append(in.Observed, leads)
 		}
-		for _, step := range plan.Compute(in).Steps {
+		for _, step := range kinds.Compute(in).Steps {
 			if step.Ready() {
 				t.Errorf("%s cannot come yet: %s of %s is ready", d.Kind, step.Op, step.Kind)
 			}
@@ -92,13 +92,13 @@ func TestNothingGoesForWhatCannotCome(t *testing.T) {
 			}
 		}
 		in.Resolve = func(drivers.Ref) (any, bool) { return "found", true }
-		for _, step := range plan.Compute(in).Steps {
+		for _, step := range kinds.Compute(in).Steps {
 			if step.Ready() != (step.Op == plan.Delete) {
 				t.Errorf("%s can come: %s of %s waits for %v", d.Kind, step.Op, step.Kind, step.Waits)
 			}
 		}
 		in.Observed = in.Observed[1:] // it has gone
-		for _, step := range plan.Compute(in).Steps {
+		for _, step := range kinds.Compute(in).Steps {
 			if !step.Ready() {
 				t.Errorf("with the old one gone: %s of %s waits for %v", step.Op, step.Kind, step.Waits)
 			}
@@ -116,7 +116,7 @@ func TestVIPOfAnUnknownAddress(t *testing.T) {
 	waits := func(p plan.Plan) bool {
 		return slices.ContainsFunc(p.Pending, func(w plan.Wait) bool { return w.Ref != nil && strings.Contains(w.Message, "floating_ip_address") })
 	}
-	p := plan.Compute(plan.Input{Desired: []plan.Desired{d}})
+	p := kinds.Compute(plan.Input{Desired: []plan.Desired{d}})
 	if len(p.Steps) != 1 || !p.Steps[0].Ready() || !waits(p) {
 		t.Fatalf("steps %v, pending %v, want a create that is ready and a wait", p.Steps, p.Pending)
 	}
@@ -125,11 +125,11 @@ func TestVIPOfAnUnknownAddress(t *testing.T) {
 	}
 	old := map[string]any{"name": "web/shop", "group_id": "g", "vips": []any{ovnVIP("10.0.0.2")}}
 	there := []plan.Observed{observedAs(d.Kind, "own", d.Identity, old)}
-	p = plan.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: there})
+	p = kinds.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: there})
 	if len(p.Steps) != 1 || p.Steps[0].Op != plan.Update || !p.Steps[0].Ready() || !waits(p) {
 		t.Fatalf("steps %v, pending %v, want an update that is ready and a wait", p.Steps, p.Pending)
 	}
-	p = plan.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: there, Resolve: known})
+	p = kinds.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: there, Resolve: known})
 	if len(p.Steps) != 1 || len(p.Pending) > 0 {
 		t.Fatalf("steps %v, pending %v, want an update", p.Steps, p.Pending)
 	}
@@ -138,7 +138,7 @@ func TestVIPOfAnUnknownAddress(t *testing.T) {
 	}
 	// The same VIPs in another order and form are no difference.
 	there[0].Attrs = map[string]any{"name": "web/shop", "group_id": "g", "vips": []any{ovnVIP("192.0.2.7"), ovnVIP("10.0.0.1")}}
-	if p = plan.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: there, Resolve: known}); len(p.Steps) > 0 {
+	if p = kinds.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: there, Resolve: known}); len(p.Steps) > 0 {
 		t.Errorf("steps %v for what is as it should be", p.Steps)
 	}
 }

@@ -11,15 +11,18 @@
 //	no       policy delete         delete, when nothing of ours uses it any more
 //	no       policy retain         none
 //
-// A router interface is a port that is made with our identity and then attached to the router. A load balancer is compared with
-// all its parts; see balance.
+// What is peculiar to one kind of resource stands in its Descriptor, which its backend registers: this package names no kind.
 package plan
 
-import "github.com/kuryr/raven/drivers"
+import (
+	"fmt"
+
+	"github.com/kuryr/raven/drivers"
+)
 
 // Observed is one resource as the cloud showed it.
 type Observed struct {
-	// Kind is the resource's kind. A port with the identity of a router interface counts as one, whichever of the two it says.
+	// Kind is the resource's kind, or the one that it is stored as; see Kinds.KindOf.
 	Kind     drivers.Kind
 	ID       string
 	Identity Identity // as Parse returns it
@@ -37,24 +40,15 @@ type Observed struct {
 type Desired struct {
 	Kind     drivers.Kind
 	Identity Identity
-	// Attrs are those of drivers.Attributes; leaves may be drivers.Ref. A router may have "routes" beside.
+	// Attrs are those of drivers.Attributes and of the descriptor's Attributes; leaves may be drivers.Ref.
 	Attrs map[string]any
-	// Expand is how many subnets like this one there may be in all; 0 and 1 mean only this one.
+	// Expand is how many resources like this one there may be in all; 0 and 1 mean only this one.
 	Expand int
 	After  []drivers.Ref
-	// Full says that the cloud found all its subnets full: one more is wanted. Whoever sets it clears it when the step that
-	// creates one has been applied, otherwise every Compute asks for another, up to Expand.
-	Full bool
-	// Unmade says that the load balancer's provider was seen to make no further addresses.
-	Unmade bool
-	// Mark is a tag for people, written with those that prove the identity; empty: none.
-	Mark string
-	// Bound says that the load balancer must not be replaced: what cannot be changed in place stays as it is.
-	Bound bool
-	// Mend is what may be done about a load balancer, or a part of it, that is in ERROR now.
-	Mend Mend
-	// Rests are the parts of a load balancer, by kind and name, that are left alone though they are in ERROR.
-	Rests []Part
+	// Tags are for people, and written with those that prove the identity.
+	Tags []string
+	// Hints are what only the kind's own descriptor reads; their type is the backend's.
+	Hints any
 }
 
 // Op is what a step does.
@@ -65,9 +59,9 @@ const (
 	Create Op = "create"
 	Update Op = "update"
 	Delete Op = "delete"
-	Attach Op = "attach" // a router interface's port to its router: Attrs["router_id"], ID
-	Detach Op = "detach" // a router interface from its router, which deletes the port: Attrs["router_id"], ID
-	// Failover has a load balancer's provider make what is behind it anew.
+	Attach Op = "attach" // a resource that exists to another one, which Attrs name
+	Detach Op = "detach" // a resource from another one, which Attrs name; that deletes it
+	// Failover has the cloud make what is behind a resource anew.
 	Failover Op = "failover"
 	Tag      Op = "tag" // add tags: Attrs["tags"] is a []string; and remove those in Attrs["remove"], if there, as well as one can
 )
@@ -78,18 +72,18 @@ type Step struct {
 	Kind     drivers.Kind
 	Identity Identity
 	ID       string // empty for create
-	// Part is what of a load balancer the step is about; nil: the whole resource. ID is the load balancer's then.
+	// Part is what of a resource the step is about; nil: the whole resource. ID is the resource's either way.
 	Part     *Part
 	Revision int64 // what an update was computed from
-	// Attrs of a create are the whole body, without identity; those of a router interface are a port's. Of an update, what
-	// changes, which may include "description". Refs that do not resolve yet stand as drivers.Ref; such a step has Waits.
+	// Attrs of a create are the whole body, without identity. Of an update, what changes, which may include "description". Refs that do
+	// not resolve yet stand as drivers.Ref; such a step has Waits.
 	Attrs map[string]any
 	// Old is what an update changes, for people.
 	Old map[string]any
 	// Reason is one sentence for people.
 	Reason string
-	// Mends says that the step is there for the sake of an ERROR of a load balancer, or of the part that it is about; or that it deletes
-	// a load balancer that is in ERROR, for whatever reason: that may be how the last deletion of it ended.
+	// Mends says that the step repairs a resource, or a part of it, that is in an error state; or that it deletes a resource in an error
+	// state, for whatever reason: that may be how the last deletion of it ended.
 	Mends bool
 	// Waits is what has to happen first; a step without Waits is ready. Ready steps may be applied in any order.
 	Waits []Wait
@@ -97,6 +91,25 @@ type Step struct {
 
 // Ready says whether the step can be applied now.
 func (s Step) Ready() bool { return len(s.Waits) == 0 }
+
+// PartKind is what a part is, in the words that people read before its name: "listener", "the members of pool".
+type PartKind string
+
+// Part is a part of a resource that is changed by steps of its own.
+type Part struct {
+	Kind PartKind
+	Name string // its own, or that of the part that it belongs to; empty: there is only one
+	ID   string // in the cloud; empty for a create
+	Pool string // the id of the pool that it belongs to, where it is a pool's
+}
+
+// String names the part for people.
+func (p Part) String() string {
+	if p.Name == "" {
+		return string(p.Kind)
+	}
+	return fmt.Sprintf("%s %q", p.Kind, p.Name)
+}
 
 // Resource names a resource in the cloud.
 type Resource struct {
@@ -129,8 +142,8 @@ type Input struct {
 	// Unsure are kinds of what is wanted and not known: what is there of them, and what uses it, is not deleted for that nobody
 	// wants it any more.
 	Unsure map[drivers.Kind]bool
-	// Resting says, of load balancers in ERROR by their id, why they are not asked to go again for now.
-	Resting map[string]string
+	// Blocked says of resources, by their id, why they must not be deleted for now.
+	Blocked map[string]string
 	// Prune allows deletions. False when not all opinions are in.
 	Prune bool
 }
@@ -140,12 +153,18 @@ type Plan struct {
 	Steps []Step
 	// Held counts the deletions that are not planned because Prune is false.
 	Held int
-	// Replaced are those of Held that are load balancers which go for one of the other kind: they end nothing.
+	// Replaced are those of Held that are replaced by a resource of their alternative kind: they end nothing.
 	Replaced int
 	// Kept counts the deletions that are not planned because of Unsure.
 	Kept int
 	// Pending are waits for what is not ready yet though no step is left for it.
 	Pending []Wait
 	// Notices say, for people, what cannot be as it should.
-	Notices []string
+	Notices []Notice
+}
+
+// Notice is something for people to know.
+type Notice struct {
+	Reason  string // of the Event, one word
+	Message string
 }

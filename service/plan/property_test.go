@@ -1,4 +1,4 @@
-package plan
+package plan_test
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack/neutron"
+	"github.com/kuryr/raven/service/plan"
 )
 
 // world is a cluster's owners with their wishes, and the cloud.
@@ -16,7 +18,7 @@ type world struct {
 	rnd   *rand.Rand
 	// namespaces maps a name to the features of its Set; pods maps a namespace to its pods.
 	namespaces map[string]*features
-	owners     []Owner // every owner that ever was
+	owners     []plan.Owner // every owner that ever was
 	prune      bool
 	full       map[string]bool
 }
@@ -29,21 +31,30 @@ type features struct {
 	gone        bool
 }
 
-const testCluster = "4cd1e8d6-5f0b-4d6c-9d9e-7b8d0a1c2e3f"
+const (
+	testCluster = "4cd1e8d6-5f0b-4d6c-9d9e-7b8d0a1c2e3f"
+	testUID     = "0b6c7c1a-3a0f-4a53-8f4e-2d6a1c9b7e55"
+)
+
+// resourceKey names one resource of an owner.
+type resourceKey struct {
+	kind drivers.Kind
+	key  plan.Key
+}
 
 func text(s string) *string { return &s }
 func number(n int64) *int64 { return &n }
 
-func nsOwner(ns string) Owner         { return Owner{"namespace", "ns-" + ns} }
-func podOwner(ns string, n int) Owner { return Owner{"pod", fmt.Sprintf("pod-%s-%d", ns, n)} }
-func sharedOwner() Owner              { return Owner{Driver: Shared} }
+func nsOwner(ns string) plan.Owner         { return plan.Owner{"namespace", "ns-" + ns} }
+func podOwner(ns string, n int) plan.Owner { return plan.Owner{"pod", fmt.Sprintf("pod-%s-%d", ns, n)} }
+func sharedOwner() plan.Owner              { return plan.Owner{Driver: plan.Shared} }
 func nsRole(ns, role string) drivers.Role {
 	return drivers.Role{Kind: "Namespace", Name: ns, Role: role}
 }
 
-func (w *world) set(owner Owner) []drivers.Resource {
+func (w *world) set(owner plan.Owner) []drivers.Resource {
 	switch owner.Driver {
-	case Shared:
+	case plan.Shared:
 		for _, f := range w.namespaces {
 			if !f.gone {
 				return []drivers.Resource{
@@ -108,24 +119,24 @@ func podSet(ns string) []drivers.Resource {
 	}}}
 }
 
-func (w *world) compute(owner Owner) Plan {
-	var desired []Desired
+func (w *world) compute(owner plan.Owner) plan.Plan {
+	var desired []plan.Desired
 	for _, r := range w.set(owner) {
 		kind := r.Spec.Kind()
-		desired = append(desired, Desired{
-			Kind: kind, Attrs: drivers.Attributes(r.Spec), Expand: r.Expand, After: r.After, Full: r.Expand > 0 && w.full[owner.UID],
-			Identity: Identity{Cluster: testCluster, Owner: owner, Name: LogicalName(kind, r.Name), Policy: r.OnDelete},
+		desired = append(desired, plan.Desired{
+			Kind: kind, Attrs: drivers.Attributes(r.Spec), Expand: r.Expand, After: r.After, Hints: neutron.SubnetHints{Full: r.Expand > 0 && w.full[owner.UID]},
+			Identity: plan.Identity{Cluster: testCluster, Owner: owner, Name: kinds.LogicalName(kind, r.Name), Policy: r.OnDelete},
 		})
 	}
 	observed := w.cloud.owned(owner)
 	w.rnd.Shuffle(len(observed), func(i, j int) { observed[i], observed[j] = observed[j], observed[i] })
-	return Compute(Input{
+	return kinds.Compute(plan.Input{
 		Desired: desired, Observed: observed, Prune: w.prune, Dependants: w.cloud.dependants,
 		Resolve: func(ref drivers.Ref) (any, bool) { return w.resolve(owner, ref) },
 	})
 }
 
-func (w *world) resolve(owner Owner, ref drivers.Ref) (any, bool) {
+func (w *world) resolve(owner plan.Owner, ref drivers.Ref) (any, bool) {
 	name := ref.Name
 	if ref.Role != nil {
 		name, owner = ref.Role.Role, sharedOwner()
@@ -136,8 +147,8 @@ func (w *world) resolve(owner Owner, ref drivers.Ref) (any, bool) {
 			}
 		}
 	}
-	twins := slices.DeleteFunc(w.cloud.owned(owner), func(o Observed) bool { return o.Identity.Name != name })
-	i := Keeper(twins, w.cloud.dependants)
+	twins := slices.DeleteFunc(w.cloud.owned(owner), func(o plan.Observed) bool { return o.Identity.Name != name })
+	i := kinds.Keeper(twins, w.cloud.dependants)
 	if i < 0 {
 		return nil, false
 	}
@@ -180,13 +191,13 @@ func (w *world) change() {
 func (w *world) settle(t *testing.T, faults bool) {
 	t.Helper()
 	for range 5000 {
-		var ready []Step
+		var ready []plan.Step
 		open := 0
 		for _, owner := range w.owners {
 			p := w.compute(owner)
 			open += len(p.Steps)
 			for _, s := range p.Steps {
-				if !w.prune && (s.Op == Delete || s.Op == Detach) {
+				if !w.prune && (s.Op == plan.Delete || s.Op == plan.Detach) {
 					t.Fatalf("%s of %s although nothing may be deleted", s.Op, s.Identity)
 				}
 				if s.Ready() {
@@ -205,10 +216,10 @@ func (w *world) settle(t *testing.T, faults bool) {
 			w.cloud.dump(t)
 			t.Fatalf("a step that was ready was refused: %v: %v", s, err)
 		}
-		if s.Op == Create && s.Kind == drivers.KindSubnet {
+		if s.Op == plan.Create && s.Kind == drivers.KindSubnet {
 			w.full[s.Identity.Owner.UID] = false
 		}
-		if faults && s.Op == Create && w.rnd.IntN(3) == 0 {
+		if faults && s.Op == plan.Create && w.rnd.IntN(3) == 0 {
 			if err := w.cloud.apply(s); err != nil && !errors.Is(err, errRefused) {
 				t.Fatal(err)
 			}
@@ -227,9 +238,9 @@ func (w *world) edit() {
 		return
 	}
 	o := all[w.rnd.IntN(len(all))]
-	if _, byTags := Parse(o.Tags, ""); byTags && w.rnd.IntN(2) == 0 {
+	if _, byTags := plan.Parse(o.Tags, ""); byTags && w.rnd.IntN(2) == 0 {
 		o.Description = "please keep"
-	} else if _, byText := Parse(nil, o.Description); byText {
+	} else if _, byText := plan.Parse(nil, o.Description); byText {
 		o.Tags = []string{"mine"}
 		o.Description = "see " + o.Description + " (ticket 7)"
 	}
@@ -250,9 +261,9 @@ func (w *world) stuck(t *testing.T) {
 // exact checks that the cloud holds what is wanted and no more, each once.
 func (w *world) exact(t *testing.T) {
 	t.Helper()
-	seen := map[id]bool{}
+	seen := map[resourceKey]bool{}
 	for _, o := range w.cloud.sorted() {
-		at := id{kindOf(o), o.Identity.Key()}
+		at := resourceKey{kinds.KindOf(o), o.Identity.Key()}
 		if seen[at] {
 			t.Errorf("%s is there twice", o.Identity)
 		}
@@ -260,7 +271,7 @@ func (w *world) exact(t *testing.T) {
 	}
 	for _, owner := range w.owners {
 		for _, r := range w.set(owner) {
-			at := id{r.Spec.Kind(), Identity{Cluster: testCluster, Owner: owner, Name: LogicalName(r.Spec.Kind(), r.Name)}.Key()}
+			at := resourceKey{r.Spec.Kind(), plan.Identity{Cluster: testCluster, Owner: owner, Name: kinds.LogicalName(r.Spec.Kind(), r.Name)}.Key()}
 			if !seen[at] {
 				t.Errorf("%v is not there", at)
 			}
@@ -274,9 +285,9 @@ func (w *world) exact(t *testing.T) {
 	}
 }
 
-func (w *world) expansion(at id) bool {
-	for _, r := range w.set(Owner{at.key.Driver, at.key.UID}) {
-		if r.Spec.Kind() == at.kind && at.kind == drivers.KindSubnet && ExpansionOf(at.key.Name, r.Name) > 1 {
+func (w *world) expansion(at resourceKey) bool {
+	for _, r := range w.set(plan.Owner{at.key.Driver, at.key.UID}) {
+		if r.Spec.Kind() == at.kind && at.kind == drivers.KindSubnet && plan.ExpansionOf(at.key.Name, r.Name) > 1 {
 			return true
 		}
 	}
@@ -290,9 +301,9 @@ func TestConverges(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := &world{
 				cloud: newCloud(), rnd: rand.New(rand.NewPCG(seed, 1)), namespaces: map[string]*features{}, prune: true,
-				owners: []Owner{sharedOwner()}, full: map[string]bool{},
+				owners: []plan.Owner{sharedOwner()}, full: map[string]bool{},
 			}
-			foreign := &Observed{Kind: drivers.KindNetwork, ID: "foreign", Attrs: map[string]any{"name": "n0"}}
+			foreign := &plan.Observed{Kind: drivers.KindNetwork, ID: "foreign", Attrs: map[string]any{"name": "n0"}}
 			w.cloud.resources[foreign.ID] = foreign
 			for range 3 {
 				w.change()
@@ -326,7 +337,7 @@ func TestNothingDeletedUnlessAllowed(t *testing.T) {
 	for seed := range uint64(10) {
 		w := &world{
 			cloud: newCloud(), rnd: rand.New(rand.NewPCG(seed, 2)), namespaces: map[string]*features{},
-			owners: []Owner{sharedOwner()}, full: map[string]bool{},
+			owners: []plan.Owner{sharedOwner()}, full: map[string]bool{},
 		}
 		for range 4 {
 			w.change()

@@ -104,23 +104,25 @@ func (s *store) mend(d *plan.Desired, now time.Time) {
 	if !ok {
 		return
 	}
-	condition, _ := plan.ConditionOf(&lb)
+	condition, _ := octavia.ConditionOf(&lb)
+	hints := octavia.HintsOf(d)
+	defer func() { d.Hints = hints }()
 	if s.stuck(lb, now) {
-		d.Mend = plan.MendReplace
+		hints.Mend = octavia.MendReplace
 		return
 	}
-	if condition != plan.Broken && condition != plan.Partial {
+	if condition != octavia.Broken && condition != octavia.Partial {
 		return
 	}
 	m := s.mendings[identityKey(d.Kind, d.Identity)]
 	switch resting := m != nil && now.Before(m.next); {
-	case resting && condition == plan.Broken:
+	case resting && condition == octavia.Broken:
 	case resting:
-		d.Mend, d.Rests = plan.MendReplace, m.parts
-	case condition == plan.Broken && (m == nil || m.tries == 0) && !s.trustOf(provider(lb)).noFailover:
-		d.Mend = plan.MendFailover
+		hints.Mend, hints.Rests = octavia.MendReplace, m.parts
+	case condition == octavia.Broken && (m == nil || m.tries == 0) && !s.trustOf(provider(lb)).noFailover:
+		hints.Mend = octavia.MendFailover
 	default:
-		d.Mend = plan.MendReplace
+		hints.Mend = octavia.MendReplace
 	}
 }
 
@@ -169,7 +171,10 @@ const (
 // troubles says, for people, which load balancers of an owner are in ERROR, ignore something, or have been busy for too long. The
 // store is locked.
 func (s *store) troubles(id plan.Owner, p plan.Plan) []string {
-	texts := slices.Clone(p.Notices)
+	var texts []string
+	for _, notice := range p.Notices {
+		texts = append(texts, notice.Message)
+	}
 	for key, f := range s.unclear {
 		if key.key.Driver == id.Driver && key.key.UID == id.UID && f.times > 1 {
 			texts = append(texts, "the load balancing service fails again and again: "+f.text)
@@ -180,9 +185,9 @@ func (s *store) troubles(id plan.Owner, p plan.Plan) []string {
 			continue
 		}
 		lb := s.cloud.entries[key].Observed
-		condition, why := plan.ConditionOf(&lb)
+		condition, why := octavia.ConditionOf(&lb)
 		switch b := s.busy[key.id]; {
-		case condition == plan.Broken || condition == plan.Partial:
+		case condition == octavia.Broken || condition == octavia.Partial:
 			text := fmt.Sprintf("load balancer %s is not as it should be: %s", lb.ID, why)
 			switch m := s.mendings[identityKey(key.kind, lb.Identity)]; {
 			case m == nil || m.tries == 0:
@@ -209,8 +214,8 @@ func (s *store) resting(id plan.Owner, now time.Time) map[string]string {
 		}
 		lb := s.cloud.entries[key].Observed
 		m := s.mendings[identityKey(key.kind, lb.Identity)]
-		condition, _ := plan.ConditionOf(&lb) // one that somebody has brought back can go at once
-		if m != nil && m.going == key.id && now.Before(m.next) && condition == plan.Broken {
+		condition, _ := octavia.ConditionOf(&lb) // one that somebody has brought back can go at once
+		if m != nil && m.going == key.id && now.Before(m.next) && condition == octavia.Broken {
 			texts[key.id] = fmt.Sprintf("load balancer %s is in ERROR though it was asked to go %d times: its provider fails to remove it, which an "+
 				"administrator of the cloud can look into; next at %s", key.id, m.asks, m.next.Format(time.TimeOnly))
 		}
@@ -229,9 +234,9 @@ func (e *Engine) mendAgain(o *owner) time.Duration {
 		if key.kind != drivers.KindLoadBalancer {
 			continue
 		}
-		condition, _ := plan.ConditionOf(&found.Observed)
+		condition, _ := octavia.ConditionOf(&found.Observed)
 		m := e.store.mendings[identityKey(key.kind, found.Identity)]
-		if m == nil || condition != plan.Broken && condition != plan.Partial || !now.Before(m.next) {
+		if m == nil || condition != octavia.Broken && condition != octavia.Partial || !now.Before(m.next) {
 			continue
 		}
 		if left := m.next.Sub(now); wait == 0 || left < wait {
@@ -355,7 +360,7 @@ func (s *store) withhold(o *owner, p *plan.Plan) string {
 	text := fmt.Sprintf("waiting for the load balancing service: %v", s.away)
 	p.Pending = append(p.Pending, plan.Wait{Message: text})
 	if errors.Is(s.away, octavia.ErrNoBalancing) { // which does not pass by itself
-		p.Notices = append(p.Notices, text)
+		p.Notices = append(p.Notices, plan.Notice{Reason: "LoadBalancer", Message: text})
 	}
 	return text
 }

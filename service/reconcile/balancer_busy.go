@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -46,10 +47,10 @@ func (s *store) stuck(lb plan.Observed, now time.Time) bool {
 
 // noteBalancer keeps the account of what is busy, and returns who must look again.
 func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
-	condition, _ := plan.ConditionOf(&lb)
+	condition, _ := octavia.ConditionOf(&lb)
 	b := s.busy[lb.ID]
-	if condition != plan.Busy && condition != plan.Leaving {
-		if b != nil && condition == plan.Ready {
+	if condition != octavia.Busy && condition != octavia.Leaving {
+		if b != nil && condition == octavia.Ready {
 			s.learn(b, lb)
 		}
 		delete(s.busy, lb.ID)
@@ -66,7 +67,7 @@ func (s *store) noteBalancer(before, lb plan.Observed, now time.Time) []item {
 			s.busy[lb.ID] = b
 		}
 		b.by = provider(lb)
-		b.early = b.early || condition == plan.Busy && lb.Status == statusActive
+		b.early = b.early || condition == octavia.Busy && lb.Status == statusActive
 		if progress(before) != progress(lb) {
 			news = true
 			b.moved, b.still = now, false

@@ -73,7 +73,7 @@ func TestVetoOutlivesWhatIsNotKnown(t *testing.T) {
 	s.takeBalancer(plan.Observed{Kind: d.Kind, ID: "1", Identity: d.Identity, Managed: true, Status: statusActive, Attrs: map[string]any{}}, time.Now())
 	subnet := plan.Observed{
 		Kind: drivers.KindSubnet, ID: "s", Managed: true, Attrs: map[string]any{},
-		Identity: plan.Identity{Cluster: "c", Owner: id, Name: plan.LogicalName(drivers.KindSubnet, "subnet")},
+		Identity: plan.Identity{Cluster: "c", Owner: id, Name: kinds.LogicalName(drivers.KindSubnet, "subnet")},
 	}
 	s.cloud.put(subnet)
 	_, wish := s.given(s.names(id, set), &d)

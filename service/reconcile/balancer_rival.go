@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -124,10 +125,10 @@ func (s *store) overtaken(w *want, d *plan.Desired) bool {
 
 // settledAt says whether a load balancer is wished where it is, or must not go elsewhere. The store is locked.
 func (s *store) settledAt(lb plan.Observed, l location) bool {
-	condition, _ := plan.ConditionOf(&lb)
+	condition, _ := octavia.ConditionOf(&lb)
 	wanted, wish := s.wishFor(lb.Identity)
 	v, vetoed := s.vetoes[identityKey(lb.Kind, lb.Identity)]
-	return condition != plan.Leaving && wish != "" && (has(wanted, l) || vetoed && v.wish == wish)
+	return condition != octavia.Leaving && wish != "" && (has(wanted, l) || vetoed && v.wish == wish)
 }
 
 // vacates says whether a load balancer of ours gives up an address: it is going, nobody wishes it any more, or it goes for another one
@@ -151,10 +152,10 @@ func (e *Engine) vacates(ctx context.Context, lb plan.Observed, l location, seen
 // departing says whether a load balancer goes for good. Where that is not decided it goes if another one can be made, as it is wanted.
 // The store is locked.
 func (s *store) departing(lb plan.Observed) (wanted map[string]any, goes, decided bool) {
-	condition, _ := plan.ConditionOf(&lb)
+	condition, _ := octavia.ConditionOf(&lb)
 	o := s.owners[lb.Identity.Owner]
 	switch {
-	case condition == plan.Leaving:
+	case condition == octavia.Leaving:
 		return nil, true, true
 	case retained(lb):
 		return nil, false, true
@@ -166,7 +167,7 @@ func (s *store) departing(lb plan.Observed) (wanted map[string]any, goes, decide
 		return nil, false, true
 	}
 	w := s.desire(o.id, o.set)
-	p := plan.Compute(plan.Input{Desired: w.desired, Observed: s.decided(o.id, o.set), Resolve: s.resolve(w), Prune: true, Unsure: s.unsure(w)})
+	p := kinds.Compute(plan.Input{Desired: w.desired, Observed: s.decided(o.id, o.set), Resolve: s.resolve(w), Prune: true, Unsure: s.unsure(w)})
 	if !slices.ContainsFunc(p.Steps, func(step plan.Step) bool {
 		return step.Op == plan.Delete && step.Kind == lb.Kind && step.ID == lb.ID && step.Part == nil
 	}) {
@@ -178,7 +179,7 @@ func (s *store) departing(lb plan.Observed) (wanted map[string]any, goes, decide
 			continue
 		}
 		if kept, ok := s.cloud.find(d.Identity, d.Kind); ok && kept.ID == lb.ID {
-			if d.Bound { // it is broken, and made again as it is
+			if octavia.HintsOf(d).Bound { // it is broken, and made again as it is
 				return nil, false, true
 			}
 			wanted, _ = s.given(w, d)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -103,11 +104,14 @@ func (s *store) given(w *want, d *plan.Desired) (attrs map[string]any, wish stri
 // restrain has a load balancer stay as it is where a veto stands against what is wished, and be made as it was if it has gone. The store is
 // locked.
 func (s *store) restrain(w *want, d *plan.Desired) {
-	d.Bound = s.bound(w, d)
+	hints := octavia.HintsOf(d)
+	hints.Bound = s.bound(w, d)
+	d.Hints = hints
 	if _, there := s.cloud.find(d.Identity, d.Kind); there {
 		return
 	}
-	if d.Bound = d.Bound || s.overtaken(w, d); d.Bound {
+	hints.Bound = hints.Bound || s.overtaken(w, d)
+	if d.Hints = hints; hints.Bound {
 		d.Attrs = asItWas(d.Attrs, s.vetoes[identityKey(d.Kind, d.Identity)].old)
 	}
 }
@@ -146,9 +150,9 @@ func (s *store) remains(r rival) bool {
 	if !ok {
 		return false
 	}
-	condition, _ := plan.ConditionOf(&lb)
+	condition, _ := octavia.ConditionOf(&lb)
 	_, wish := s.wishFor(lb.Identity)
-	return condition != plan.Leaving && (wish == r.wish || wish == "")
+	return condition != octavia.Leaving && (wish == r.wish || wish == "")
 }
 
 // wishFor returns what is wished of a load balancer, and its text, which is "" if nobody wishes it, or nobody knows. The store is locked.
@@ -202,7 +206,7 @@ func (e *Engine) vet(ctx context.Context, o *owner, step plan.Step) error {
 			d := &w.desired[i]
 			there, ok := e.store.cloud.find(d.Identity, d.Kind)
 			if d.Kind == step.Kind && identityKey(d.Kind, d.Identity) == key && ok && there.ID == step.ID {
-				lb, due, stopped = there, true, d.Bound
+				lb, due, stopped = there, true, octavia.HintsOf(d).Bound
 				wanted, wish = e.store.given(w, d)
 			}
 		}

@@ -276,10 +276,10 @@ func (e *Engine) afterBusy(ctx context.Context, fail stepError) error {
 	}
 	e.takeSeen(list, begun)
 	for _, lb := range list {
-		if condition, _ := plan.ConditionOf(&lb); condition != plan.Ready && condition != plan.Partial {
+		if condition, _ := octavia.ConditionOf(&lb); condition != octavia.Ready && condition != octavia.Partial {
 			continue
 		}
-		if part, locked := lockedPool(lb); locked && fail.step.Part != nil && fail.step.Part.Kind == plan.Listener {
+		if part, locked := lockedPool(lb); locked && fail.step.Part != nil && fail.step.Part.Kind == octavia.Listener {
 			return e.unlock(ctx, fail, lb, part)
 		}
 		return fail // it was busy for a moment: again, a little later
@@ -292,7 +292,7 @@ func lockedPool(lb plan.Observed) (plan.Part, bool) {
 	for _, element := range listOf(lb.Attrs["listeners"]) {
 		listener, _ := element.(map[string]any)
 		if id := textOf(listener["default_pool_id"]); id != "" && textOf(listener["provisioning_status"]) == statusUpdating {
-			return plan.Part{Kind: plan.Pool, Name: textOf(listener["default_pool"]), ID: id}, true
+			return plan.Part{Kind: octavia.Pool, Name: textOf(listener["default_pool"]), ID: id}, true
 		}
 	}
 	return plan.Part{}, false

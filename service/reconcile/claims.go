@@ -188,8 +188,7 @@ func isFrozen(o plan.Observed, frozen map[string]string) bool {
 
 // standsFor says whether a resource has a logical name, or that of an expansion of it.
 func standsFor(o plan.Observed, logical string) bool {
-	name := o.Identity.Name
-	return isNamed(o, logical) || plan.ExpansionOf(name, logical) > 0 || plan.ExpansionOf(name, plan.InterfacePrefix+logical) > 0
+	return kinds.StandsFor(o, logical)
 }
 
 // decided lists what an owner has, but for what its Set leaves undecided.

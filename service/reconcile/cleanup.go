@@ -169,7 +169,7 @@ func compute(m *mirror) plan.Plan {
 		in.Observed = append(in.Observed, e.Observed)
 	}
 	slices.SortFunc(in.Observed, compareObserved)
-	return plan.Compute(in)
+	return kinds.Compute(in)
 }
 
 // round removes what waits for nothing. It says whether anything went, and why the rest of it did not, by id.

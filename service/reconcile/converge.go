@@ -127,13 +127,13 @@ func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
 	}
 	in := plan.Input{
 		Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants, Prune: s.mayPrune(o),
-		Unsure: s.unsure(w), Resting: s.resting(o.id, s.clock.Now()),
+		Unsure: s.unsure(w), Blocked: s.resting(o.id, s.clock.Now()),
 	}
-	p := plan.Compute(in)
+	p := kinds.Compute(in)
 	if !in.Prune {
 		may, trips := s.compareLate(o, p, e.config)
 		if in.Prune = may && p.Held > 0; in.Prune {
-			p = plan.Compute(in)
+			p = kinds.Compute(in)
 		}
 		if d := s.drivers[o.item.driver]; trips {
 			e.reportGuard(d.name, d.held, d.allowed)

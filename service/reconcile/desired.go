@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack/neutron"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/watch"
 )
@@ -58,17 +60,21 @@ func (s *store) desire(id plan.Owner, set drivers.Set) *want {
 			Kind: r.Spec.Kind(), Identity: s.identity(id, r), Attrs: s.attributes(r.Spec), Expand: r.Expand, After: r.After,
 		}
 		if n, ok := s.full[identityKey(d.Kind, d.Identity)]; ok {
-			d.Full = n >= s.expansions(d.Identity)
+			d.Hints = neutron.SubnetHints{Full: n >= s.expansions(d.Identity)}
 		}
 		switch d.Kind { //nolint:exhaustive // of the others there is nothing to add
 		case drivers.KindLoadBalancer:
 			s.balance(w, &d)
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok {
-				d.Unmade = s.unmade[provider(there)]
+				hints := octavia.HintsOf(&d)
+				hints.Unmade = s.unmade[provider(there)]
+				d.Hints = hints
 			}
 			s.restrain(w, &d)
 		case drivers.KindFloatingIP:
-			d.Mark = s.mark(id)
+			if mark := s.mark(id); mark != "" {
+				d.Tags = []string{mark}
+			}
 			if there, ok := s.cloud.find(d.Identity, d.Kind); ok && wasFound(there) {
 				d.Identity.Policy = drivers.Retain
 			}
@@ -100,7 +106,7 @@ func (s *store) attributes(spec drivers.Spec) map[string]any {
 }
 
 func (s *store) identity(id plan.Owner, r drivers.Resource) plan.Identity {
-	name := plan.LogicalName(r.Spec.Kind(), r.Name)
+	name := kinds.LogicalName(r.Spec.Kind(), r.Name)
 	source := ""
 	if o := s.owners[id]; o != nil {
 		source = watch.ResourceName(o.target.watch.GVR)
@@ -243,5 +249,5 @@ func (s *store) standing(w *want, name string) (plan.Observed, bool) {
 }
 
 func (s *store) find(id plan.Owner, kind drivers.Kind, logical string) (plan.Observed, bool) {
-	return s.cloud.find(plan.Identity{Cluster: s.cluster, Owner: id, Name: plan.LogicalName(kind, logical)}, kind)
+	return s.cloud.find(plan.Identity{Cluster: s.cluster, Owner: id, Name: kinds.LogicalName(kind, logical)}, kind)
 }

@@ -147,7 +147,7 @@ func (s *store) wouldDelete(d *driverState) (held, existing int, owners []*owner
 			continue
 		}
 		w := s.desire(o.id, o.set)
-		p := plan.Compute(plan.Input{
+		p := kinds.Compute(plan.Input{
 			Desired: w.desired, Observed: s.decided(o.id, o.set), Resolve: s.resolve(w), Dependants: s.cloud.dependants,
 			Unsure: s.unsure(w),
 		})
@@ -178,7 +178,7 @@ func (s *store) sharedWouldDelete() (held, existing int) {
 	sh := s.shares()
 	observed := slices.DeleteFunc(s.decided(id, sh.set), func(r plan.Observed) bool { return isFrozen(r, sh.frozen) })
 	w := s.desire(id, sh.set)
-	p := plan.Compute(plan.Input{
+	p := kinds.Compute(plan.Input{
 		Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants, Unsure: s.unsure(w),
 	})
 	return p.Held, len(observed)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -271,7 +272,7 @@ func (s *store) handedOver(lb plan.Observed, now time.Time) (time.Duration, stri
 		return 0, ""
 	}
 	if lb.Kind == drivers.KindLoadBalancer {
-		if condition, _ := plan.ConditionOf(&lb); condition != plan.Ready {
+		if condition, _ := octavia.ConditionOf(&lb); condition != octavia.Ready {
 			return 0, ""
 		}
 	}

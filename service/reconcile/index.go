@@ -299,7 +299,7 @@ func (s *store) announceTo(o *owner, r plan.Observed, claimed bool) []item {
 
 // isNamed says whether a resource in the cloud has that logical name.
 func isNamed(o plan.Observed, logical string) bool {
-	name := plan.LogicalName(o.Kind, logical)
+	name := kinds.LogicalName(o.Kind, logical)
 	return name == o.Identity.Name || plan.Identity{Name: name}.Key().Name == o.Identity.Name
 }
 

@@ -32,7 +32,7 @@ func (m *meanwhile) ChangePart(_ context.Context, _ plan.Observed, step plan.Ste
 	return func(lb plan.Observed) plan.Observed {
 		lb.Attrs = maps.Clone(lb.Attrs)
 		maps.Copy(lb.Attrs, step.Attrs)
-		if step.Part.Kind != plan.VIPPort {
+		if step.Part.Kind != octavia.VIPPort {
 			lb.Status = statusUpdating
 		}
 		return lb
@@ -104,12 +104,12 @@ func TestAnswersAreMerged(t *testing.T) {
 		want plan.Observed // likewise
 	}{
 		"members, while its groups are changed": {
-			part(plan.Members, map[string]any{"pools": members("a", "b")}),
+			part(octavia.Members, map[string]any{"pools": members("a", "b")}),
 			with(known, statusActive, map[string]any{"vip_sg_ids": []any{"new"}}),
 			with(known, statusUpdating, map[string]any{"pools": members("a", "b"), "vip_sg_ids": []any{"new"}}),
 		},
 		"groups, while its members are changed": {
-			part(plan.VIPPort, map[string]any{"vip_sg_ids": []any{"new"}}),
+			part(octavia.VIPPort, map[string]any{"vip_sg_ids": []any{"new"}}),
 			with(known, statusUpdating, map[string]any{"pools": members("b")}),
 			with(known, statusUpdating, map[string]any{"pools": members("b"), "vip_sg_ids": []any{"new"}}),
 		},
@@ -123,7 +123,7 @@ func TestAnswersAreMerged(t *testing.T) {
 			with(known, statusActive, map[string]any{"pools": members("b")}),
 			with(known, "PENDING_DELETE", map[string]any{"pools": members("b")}),
 		},
-		"members, while it goes": {step: part(plan.Members, map[string]any{"pools": members("b")})},
+		"members, while it goes": {step: part(octavia.Members, map[string]any{"pools": members("b")})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := &meanwhile{}

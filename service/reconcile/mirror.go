@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -96,7 +97,7 @@ func (m *mirror) put(o plan.Observed) (changed, differs bool) {
 
 // kindOf tells ports of ours that somebody else attached to a router from router interfaces: it is the identity that counts.
 func kindOf(o plan.Observed) drivers.Kind {
-	if o.Kind == drivers.KindRouterInterface && o.Managed && !strings.HasPrefix(o.Identity.Name, plan.InterfacePrefix) {
+	if o.Kind == drivers.KindRouterInterface && o.Managed && !strings.HasPrefix(o.Identity.Name, neutron.InterfacePrefix) {
 		return drivers.KindPort
 	}
 	return o.Kind
@@ -222,7 +223,7 @@ func (m *mirror) find(identity plan.Identity, kind drivers.Kind) (plan.Observed,
 		return twins[0], true
 	}
 	slices.SortFunc(twins, compareObserved)
-	return twins[plan.Keeper(twins, m.dependants)], true
+	return twins[kinds.Keeper(twins, m.dependants)], true
 }
 
 // subnetsOf returns the subnets of a network.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/plan"
 )
 
@@ -154,7 +155,7 @@ func (s *store) rootsOf(o *owner) []string {
 func resourceStatus(r plan.Observed, shared bool) ResourceStatus {
 	name, _ := r.Attrs["name"].(string)
 	return ResourceStatus{
-		Kind: r.Kind, Name: name, ID: r.ID, Role: strings.TrimPrefix(r.Identity.Name, plan.InterfacePrefix), Shared: shared, Status: r.Status, Attrs: r.Attrs,
+		Kind: r.Kind, Name: name, ID: r.ID, Role: strings.TrimPrefix(r.Identity.Name, neutron.InterfacePrefix), Shared: shared, Status: r.Status, Attrs: r.Attrs,
 	}
 }
 

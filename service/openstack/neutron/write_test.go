@@ -13,7 +13,6 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/openstack/internal/stacktest"
-	"github.com/kuryr/raven/service/plan"
 	sim "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -319,7 +318,7 @@ func TestGatewayOfARouterInUse(t *testing.T) {
 	}
 	network, subnet := place(t, c, "10.0.0.0/24")
 	router := must(t, c, drivers.KindRouter, "router", map[string]any{"name": "way"})
-	port := must(t, c, drivers.KindRouterInterface, plan.LogicalName(drivers.KindRouterInterface, "way"), map[string]any{
+	port := must(t, c, drivers.KindRouterInterface, "rif.way", map[string]any{
 		"network_id": network.ID, "fixed_ips": []any{map[string]any{"subnet_id": subnet.ID}},
 	})
 	if err := c.Attach(t.Context(), router.ID, port.ID); err != nil {

@@ -24,10 +24,10 @@ func (c *Client) ChangePart(ctx context.Context, lb plan.Observed, step plan.Ste
 	if err := c.available("changing", lb.ID); err != nil {
 		return nil, err
 	}
-	if step.Part.Kind == plan.VIPPort {
+	if step.Part.Kind == VIPPort {
 		return c.changeVIP(ctx, step)
 	}
-	if step.Part.Kind == plan.Members && step.Attrs["additive"] == true && !c.additive(ctx) {
+	if step.Part.Kind == Members && step.Attrs["additive"] == true && !c.additive(ctx) {
 		step = whole(lb, step)
 	}
 	r, err := c.partCall(lb, step)
@@ -53,15 +53,15 @@ func (c *Client) ChangePart(ctx context.Context, lb plan.Observed, step plan.Ste
 func (c *Client) partCall(lb plan.Observed, step plan.Step) (openstack.Call, error) {
 	part := *step.Part
 	name := map[plan.PartKind]drivers.Kind{
-		plan.Listener: openstack.KindListener, plan.Pool: openstack.KindPool, plan.Monitor: openstack.KindMonitor,
-		plan.Members: openstack.KindMember,
+		Listener: openstack.KindListener, Pool: openstack.KindPool, Monitor: openstack.KindMonitor,
+		Members: openstack.KindMember,
 	}[part.Kind]
 	k, ok := c.kinds[name]
 	if !ok {
 		return openstack.Call{}, fmt.Errorf("there is no part %q of a load balancer", part.Kind)
 	}
 	r := openstack.Call{Collection: k, Path: k.Path, What: part.Name, Items: 1}
-	if part.Kind == plan.Members {
+	if part.Kind == Members {
 		r.Op, r.Method, r.Path = "updating", http.MethodPut, k.PathOf(part.Pool)+"/members"
 		members := each(listAt(step.Attrs, "members"), given)
 		r.Body, r.Items = map[string]any{"members": members}, max(1, len(members))
@@ -74,7 +74,7 @@ func (c *Client) partCall(lb plan.Observed, step plan.Step) (openstack.Call, err
 	case plan.Create:
 		doc := given(step.Attrs)
 		switch part.Kind {
-		case plan.Monitor:
+		case Monitor:
 			doc["pool_id"] = part.Pool
 		default:
 			doc["loadbalancer_id"], doc["description"] = lb.ID, lb.Identity.Description()
@@ -111,12 +111,12 @@ func changed(lb plan.Observed, step plan.Step, answer map[string]any) plan.Obser
 	answer = maps.Clone(answer)
 	delete(answer, "provisioning_status") // the load balancer's counts until it is done
 	switch part := *step.Part; part.Kind {
-	case plan.Listener:
+	case Listener:
 		if answer != nil {
 			answer["default_pool"] = poolName(lb.Attrs, textOf(answer, "default_pool_id"))
 		}
 		replaceIn(lb.Attrs, "listeners", part.ID, answer)
-	case plan.Pool:
+	case Pool:
 		inside := map[string]any{"members": []any{}}
 		for _, element := range listAt(lb.Attrs, "pools") {
 			if old, _ := element.(map[string]any); textOf(old, "id") == part.ID && part.ID != "" {
@@ -127,13 +127,13 @@ func changed(lb plan.Observed, step plan.Step, answer map[string]any) plan.Obser
 			maps.Copy(answer, inside)
 		}
 		replaceIn(lb.Attrs, "pools", part.ID, answer)
-	case plan.Monitor, plan.Members:
+	case Monitor, Members:
 		lb.Attrs["pools"] = each(listAt(lb.Attrs, "pools"), func(pool map[string]any) map[string]any {
 			if textOf(pool, "id") != part.Pool {
 				return pool
 			}
 			pool = maps.Clone(pool)
-			if part.Kind == plan.Members {
+			if part.Kind == Members {
 				pool["members"] = merged(listAt(pool, "members"), step)
 				return pool
 			}
@@ -143,7 +143,7 @@ func changed(lb plan.Observed, step plan.Step, answer map[string]any) plan.Obser
 			}
 			return pool
 		})
-	case plan.VIPPort:
+	case VIPPort:
 	}
 	return lb
 }

@@ -67,7 +67,7 @@ func TestBalancerIsTheSameHoweverItIsRead(t *testing.T) {
 			for how, o := range map[string]plan.Observed{"made": made, "listed": settledList(t, c), "read": read, "searched": searched[0]} {
 				o = Settled(o)
 				o.Status = "ACTIVE"
-				p := plan.Compute(plan.Input{
+				p := plan.NewKinds(Kinds()...).Compute(plan.Input{
 					Desired:  []plan.Desired{{Kind: drivers.KindLoadBalancer, Identity: stacktest.Named("lb"), Attrs: attrs}},
 					Observed: []plan.Observed{o}, Prune: true,
 				})
@@ -167,7 +167,7 @@ func TestChangeParts(t *testing.T) {
 	for range 10 {
 		lb = Settled(lb)
 		lb.Status = "ACTIVE"
-		p := plan.Compute(plan.Input{
+		p := plan.NewKinds(Kinds()...).Compute(plan.Input{
 			Desired:  []plan.Desired{{Kind: drivers.KindLoadBalancer, Identity: stacktest.Named("lb"), Attrs: attrs}},
 			Observed: []plan.Observed{lb}, Prune: true,
 		})
@@ -206,7 +206,7 @@ func TestSomeMembers(t *testing.T) {
 					"address": fmt.Sprintf("10.0.0.%d", 20+i), "protocol_port": int64(80), "subnet_id": at.ID, "weight": int64(1),
 				})
 				lb := settledList(t, c)
-				p := plan.Compute(plan.Input{
+				p := plan.NewKinds(Kinds()...).Compute(plan.Input{
 					Desired:  []plan.Desired{{Kind: drivers.KindLoadBalancer, Identity: stacktest.Named("lb"), Attrs: attrs}},
 					Observed: []plan.Observed{lb}, Prune: true,
 				})

@@ -1,4 +1,4 @@
-package plan
+package octavia
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
 
 // addressesOf lists the addresses of a load balancer with the subnet or network that each is on; of those it leaves to the cloud none.
@@ -13,7 +14,7 @@ func addressesOf(attrs map[string]any) []vip {
 	var list []vip
 	add := func(address any, kind drivers.Kind, at any) {
 		id, _ := at.(string)
-		if text := canonical("vip_address", address, false); text != "" && id != "" {
+		if text := canonical("vip_address", address); text != "" && id != "" {
 			list = append(list, vip{text, kind, id})
 		}
 	}
@@ -44,19 +45,16 @@ func sameVIP(want, have map[string]any) string {
 }
 
 // rivals returns a wait for every load balancer of ours, of any owner, that has an address which a new one wants.
-func (c *computer) rivals(m *match, attrs map[string]any) []Wait {
-	if m.id.kind != drivers.KindLoadBalancer || c.Dependants == nil {
-		return nil
-	}
-	var waits []Wait
+func rivals(c *plan.Computation, m *plan.Match, attrs map[string]any) []plan.Wait {
+	var waits []plan.Wait
 	for _, v := range addressesOf(attrs) {
-		for _, other := range c.Dependants(v.kind, v.id) {
-			if other.Kind != drivers.KindLoadBalancer || other.Identity.Key() == m.id.key ||
+		for _, other := range c.UsersOf(v.kind, v.id) {
+			if other.Kind != drivers.KindLoadBalancer || other.Identity.Key() == m.Key ||
 				!slices.Contains(addressesOf(other.Attrs), v) || strings.HasPrefix(other.ID, "create ") {
 				continue
 			}
-			waits = append(waits, Wait{
-				Resource: &Resource{Kind: other.Kind, ID: other.ID, Identity: other.Identity},
+			waits = append(waits, plan.Wait{
+				Resource: &plan.Resource{Kind: other.Kind, ID: other.ID, Identity: other.Identity},
 				Message:  fmt.Sprintf("waiting for load balancer %s to go, which has the address %s", other.Identity, v.address),
 			})
 		}
@@ -69,27 +67,29 @@ const pretends = "ovn"
 
 // ignored says, for people, which further addresses of a load balancer its provider has ignored. Of one that stays as it is
 // whatever is wished others tell why.
-func (c *computer) ignored(m *match) {
-	wanted, _ := m.desired.Attrs["additional_vips"].([]any)
-	have, _ := m.observed.Attrs["additional_vips"].([]any)
-	provider := textAt(m.observed.Attrs, "provider")
-	if m.desired.Bound || len(wanted) == 0 || len(have) > 0 && provider != pretends || provider == "" {
+func ignored(c *plan.Computation, m *plan.Match) {
+	wanted, _ := m.Desired.Attrs["additional_vips"].([]any)
+	have, _ := m.Observed.Attrs["additional_vips"].([]any)
+	provider := textAt(m.Observed.Attrs, "provider")
+	if HintsOf(m.Desired).Bound || len(wanted) == 0 || len(have) > 0 && provider != pretends || provider == "" {
 		return
 	}
-	c.plan.Notices = append(c.plan.Notices, fmt.Sprintf(
+	c.Plan.Notices = append(c.Plan.Notices, plan.Notice{Reason: "LoadBalancer", Message: fmt.Sprintf(
 		"provider %s has ignored the %d additional addresses of load balancer %q, which nobody serves: let it have a load balancer for each address",
-		provider, len(wanted), name(m)))
+		provider, len(wanted), name(m))})
 }
 
-// matchVIPs compares the further addresses of a load balancer; unmade says that there are none because its provider ignores them,
-// so that another one of it would have none either.
-func matchVIPs(want, have any, unmade bool) bool {
+// matchVIPs compares the further addresses of a load balancer. Where there are none because its provider ignores them another one of it
+// would have none either.
+func matchVIPs(d *plan.Desired, _ *plan.Observed, want, have any) (any, bool) {
 	wanted, _ := want.([]any)
 	observed, shown := have.([]any)
-	if len(observed) == 0 && (unmade || !shown) {
-		return true
+	if len(observed) == 0 && (!shown || HintsOf(d).Unmade) {
+		return want, true
 	}
-	return len(wanted) == len(observed) && !slices.ContainsFunc(wanted, func(w any) bool {
-		return !slices.ContainsFunc(observed, func(o any) bool { return covers(w, o) })
+	return want, len(wanted) == len(observed) && !slices.ContainsFunc(wanted, func(w any) bool {
+		return !slices.ContainsFunc(observed, func(o any) bool {
+			return plan.Form(canonicalText).Covers(w, o, "subnet_id", "ip_address")
+		})
 	})
 }

@@ -1,4 +1,4 @@
-package plan
+package neutron
 
 import (
 	"fmt"
@@ -10,35 +10,36 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
 
-// neutron is floating IPs only: one of a network leads to a port, and an address that nobody has is anybody's.
-type neutron struct {
+// floatingIPs is a cloud of floating IPs only: one of a network leads to a port, and an address that nobody has is anybody's.
+type floatingIPs struct {
 	t    *testing.T
-	fips map[string]*Observed
+	fips map[string]*plan.Observed
 	made int
 	log  []string
 }
 
-func (n *neutron) apply(s Step) {
+func (n *floatingIPs) apply(s plan.Step) {
 	if s.Kind != drivers.KindFloatingIP {
 		n.t.Fatalf("what is %+v?", s)
 	}
 	n.log = append(n.log, fmt.Sprint(s.Op, " ", s.Identity.Name))
 	attrs := maps.Clone(s.Attrs)
 	switch s.Op { //nolint:exhaustive // the others are not for floating IPs
-	case Create:
+	case plan.Create:
 		n.made++
-		o := &Observed{Kind: s.Kind, ID: fmt.Sprintf("new%d", n.made), Attrs: map[string]any{}, Tags: s.Identity.Tags()}
+		o := &plan.Observed{Kind: s.Kind, ID: fmt.Sprintf("new%d", n.made), Attrs: map[string]any{}, Tags: s.Identity.Tags()}
 		n.fips[o.ID] = o
 		if attrs["floating_ip_address"] == nil {
 			attrs["floating_ip_address"] = fmt.Sprintf("172.24.4.%d", 100+n.made)
 		}
 		s.ID = o.ID
-	case Delete:
+	case plan.Delete:
 		delete(n.fips, s.ID)
 		return
-	case Tag:
+	case plan.Tag:
 		o := n.fips[s.ID]
 		remove, _ := attrs["remove"].([]string)
 		o.Tags = slices.DeleteFunc(o.Tags, func(tag string) bool { return slices.Contains(remove, tag) })
@@ -60,11 +61,11 @@ func (n *neutron) apply(s Step) {
 	}
 }
 
-func (n *neutron) observed() []Observed {
-	var list []Observed
+func (n *floatingIPs) observed() []plan.Observed {
+	var list []plan.Observed
 	for _, id := range slices.Sorted(maps.Keys(n.fips)) {
 		o := *n.fips[id]
-		o.Identity, o.Managed = Parse(o.Tags, o.Description)
+		o.Identity, o.Managed = plan.Parse(o.Tags, o.Description)
 		list = append(list, o)
 	}
 	return list
@@ -113,20 +114,20 @@ func TestFloatingIPTakesThePlace(t *testing.T) {
 		{"not wanted any more", "nothing takes its place", drivers.Delete, "", nil, []string{"delete floatingip-4"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			old := Identity{Cluster: "c", Owner: Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: c.policy}
-			n := &neutron{t: t, fips: map[string]*Observed{"old": {
+			old := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: c.policy}
+			n := &floatingIPs{t: t, fips: map[string]*plan.Observed{"old": {
 				Kind: drivers.KindFloatingIP, ID: "old", Tags: old.Tags(), Description: old.Description(), CreatedAt: "2026",
 				Attrs: map[string]any{"floating_network_id": "net", "port_id": port, "floating_ip_address": "172.24.4.7"},
 			}}}
-			desired := []Desired{}
+			desired := []plan.Desired{}
 			if c.wanted != "" {
 				id := old
 				id.Name, id.Policy = c.wanted, drivers.Delete
-				desired = append(desired, Desired{Kind: drivers.KindFloatingIP, Identity: id, Attrs: c.attrs})
+				desired = append(desired, plan.Desired{Kind: drivers.KindFloatingIP, Identity: id, Attrs: c.attrs})
 			}
 			for range 10 {
-				p := Compute(Input{Desired: desired, Observed: n.observed(), Prune: true})
-				i := slices.IndexFunc(p.Steps, Step.Ready)
+				p := compute(plan.Input{Desired: desired, Observed: n.observed(), Prune: true})
+				i := slices.IndexFunc(p.Steps, plan.Step.Ready)
 				if i < 0 {
 					if len(p.Steps) > 0 {
 						t.Fatalf("%s; it does not come to an end: %v", c.reason, stepTexts(p))
@@ -134,8 +135,8 @@ func TestFloatingIPTakesThePlace(t *testing.T) {
 					break
 				}
 				// A refused create ends nothing.
-				if p.Steps[i].Op == Create {
-					if ready := slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return !s.Ready() || s.Op == Create }); len(ready) > 0 {
+				if p.Steps[i].Op == plan.Create {
+					if ready := slices.DeleteFunc(slices.Clone(p.Steps), func(s plan.Step) bool { return !s.Ready() || s.Op == plan.Create }); len(ready) > 0 {
 						t.Errorf("%s; this goes on without the new one: %v", c.reason, ready)
 					}
 				}
@@ -152,5 +153,29 @@ func TestFloatingIPTakesThePlace(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
+	}
+}
+
+// stepTexts lists steps as texts: "update floatingip", with a "…" where it waits.
+func stepTexts(p plan.Plan) []string {
+	texts := []string{}
+	for _, s := range p.Steps {
+		text := string(s.Op) + " " + string(s.Kind)
+		if !s.Ready() {
+			text += " …"
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// TestRetainedFloatingIPLeadsNowhere once nobody wants it any more.
+func TestRetainedFloatingIPLeadsNowhere(t *testing.T) {
+	identity := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: drivers.Retain}
+	p := compute(plan.Input{Prune: true, Observed: []plan.Observed{{
+		Kind: drivers.KindFloatingIP, ID: "f", Identity: identity, Managed: true, Attrs: map[string]any{"port_id": "vip"},
+	}}})
+	if diff := cmp.Diff([]string{"update floatingip"}, stepTexts(p)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

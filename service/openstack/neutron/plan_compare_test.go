@@ -1,4 +1,4 @@
-package plan
+package neutron
 
 import (
 	"testing"
@@ -6,7 +6,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
+
+func compute(in plan.Input) plan.Plan { return plan.NewKinds(Kinds()...).Compute(in) }
 
 func list(values ...any) []any { return append([]any{}, values...) }
 func fixed(subnet, ip any) map[string]any {
@@ -184,11 +187,14 @@ func TestCompare(t *testing.T) {
 		{"long name", "Neutron has it cut", drivers.KindNetwork, doc{"name": string(make([]byte, 300))}, doc{"name": string(make([]byte, 255))}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			o := made(tc.kind, named("x"), "1", tc.have)
-			p := Compute(Input{Desired: []Desired{{Kind: tc.kind, Identity: named("x"), Attrs: tc.want}}, Observed: []Observed{o}, Prune: true})
+			id := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "pod", UID: "u"}, Name: "x", Policy: drivers.Delete}
+			o := plan.Observed{
+				Kind: tc.kind, ID: "1", Identity: id, Managed: true, Attrs: tc.have, Revision: 3, Tags: id.Tags(), Description: id.Description(),
+			}
+			p := compute(plan.Input{Desired: []plan.Desired{{Kind: tc.kind, Identity: id, Attrs: tc.want}}, Observed: []plan.Observed{o}, Prune: true})
 			var got doc
 			for _, s := range p.Steps {
-				if s.Op != Update || s.Revision != 3 || !s.Ready() || s.Reason == "" {
+				if s.Op != plan.Update || s.Revision != 3 || !s.Ready() || s.Reason == "" {
 					t.Errorf("%s: %+v", tc.reason, s)
 				}
 				got = s.Attrs

@@ -1,21 +1,23 @@
-package plan
+package octavia
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/kuryr/raven/service/plan"
 )
 
-// balancing plans the parts of one load balancer that exists and stays.
-type balancing struct {
-	c       *computer
-	m       *match
-	mend    bool
+// partsPlan plans the parts of one load balancer that exists and stays.
+type partsPlan struct {
+	c       *plan.Computation
+	m       *plan.Match
+	hints   Hints
 	pools   map[string]map[string]any // what is there and stays, by name
 	going   []map[string]any          // listeners that go
-	frozen  map[Part]bool             // pools and listeners, by kind and name, that stay in ERROR for now: they take no change
-	ordered [steps][]Step
+	frozen  map[plan.Part]bool        // pools and listeners, by kind and name, that stay in ERROR for now: they take no change
+	ordered [steps][]plan.Step
 }
 
 // The order in which the steps on parts are taken: endpoints first, then what takes away, then what adds, from the pools to the
@@ -34,97 +36,97 @@ const (
 
 // balance plans what makes the parts of a load balancer as they should be. Steps that only have to be taken one after another
 // do not wait for each other: each makes the load balancer Busy, so whoever applies them takes the first and plans anew.
-func (c *computer) balance(m *match) {
-	b := &balancing{c: c, m: m, mend: m.desired.Mend != MendNot, pools: map[string]map[string]any{}, frozen: map[Part]bool{}}
-	first := len(c.plan.Steps)
+func balance(c *plan.Computation, m *plan.Match) {
+	b := &partsPlan{c: c, m: m, hints: HintsOf(m.Desired), pools: map[string]map[string]any{}, frozen: map[plan.Part]bool{}}
+	first := len(c.Plan.Steps)
 	b.vip()
-	if pools, managed := m.desired.Attrs["pools"].([]any); managed {
+	if pools, managed := m.Desired.Attrs["pools"].([]any); managed {
 		b.allPools(pools)
 	}
-	if listeners, managed := m.desired.Attrs["listeners"].([]any); managed {
+	if listeners, managed := m.Desired.Attrs["listeners"].([]any); managed {
 		b.allListeners(listeners)
 	}
 	for _, list := range b.ordered {
-		c.plan.Steps = append(c.plan.Steps, list...)
+		c.Add(list...)
 	}
-	condition, why := ConditionOf(m.observed)
-	c.hold(m, condition, why, first)
-	if condition == Broken && m.desired.Mend == MendFailover {
-		c.plan.Steps = append(c.plan.Steps, Step{
-			Op: Failover, Kind: m.id.kind, Identity: m.desired.Identity, ID: m.observed.ID, Reason: why, Mends: true,
+	condition, why := ConditionOf(m.Observed)
+	hold(c, m, condition, why, first)
+	if condition == Broken && b.hints.Mend == MendFailover {
+		c.Plan.Steps = append(c.Plan.Steps, plan.Step{
+			Op: plan.Failover, Kind: m.Kind, Identity: m.Desired.Identity, ID: m.Observed.ID, Reason: why, Mends: true,
 		})
 	}
 }
 
 // hold has the steps on a load balancer that takes no change wait for it.
-func (c *computer) hold(m *match, condition Condition, why string, first int) {
+func hold(c *plan.Computation, m *plan.Match, condition Condition, why string, first int) {
 	if condition == Ready || condition == Partial {
 		return
 	}
-	wait := Wait{
-		Busy:    &Resource{Kind: m.id.kind, ID: m.observed.ID, Identity: m.observed.Identity},
+	wait := plan.Wait{
+		Busy:    &plan.Resource{Kind: m.Kind, ID: m.Observed.ID, Identity: m.Observed.Identity},
 		Message: fmt.Sprintf("waiting for load balancer %q: %s", name(m), why),
 	}
 	found := false
-	for i := range c.plan.Steps {
-		s := &c.plan.Steps[i]
-		if s.ID == m.observed.ID && s.Kind == m.id.kind {
+	for i := range c.Plan.Steps {
+		s := &c.Plan.Steps[i]
+		if s.ID == m.Observed.ID && s.Kind == m.Kind {
 			s.Waits = append(s.Waits, wait)
 			found = found || i >= first
 		}
 	}
 	if !found {
-		c.plan.Pending = append(c.plan.Pending, wait)
+		c.Plan.Pending = append(c.Plan.Pending, wait)
 	}
 }
 
-func name(m *match) string {
-	if s, ok := m.observed.Attrs["name"].(string); ok && s != "" {
+func name(m *plan.Match) string {
+	if s, ok := m.Observed.Attrs["name"].(string); ok && s != "" {
 		return s
 	}
-	return m.desired.Identity.Name
+	return m.Desired.Identity.Name
 }
 
-func (b *balancing) step(at int, op Op, part Part, attrs map[string]any, reason string, waits ...Wait) {
-	of := Part{Kind: part.Kind, Name: part.Name}
+func (b *partsPlan) step(at int, op plan.Op, part plan.Part, attrs map[string]any, reason string, waits ...plan.Wait) {
+	of := plan.Part{Kind: part.Kind, Name: part.Name}
 	if of.Kind == Members || of.Kind == Monitor {
 		of.Kind = Pool
 	}
 	if b.frozen[of] {
-		waits = append(waits, Wait{Message: fmt.Sprintf("waiting for %s, which is in ERROR", of)})
+		waits = append(waits, plan.Wait{Message: fmt.Sprintf("waiting for %s, which is in ERROR", of)})
 	}
-	b.ordered[at] = append(b.ordered[at], Step{
-		Op: op, Kind: b.m.id.kind, Identity: b.m.desired.Identity, ID: b.m.observed.ID, Part: &part, Attrs: attrs, Reason: reason,
-		Waits: distinct(waits), Mends: reason == inError,
+	b.ordered[at] = append(b.ordered[at], plan.Step{
+		Op: op, Kind: b.m.Kind, Identity: b.m.Desired.Identity, ID: b.m.Observed.ID, Part: &part, Attrs: attrs, Reason: reason,
+		Waits: waits, Mends: reason == inError,
 	})
 }
 
 // vip plans the security groups of the VIP's port. Providers set some of their own until the load balancer is ready.
-func (b *balancing) vip() {
-	want, managed := b.m.desired.Attrs["vip_sg_ids"]
-	have, shown := b.m.observed.Attrs["vip_sg_ids"]
+func (b *partsPlan) vip() {
+	want, managed := b.m.Desired.Attrs["vip_sg_ids"]
+	have, shown := b.m.Observed.Attrs["vip_sg_ids"]
 	if !managed || !shown {
 		return
 	}
-	value, waits := b.c.resolve(want)
-	if len(waits) == 0 && canonical("vip_sg_ids", value, true) == canonical("vip_sg_ids", have, true) {
+	value, waits := b.c.Value(want)
+	if len(waits) == 0 && canonicalSet("vip_sg_ids", value) == canonicalSet("vip_sg_ids", have) {
 		return
 	}
-	part := Part{Kind: VIPPort, ID: textAt(b.m.observed.Attrs, "vip_port_id")}
-	b.step(stepVIP, Update, part, map[string]any{"vip_sg_ids": value}, "its security groups differ", waits...)
+	part := plan.Part{Kind: VIPPort, ID: textAt(b.m.Observed.Attrs, "vip_port_id")}
+	b.step(stepVIP, plan.Update, part, map[string]any{"vip_sg_ids": value}, "its security groups differ", waits...)
 }
 
 // ours says whether a part was made by us: then it goes when it is not wanted. Others' parts stay.
-func (b *balancing) ours(doc map[string]any) bool {
-	id, ok := Parse(nil, textAt(doc, "description"))
-	return ok && id.Key() == b.m.id.key
+func (b *partsPlan) ours(doc map[string]any) bool {
+	id, ok := plan.Parse(nil, textAt(doc, "description"))
+	return ok && id.Key() == b.m.Key
 }
 
 // existing pairs the parts that are wanted with those that are there, and returns those that are to go. Of twins the first that is used
 // stays, else the first.
-func (b *balancing) existing(list string, wanted map[string]bool, used map[string]bool) (byName map[string]map[string]any, gone []map[string]any) {
+func (b *partsPlan) existing(list string, wanted map[string]bool, used map[string]bool) (byName map[string]map[string]any, gone []map[string]any) {
 	byName = map[string]map[string]any{}
-	docs := structures(b.m.observed.Attrs[list])
+	docs := structures(b.m.Observed.Attrs[list])
 	slices.SortStableFunc(docs, func(x, y map[string]any) int {
 		switch first, second := used[textAt(x, "id")], used[textAt(y, "id")]; {
 		case first && !second:
@@ -147,10 +149,10 @@ func (b *balancing) existing(list string, wanted map[string]bool, used map[strin
 }
 
 // led lists the ids of the pools that listeners lead to which are wanted.
-func (b *balancing) led() map[string]bool {
-	listeners, _ := b.m.desired.Attrs["listeners"].([]any)
-	wanted, pools := names(structures(listeners)), map[string]bool{}
-	for _, doc := range structures(b.m.observed.Attrs["listeners"]) {
+func (b *partsPlan) led() map[string]bool {
+	listeners, _ := b.m.Desired.Attrs["listeners"].([]any)
+	wanted, pools := namesOf(structures(listeners)), map[string]bool{}
+	for _, doc := range structures(b.m.Observed.Attrs["listeners"]) {
 		if wanted[textAt(doc, "name")] {
 			pools[textAt(doc, "default_pool_id")] = true
 		}
@@ -158,7 +160,7 @@ func (b *balancing) led() map[string]bool {
 	return pools
 }
 
-func names(list []map[string]any) map[string]bool {
+func namesOf(list []map[string]any) map[string]bool {
 	set := make(map[string]bool, len(list))
 	for _, element := range list {
 		set[textAt(element, "name")] = true
@@ -166,10 +168,10 @@ func names(list []map[string]any) map[string]bool {
 	return set
 }
 
-func (b *balancing) allPools(list []any) {
+func (b *partsPlan) allPools(list []any) {
 	wanted := structures(list)
 	led := b.led()
-	there, gone := b.existing("pools", names(wanted), led)
+	there, gone := b.existing("pools", namesOf(wanted), led)
 	for _, doc := range gone {
 		at := stepUnpool
 		if led[textAt(doc, "id")] {
@@ -179,27 +181,27 @@ func (b *balancing) allPools(list []any) {
 	}
 	for _, want := range wanted {
 		have := there[textAt(want, "name")]
-		switch why := b.unfit(Part{Kind: Pool, Name: textAt(want, "name")}, want, have, "protocol"); {
+		switch why := b.unfit(plan.Part{Kind: Pool, Name: textAt(want, "name")}, want, have, "protocol"); {
 		case have == nil:
 			b.addPool(want)
 		case why != "":
 			b.remove(stepUnpool, Pool, have, why)
-			b.addPool(want, Wait{Message: fmt.Sprintf("waiting for the old pool %q to go", textAt(have, "name"))})
+			b.addPool(want, plan.Wait{Message: fmt.Sprintf("waiting for the old pool %q to go", textAt(have, "name"))})
 		default:
 			b.pools[textAt(want, "name")] = have
-			b.frozen[Part{Kind: Pool, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
+			b.frozen[plan.Part{Kind: Pool, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
 			b.changePool(want, have)
 		}
 	}
 }
 
 // unfit says why a part cannot become what is wanted, and "" if it can.
-func (b *balancing) unfit(p Part, want, have map[string]any, immutable ...string) string {
+func (b *partsPlan) unfit(p plan.Part, want, have map[string]any, immutable ...string) string {
 	if have == nil {
 		return ""
 	}
 	for _, name := range immutable {
-		if d := (difference{name: name, old: have[name], new: want[name]}); canonical(name, want[name], false) != canonical(name, have[name], false) {
+		if d := (plan.Difference{Name: name, Old: have[name], New: want[name]}); canonical(name, want[name]) != canonical(name, have[name]) {
 			return d.String() + ", which cannot be changed in place"
 		}
 	}
@@ -210,26 +212,26 @@ func (b *balancing) unfit(p Part, want, have map[string]any, immutable ...string
 }
 
 // mends says whether a part is made anew that is in ERROR.
-func (b *balancing) mends(p Part) bool {
-	return b.mend && !slices.Contains(b.m.desired.Rests, Part{Kind: p.Kind, Name: p.Name})
+func (b *partsPlan) mends(p plan.Part) bool {
+	return b.hints.Mend != MendNot && !slices.Contains(b.hints.Rests, plan.Part{Kind: p.Kind, Name: p.Name})
 }
 
-func (b *balancing) remove(at int, kind PartKind, doc map[string]any, reason string) {
+func (b *partsPlan) remove(at int, kind plan.PartKind, doc map[string]any, reason string) {
 	if !b.c.Prune {
-		b.c.plan.Held++
+		b.c.Plan.Held++
 		return
 	}
-	b.step(at, Delete, Part{Kind: kind, Name: textAt(doc, "name"), ID: textAt(doc, "id")}, nil, reason)
+	b.step(at, plan.Delete, plan.Part{Kind: kind, Name: textAt(doc, "name"), ID: textAt(doc, "id")}, nil, reason)
 }
 
-func (b *balancing) addPool(want map[string]any, waits ...Wait) {
+func (b *partsPlan) addPool(want map[string]any, waits ...plan.Wait) {
 	attrs := maps.Clone(want)
 	delete(attrs, "members")
 	delete(attrs, "healthmonitor")
 	if textAt(structure(attrs["session_persistence"]), "type") == "" {
 		delete(attrs, "session_persistence")
 	}
-	b.step(stepPool, Create, Part{Kind: Pool, Name: textAt(want, "name")}, attrs, "there is no such pool yet", waits...)
+	b.step(stepPool, plan.Create, plan.Part{Kind: Pool, Name: textAt(want, "name")}, attrs, "there is no such pool yet", waits...)
 }
 
 // structure is a value as a map; nil where it is none.
@@ -238,15 +240,15 @@ func structure(value any) map[string]any {
 	return m
 }
 
-func (b *balancing) changePool(want, have map[string]any) {
-	part := Part{Kind: Pool, Name: textAt(want, "name"), ID: textAt(have, "id")}
+func (b *partsPlan) changePool(want, have map[string]any) {
+	part := plan.Part{Kind: Pool, Name: textAt(want, "name"), ID: textAt(have, "id")}
 	changes, reason := changes(want, have, "lb_algorithm", "admin_state_up")
 	if wanted, managed := want["session_persistence"]; managed && !covered(wanted, have["session_persistence"]) {
 		changes["session_persistence"] = none(wanted)
-		reason = append(reason, difference{name: "session_persistence", old: have["session_persistence"], new: none(wanted)}.String())
+		reason = append(reason, plan.Difference{Name: "session_persistence", Old: have["session_persistence"], New: none(wanted)}.String())
 	}
 	if len(changes) > 0 {
-		b.step(stepPool, Update, part, changes, strings.Join(reason, " and "))
+		b.step(stepPool, plan.Update, part, changes, strings.Join(reason, " and "))
 	}
 	b.monitor(part, want, have)
 	b.members(part, want, have)
@@ -266,7 +268,7 @@ func covered(want, have any) bool {
 		return textAt(structure(have), "type") == ""
 	}
 	for name, value := range structure(want) {
-		if canonical(name, value, false) != canonical(name, part(have, name), false) {
+		if canonical(name, value) != canonical(name, plan.Field(have, name)) {
 			return false
 		}
 	}
@@ -278,55 +280,55 @@ func changes(want, have map[string]any, attributes ...string) (changed map[strin
 	changed = map[string]any{}
 	for _, name := range attributes {
 		value, managed := want[name]
-		if !managed || canonical(name, value, true) == canonical(name, have[name], true) {
+		if !managed || canonicalSet(name, value) == canonicalSet(name, have[name]) {
 			continue
 		}
 		changed[name] = value
-		reason = append(reason, difference{name: name, old: have[name], new: value}.String())
+		reason = append(reason, plan.Difference{Name: name, Old: have[name], New: value}.String())
 	}
 	return changed, reason
 }
 
-func (b *balancing) monitor(pool Part, want, have map[string]any) {
+func (b *partsPlan) monitor(pool plan.Part, want, have map[string]any) {
 	wanted, managed := want["healthmonitor"]
 	if !managed {
 		return
 	}
 	there, attrs := structure(have["healthmonitor"]), structure(wanted)
-	part := Part{Kind: Monitor, Name: pool.Name, Pool: pool.ID, ID: textAt(there, "id")}
+	part := plan.Part{Kind: Monitor, Name: pool.Name, Pool: pool.ID, ID: textAt(there, "id")}
 	switch why := b.unfit(part, attrs, there, "type"); {
 	case none(wanted) == nil && there == nil:
 	case none(wanted) == nil:
-		b.step(stepMonitor, Delete, part, nil, "nobody wants it any more")
+		b.step(stepMonitor, plan.Delete, part, nil, "nobody wants it any more")
 	case there == nil:
-		b.step(stepMonitor, Create, part, attrs, "there is none yet")
+		b.step(stepMonitor, plan.Create, part, attrs, "there is none yet")
 	case why != "":
-		b.step(stepMonitor, Delete, part, nil, why)
+		b.step(stepMonitor, plan.Delete, part, nil, why)
 	default:
 		changed, reason := changes(attrs, there, "delay", "timeout", "max_retries", "max_retries_down", "http_method", "url_path", "expected_codes")
 		if len(changed) > 0 {
-			b.step(stepMonitor, Update, part, changed, strings.Join(reason, " and "))
+			b.step(stepMonitor, plan.Update, part, changed, strings.Join(reason, " and "))
 		}
 	}
 }
 
-func (b *balancing) allListeners(list []any) {
+func (b *partsPlan) allListeners(list []any) {
 	wanted := structures(list)
-	there, gone := b.existing("listeners", names(wanted), nil)
+	there, gone := b.existing("listeners", namesOf(wanted), nil)
 	for _, doc := range gone {
 		b.unlisten(doc, "nobody wants it any more")
 	}
 	var missing []map[string]any
 	for _, want := range wanted {
 		have := there[textAt(want, "name")]
-		switch why := b.unfit(Part{Kind: Listener, Name: textAt(want, "name")}, want, have, "protocol", "protocol_port"); {
+		switch why := b.unfit(plan.Part{Kind: Listener, Name: textAt(want, "name")}, want, have, "protocol", "protocol_port"); {
 		case have == nil:
 			missing = append(missing, want)
 		case why != "":
 			b.unlisten(have, why)
 			missing = append(missing, want)
 		default:
-			b.frozen[Part{Kind: Listener, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
+			b.frozen[plan.Part{Kind: Listener, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
 			b.changeListener(want, have)
 		}
 	}
@@ -335,25 +337,25 @@ func (b *balancing) allListeners(list []any) {
 	}
 }
 
-func (b *balancing) unlisten(doc map[string]any, reason string) {
+func (b *partsPlan) unlisten(doc map[string]any, reason string) {
 	b.going = append(b.going, doc)
 	b.remove(stepUnlisten, Listener, doc, reason)
 }
 
 // poolID returns the id of the pool that a listener leads to; nil for none. It is not there yet as long as there is a wait.
-func (b *balancing) poolID(want map[string]any) (any, []Wait) {
+func (b *partsPlan) poolID(want map[string]any) (any, []plan.Wait) {
 	name := textAt(want, "default_pool")
 	if name == "" {
 		return nil, nil
 	}
 	pool := b.pools[name]
 	if pool == nil {
-		return nil, []Wait{{Message: fmt.Sprintf("waiting for pool %q", name)}}
+		return nil, []plan.Wait{{Message: fmt.Sprintf("waiting for pool %q", name)}}
 	}
 	return pool["id"], nil
 }
 
-func (b *balancing) listen(want map[string]any) {
+func (b *partsPlan) listen(want map[string]any) {
 	attrs := maps.Clone(want)
 	delete(attrs, "default_pool")
 	id, waits := b.poolID(want)
@@ -362,10 +364,10 @@ func (b *balancing) listen(want map[string]any) {
 	}
 	for _, doc := range b.going {
 		if transport(doc) == transport(want) {
-			waits = append(waits, Wait{Message: fmt.Sprintf("waiting for listener %q to go, which has the same port", textAt(doc, "name"))})
+			waits = append(waits, plan.Wait{Message: fmt.Sprintf("waiting for listener %q to go, which has the same port", textAt(doc, "name"))})
 		}
 	}
-	b.step(stepListen, Create, Part{Kind: Listener, Name: textAt(want, "name")}, attrs, "there is no such listener yet", waits...)
+	b.step(stepListen, plan.Create, plan.Part{Kind: Listener, Name: textAt(want, "name")}, attrs, "there is no such listener yet", waits...)
 }
 
 // transport is what only one listener can have.
@@ -374,19 +376,19 @@ func transport(listener map[string]any) string {
 	if protocol != "UDP" && protocol != "SCTP" {
 		protocol = "TCP"
 	}
-	return protocol + " " + canonical("protocol_port", listener["protocol_port"], false)
+	return protocol + " " + canonical("protocol_port", listener["protocol_port"])
 }
 
-func (b *balancing) changeListener(want, have map[string]any) {
+func (b *partsPlan) changeListener(want, have map[string]any) {
 	changed, reason := changes(want, have, "connection_limit", "allowed_cidrs", "timeout_client_data", "timeout_member_connect",
 		"timeout_member_data", "timeout_tcp_inspect", "admin_state_up")
 	id, waits := b.poolID(want)
-	if len(waits) > 0 || canonical("id", id, false) != canonical("id", have["default_pool_id"], false) {
+	if len(waits) > 0 || canonical("id", id) != canonical("id", have["default_pool_id"]) {
 		changed["default_pool_id"] = id
 		reason = append(reason, fmt.Sprintf("it does not lead to pool %q", textAt(want, "default_pool")))
 	}
 	if len(changed) > 0 {
-		part := Part{Kind: Listener, Name: textAt(want, "name"), ID: textAt(have, "id")}
-		b.step(stepListen, Update, part, changed, strings.Join(reason, " and "), waits...)
+		part := plan.Part{Kind: Listener, Name: textAt(want, "name"), ID: textAt(have, "id")}
+		b.step(stepListen, plan.Update, part, changed, strings.Join(reason, " and "), waits...)
 	}
 }

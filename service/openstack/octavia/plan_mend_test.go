@@ -1,4 +1,4 @@
-package plan
+package octavia
 
 import (
 	"slices"
@@ -7,12 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
 
 // TestMending: only what is done for the sake of an ERROR says so, and what rests is left alone.
 func TestMending(t *testing.T) {
-	broken := func(parts ...string) func(*Observed) {
-		return func(o *Observed) {
+	broken := func(parts ...string) func(*plan.Observed) {
+		return func(o *plan.Observed) {
 			for _, list := range parts {
 				doc := structures(o.Attrs[list])
 				if list == "members" {
@@ -25,30 +26,30 @@ func TestMending(t *testing.T) {
 	more := func(lb *drivers.LoadBalancer) {
 		lb.Pools[0].Members = append(lb.Pools[0].Members, drivers.Member{Address: "10.1.0.3", ProtocolPort: new(int64(80))})
 	}
-	listener, pool, members := Part{Kind: Listener, Name: "a"}, Part{Kind: Pool, Name: "a"}, Part{Kind: Members, Name: "a"}
+	listener, pool, members := plan.Part{Kind: Listener, Name: "a"}, plan.Part{Kind: Pool, Name: "a"}, plan.Part{Kind: Members, Name: "a"}
 	for name, c := range map[string]struct {
-		observed func(*Observed)
+		observed func(*plan.Observed)
 		wish     func(*drivers.LoadBalancer)
 		mend     Mend
-		rests    []Part
+		rests    []plan.Part
 		want     []string // with a "!" where it mends
 	}{
-		"all of it":                {func(o *Observed) { o.Status = "ERROR" }, nil, MendReplace, nil, []string{"create loadbalancer …", "delete loadbalancer !"}},
-		"failed over":              {func(o *Observed) { o.Status = "ERROR" }, nil, MendFailover, nil, []string{"failover loadbalancer !"}},
+		"all of it":                {func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace, nil, []string{"create loadbalancer …", "delete loadbalancer !"}},
+		"failed over":              {func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover, nil, []string{"failover loadbalancer !"}},
 		"a listener":               {broken("listeners"), nil, MendReplace, nil, []string{`delete listener "a" !`, `create listener "a"`}},
-		"a listener at rest":       {broken("listeners"), nil, MendReplace, []Part{listener}, []string{}},
-		"another one at rest":      {broken("listeners"), nil, MendReplace, []Part{pool, members}, []string{`delete listener "a" !`, `create listener "a"`}},
+		"a listener at rest":       {broken("listeners"), nil, MendReplace, []plan.Part{listener}, []string{}},
+		"another one at rest":      {broken("listeners"), nil, MendReplace, []plan.Part{pool, members}, []string{`delete listener "a" !`, `create listener "a"`}},
 		"a member":                 {broken("members"), nil, MendReplace, nil, []string{`update the members of pool "a" !`}},
-		"a member at rest":         {broken("members"), nil, MendReplace, []Part{members}, []string{}},
-		"a change beside it":       {broken("members"), more, MendReplace, []Part{members}, []string{`update the members of pool "a"`}},
-		"a change of what rests":   {broken("pools"), more, MendReplace, []Part{pool}, []string{`update the members of pool "a" …`}},
+		"a member at rest":         {broken("members"), nil, MendReplace, []plan.Part{members}, []string{}},
+		"a change beside it":       {broken("members"), more, MendReplace, []plan.Part{members}, []string{`update the members of pool "a"`}},
+		"a change of what rests":   {broken("pools"), more, MendReplace, []plan.Part{pool}, []string{`update the members of pool "a" …`}},
 		"a change, and no mending": {broken("listeners"), more, MendNot, nil, []string{`update the members of pool "a"`}},
 		"it goes anyway":           {nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, MendNot, nil, []string{"create loadbalancer …", "delete loadbalancer"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			desired := lbWish(c.wish)
-			desired[0].Mend, desired[0].Rests = c.mend, c.rests
-			p := Compute(Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
+			desired[0].Hints = Hints{Mend: c.mend, Rests: c.rests}
+			p := compute(plan.Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
 			got := stepTexts(p)
 			for i, s := range p.Steps {
 				if s.Mends {
@@ -71,14 +72,14 @@ func TestMending(t *testing.T) {
 func TestTwinPools(t *testing.T) {
 	twin := map[string]any{"id": "p-0", "name": "a", "protocol": "TCP", "description": lbIdentity().Description()}
 	for name, c := range map[string]struct {
-		observed func(*Observed)
+		observed func(*plan.Observed)
 		goes     string
 		want     []string
 	}{
-		"the first is not used": {func(o *Observed) {
+		"the first is not used": {func(o *plan.Observed) {
 			o.Attrs["pools"] = slices.Insert(o.Attrs["pools"].([]any), 0, any(twin))
 		}, "p-0", []string{`delete pool "a"`}},
-		"both are used": {func(o *Observed) {
+		"both are used": {func(o *plan.Observed) {
 			o.Attrs["pools"] = append(o.Attrs["pools"].([]any), twin)
 			other := map[string]any{}
 			for key, value := range structures(o.Attrs["listeners"])[0] {
@@ -96,7 +97,7 @@ func TestTwinPools(t *testing.T) {
 					lb.Listeners = append(lb.Listeners, b)
 				}
 			})
-			p := Compute(Input{Desired: wish, Observed: lbDoc(c.observed), Prune: true})
+			p := compute(plan.Input{Desired: wish, Observed: lbDoc(c.observed), Prune: true})
 			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
 				t.Fatal(diff)
 			}
@@ -112,17 +113,17 @@ func TestTwinBalancers(t *testing.T) {
 	older, younger := lbDoc(nil)[0], lbDoc(nil)[0]
 	older.ID, older.CreatedAt, younger.ID, younger.CreatedAt = "older", "2026-01-01T00:00:00", "younger", "2026-01-02T00:00:00"
 	older.Attrs["vip_port_id"], younger.Attrs["vip_port_id"] = "port-1", "port-2"
-	uses := func(port string) func(drivers.Kind, string) []Observed {
-		return func(_ drivers.Kind, id string) []Observed {
+	uses := func(port string) func(drivers.Kind, string) []plan.Observed {
+		return func(_ drivers.Kind, id string) []plan.Observed {
 			if id != port {
 				return nil
 			}
-			return []Observed{{Kind: drivers.KindFloatingIP, ID: "fip", Attrs: map[string]any{"port_id": port}}}
+			return []plan.Observed{{Kind: drivers.KindFloatingIP, ID: "fip", Attrs: map[string]any{"port_id": port}}}
 		}
 	}
 	for port, goes := range map[string]string{"port-1": "younger", "port-2": "older", "": "younger"} {
-		p := Compute(Input{Desired: lbWish(nil), Observed: []Observed{older, younger}, Dependants: uses(port), Prune: true})
-		if len(p.Steps) != 1 || p.Steps[0].Op != Delete || p.Steps[0].ID != goes {
+		p := compute(plan.Input{Desired: lbWish(nil), Observed: []plan.Observed{older, younger}, Dependants: uses(port), Prune: true})
+		if len(p.Steps) != 1 || p.Steps[0].Op != plan.Delete || p.Steps[0].ID != goes {
 			t.Errorf("used is %q: %+v", port, p.Steps)
 		}
 	}

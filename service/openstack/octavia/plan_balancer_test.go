@@ -1,4 +1,4 @@
-package plan
+package octavia
 
 import (
 	"fmt"
@@ -8,16 +8,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
 
-func lbIdentity() Identity {
-	return Identity{Cluster: "c", Owner: Owner{Driver: "service-proxy", UID: "u"}, Name: "lb", Policy: drivers.Delete}
+func compute(in plan.Input) plan.Plan { return plan.NewKinds(Kinds()...).Compute(in) }
+
+func lbIdentity() plan.Identity {
+	return plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "lb", Policy: drivers.Delete}
 }
 
 // lbDoc is a load balancer as the cloud shows it: one port with two members.
-func lbDoc(change func(*Observed)) []Observed {
+func lbDoc(change func(*plan.Observed)) []plan.Observed {
 	mark := lbIdentity().Description()
-	o := Observed{
+	o := plan.Observed{
 		Kind: drivers.KindLoadBalancer, ID: "lb-1", Identity: lbIdentity(), Managed: true, Tags: lbIdentity().Tags(), Status: "ACTIVE",
 		Attrs: map[string]any{
 			"id": "lb-1", "name": "shop", "vip_subnet_id": "sub", "vip_address": "10.0.0.9", "provider": "amphora", "additional_vips": []any{},
@@ -37,11 +40,11 @@ func lbDoc(change func(*Observed)) []Observed {
 	if change != nil {
 		change(&o)
 	}
-	return []Observed{o}
+	return []plan.Observed{o}
 }
 
 // lbWish is what is wanted: the same.
-func lbWish(change func(*drivers.LoadBalancer)) []Desired {
+func lbWish(change func(*drivers.LoadBalancer)) []plan.Desired {
 	member := func(last int, name string) drivers.Member {
 		return drivers.Member{Name: name, Address: fmt.Sprintf("10.1.0.%d", last), ProtocolPort: new(int64(80)), Weight: new(int64(1))}
 	}
@@ -56,11 +59,11 @@ func lbWish(change func(*drivers.LoadBalancer)) []Desired {
 	if change != nil {
 		change(&lb)
 	}
-	return []Desired{{Kind: drivers.KindLoadBalancer, Identity: lbIdentity(), Attrs: drivers.Attributes(lb)}}
+	return []plan.Desired{{Kind: drivers.KindLoadBalancer, Identity: lbIdentity(), Attrs: drivers.Attributes(lb)}}
 }
 
 // brief lists steps as texts: "update pool a", with a "…" where it waits.
-func stepTexts(p Plan) []string {
+func stepTexts(p plan.Plan) []string {
 	texts := []string{}
 	for _, s := range p.Steps {
 		text := string(s.Op)
@@ -78,7 +81,7 @@ func stepTexts(p Plan) []string {
 }
 
 func TestBalancer(t *testing.T) {
-	type observed = func(*Observed)
+	type observed = func(*plan.Observed)
 	type wish = func(*drivers.LoadBalancer)
 	for _, c := range []struct {
 		name, reason string
@@ -91,30 +94,30 @@ func TestBalancer(t *testing.T) {
 		{"member more", "only what differs goes", nil, func(lb *drivers.LoadBalancer) {
 			lb.Pools[0].Members = append(lb.Pools[0].Members, drivers.Member{Address: "10.1.0.3", ProtocolPort: new(int64(80))})
 		}, "", []string{`update the members of pool "a"`}},
-		{"another address form", "addresses are compared as such", func(o *Observed) {
+		{"another address form", "addresses are compared as such", func(o *plan.Observed) {
 			o.Attrs["vip_address"] = "10.0.0.9"
 		}, nil, "", []string{}},
-		{"busy", "it takes nothing until it is ready", func(o *Observed) { o.Status = "PENDING_UPDATE" }, func(lb *drivers.LoadBalancer) {
+		{"busy", "it takes nothing until it is ready", func(o *plan.Observed) { o.Status = "PENDING_UPDATE" }, func(lb *drivers.LoadBalancer) {
 			lb.Pools[0].Members = nil
 			lb.Pools[0].LBAlgorithm = new("SOURCE_IP")
 			lb.AdminStateUp = new(false)
 		}, "", []string{"update loadbalancer …", `update pool "a" …`}},
-		{"part being made", "it is not ready before its parts", func(o *Observed) {
+		{"part being made", "it is not ready before its parts", func(o *plan.Observed) {
 			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_CREATE"
 		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a" …`}},
-		{"part left behind", "some providers leave parts so for good", func(o *Observed) {
+		{"part left behind", "some providers leave parts so for good", func(o *plan.Observed) {
 			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_UPDATE"
 		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a"`}},
-		{"error", "nothing is done until it may be mended", func(o *Observed) { o.Status = "ERROR" }, nil, MendNot, []string{}},
-		{"failover", "the provider mends it", func(o *Observed) { o.Status = "ERROR" }, nil, MendFailover, []string{"failover loadbalancer"}},
-		{"replace", "the old one has the address", func(o *Observed) { o.Status = "ERROR" }, nil, MendReplace, []string{"create loadbalancer …", "delete loadbalancer"}},
-		{"being deleted", "it comes back when it is gone", func(o *Observed) { o.Status = "PENDING_DELETE" }, nil, "", []string{
+		{"error", "nothing is done until it may be mended", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendNot, []string{}},
+		{"failover", "the provider mends it", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover, []string{"failover loadbalancer"}},
+		{"replace", "the old one has the address", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace, []string{"create loadbalancer …", "delete loadbalancer"}},
+		{"being deleted", "it comes back when it is gone", func(o *plan.Observed) { o.Status = "PENDING_DELETE" }, nil, "", []string{
 			"create loadbalancer …", "delete loadbalancer …",
 		}},
 		{"another provider", "it cannot be changed in place", nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, "", []string{
 			"create loadbalancer …", "delete loadbalancer",
 		}},
-		{"the old name of amphora", "it is the same provider", func(o *Observed) { o.Attrs["provider"] = "octavia" }, nil, "", []string{}},
+		{"the old name of amphora", "it is the same provider", func(o *plan.Observed) { o.Attrs["provider"] = "octavia" }, nil, "", []string{}},
 		{"another port", "a listener cannot change it", nil, func(lb *drivers.LoadBalancer) { lb.Listeners[0].ProtocolPort = new(int64(81)) }, "", []string{
 			`delete listener "a"`, `create listener "a"`,
 		}},
@@ -125,29 +128,29 @@ func TestBalancer(t *testing.T) {
 			lb.Listeners, lb.Pools = []drivers.Listener{}, []drivers.Pool{}
 		}, "", []string{`delete listener "a"`, `delete pool "a"`}},
 		{"parts not managed", "what is unset is not looked at", nil, func(lb *drivers.LoadBalancer) { lb.Listeners, lb.Pools = nil, nil }, "", []string{}},
-		{"an operator's part", "what is not ours stays", func(o *Observed) {
+		{"an operator's part", "what is not ours stays", func(o *plan.Observed) {
 			o.Attrs["listeners"] = append(o.Attrs["listeners"].([]any), map[string]any{"id": "l-2", "name": "mine", "protocol": "TCP", "protocol_port": int64(9)})
 		}, nil, "", []string{}},
-		{"a twin part", "a create that was cut made it", func(o *Observed) {
+		{"a twin part", "a create that was cut made it", func(o *plan.Observed) {
 			o.Attrs["pools"] = append(o.Attrs["pools"].([]any), map[string]any{"id": "p-2", "name": "a", "protocol": "TCP", "description": lbIdentity().Description()})
 		}, nil, "", []string{`delete pool "a"`}},
 		{"a monitor", "it is made for the pool", nil, func(lb *drivers.LoadBalancer) {
 			lb.Pools[0].HealthMonitor = &drivers.HealthMonitor{Type: "TCP", Delay: new(int64(5)), Timeout: new(int64(3)), MaxRetries: new(int64(3))}
 		}, "", []string{`create the health monitor of pool "a"`}},
-		{"persistence", "it is set, and taken away", func(o *Observed) {
+		{"persistence", "it is set, and taken away", func(o *plan.Observed) {
 			structures(o.Attrs["pools"])[0]["session_persistence"] = map[string]any{"type": "SOURCE_IP", "cookie_name": nil}
 		}, nil, "", []string{`update pool "a"`}},
 		{"another address", "it is made with it only", nil, func(lb *drivers.LoadBalancer) {
 			lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
 		}, "", []string{"create loadbalancer …", "delete loadbalancer"}},
 		{
-			"addresses that are not shown", "the cloud knows of none", func(o *Observed) { delete(o.Attrs, "additional_vips") },
+			"addresses that are not shown", "the cloud knows of none", func(o *plan.Observed) { delete(o.Attrs, "additional_vips") },
 			func(lb *drivers.LoadBalancer) {
 				lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
 			}, "",
 			[]string{},
 		},
-		{"an address less", "others may want it", func(o *Observed) {
+		{"an address less", "others may want it", func(o *plan.Observed) {
 			o.Attrs["additional_vips"] = []any{map[string]any{"subnet_id": "sub6", "ip_address": "fd00::9"}}
 		}, func(lb *drivers.LoadBalancer) { lb.AdditionalVIPs = []drivers.AdditionalVIP{} }, "", []string{
 			"create loadbalancer …", "delete loadbalancer",
@@ -155,8 +158,8 @@ func TestBalancer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			desired := lbWish(c.wish)
-			desired[0].Mend = c.mend
-			p := Compute(Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
+			desired[0].Hints = Hints{Mend: c.mend}
+			p := compute(plan.Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
 			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
@@ -169,18 +172,18 @@ func TestBalancerMembers(t *testing.T) {
 		lb.Pools[0].Members[0].Weight = new(int64(0))
 		lb.Pools[0].Members = append(lb.Pools[0].Members, drivers.Member{Address: "10.1.0.3", ProtocolPort: new(int64(80))})
 	}
-	p := Compute(Input{Desired: lbWish(add), Observed: lbDoc(nil), Prune: true})
+	p := compute(plan.Input{Desired: lbWish(add), Observed: lbDoc(nil), Prune: true})
 	if got := p.Steps[0].Attrs; got["additive"] != true || len(got["members"].([]any)) != 2 {
 		t.Errorf("want the two that differ: %v", got)
 	}
-	p = Compute(Input{Desired: lbWish(func(lb *drivers.LoadBalancer) {
+	p = compute(plan.Input{Desired: lbWish(func(lb *drivers.LoadBalancer) {
 		add(lb)
 		lb.Pools[0].Members = lb.Pools[0].Members[1:]
 	}), Observed: lbDoc(nil), Prune: true})
 	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 2 {
 		t.Errorf("one goes, so want all that stay: %v", got)
 	}
-	p = Compute(Input{Desired: lbWish(func(lb *drivers.LoadBalancer) { lb.Pools[0].Members = []drivers.Member{} }), Observed: lbDoc(nil), Prune: true})
+	p = compute(plan.Input{Desired: lbWish(func(lb *drivers.LoadBalancer) { lb.Pools[0].Members = []drivers.Member{} }), Observed: lbDoc(nil), Prune: true})
 	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 0 {
 		t.Errorf("all go: %v", got)
 	}
@@ -193,17 +196,17 @@ func TestMemberOnAnotherSubnet(t *testing.T) {
 			lb.Pools[0].Members[i].SubnetID = drivers.Text("pods")
 		}
 	})
-	there := lbDoc(func(o *Observed) {
+	there := lbDoc(func(o *plan.Observed) {
 		members := structures(structures(o.Attrs["pools"])[0]["members"])
 		members[0]["subnet_id"], members[1]["subnet_id"] = "pods", "vips"
 	})
-	p := Compute(Input{Desired: wish, Observed: there, Prune: true})
+	p := compute(plan.Input{Desired: wish, Observed: there, Prune: true})
 	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 1 {
 		t.Errorf("one goes, so want the one that stays: %v", got)
 	}
 	pool := structures(there[0].Attrs["pools"])[0]
 	pool["members"] = pool["members"].([]any)[:1]
-	p = Compute(Input{Desired: wish, Observed: there, Prune: true})
+	p = compute(plan.Input{Desired: wish, Observed: there, Prune: true})
 	if got := p.Steps[0].Attrs; got["additive"] != true || len(got["members"].([]any)) != 1 {
 		t.Errorf("want the one that went: %v", got)
 	}
@@ -211,10 +214,10 @@ func TestMemberOnAnotherSubnet(t *testing.T) {
 
 // TestRivals: an address that another load balancer of ours has is waited for, whoever's that is.
 func TestRivals(t *testing.T) {
-	other := lbDoc(func(o *Observed) { o.ID, o.Identity.Owner.UID = "lb-0", "gone" })
-	p := Compute(Input{
+	other := lbDoc(func(o *plan.Observed) { o.ID, o.Identity.Owner.UID = "lb-0", "gone" })
+	p := compute(plan.Input{
 		Desired: lbWish(nil), Prune: true,
-		Dependants: func(kind drivers.Kind, id string) []Observed {
+		Dependants: func(kind drivers.Kind, id string) []plan.Observed {
 			if kind == drivers.KindSubnet && id == "sub" {
 				return other
 			}
@@ -226,25 +229,13 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// TestRetainedFloatingIPLeadsNowhere once nobody wants it any more.
-func TestRetainedFloatingIPLeadsNowhere(t *testing.T) {
-	identity := lbIdentity()
-	identity.Name, identity.Policy = "floatingip-4", drivers.Retain
-	p := Compute(Input{Prune: true, Observed: []Observed{{
-		Kind: drivers.KindFloatingIP, ID: "f", Identity: identity, Managed: true, Attrs: map[string]any{"port_id": "vip"},
-	}}})
-	if diff := cmp.Diff([]string{"update floatingip"}, stepTexts(p)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // TestIgnoredAddresses: another load balancer of a provider that was seen to make no further addresses would have none either.
 func TestIgnoredAddresses(t *testing.T) {
 	wish := lbWish(func(lb *drivers.LoadBalancer) {
 		lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
 	})
-	wish[0].Unmade = true
-	p := Compute(Input{Desired: wish, Observed: lbDoc(nil), Prune: true})
+	wish[0].Hints = Hints{Unmade: true}
+	p := compute(plan.Input{Desired: wish, Observed: lbDoc(nil), Prune: true})
 	if len(p.Steps) != 0 || len(p.Notices) != 1 {
 		t.Errorf("want a notice and nothing else: %+v", p)
 	}
@@ -252,7 +243,7 @@ func TestIgnoredAddresses(t *testing.T) {
 		lb.Provider, lb.AdditionalVIPs = nil, []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
 	})
 	for provider, notices := range map[string]int{"ovn": 1, "amphora": 0} { // OVN's shows what it does not make
-		p = Compute(Input{Desired: wish, Prune: true, Observed: lbDoc(func(o *Observed) {
+		p = compute(plan.Input{Desired: wish, Prune: true, Observed: lbDoc(func(o *plan.Observed) {
 			o.Attrs["provider"] = provider
 			o.Attrs["additional_vips"] = []any{map[string]any{"subnet_id": "sub6", "ip_address": "fd00::9"}}
 		})})
@@ -268,26 +259,26 @@ func TestRivalsByFurtherAddress(t *testing.T) {
 	further := []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6"), IPAddress: address}}
 	first := func(lb *drivers.LoadBalancer) { lb.VIPSubnetID, lb.VIPAddress = drivers.Text("sub6"), new(address) }
 	second := func(lb *drivers.LoadBalancer) { lb.AdditionalVIPs = further }
-	has := func(o *Observed) {
+	has := func(o *plan.Observed) {
 		o.ID, o.Identity.Owner.UID = "lb-0", "gone"
 		o.Attrs["vip_address"] = "10.0.0.8"
 	}
 	for name, c := range map[string]struct {
 		wish  func(*drivers.LoadBalancer)
-		there func(*Observed)
+		there func(*plan.Observed)
 	}{
-		"it is the other's further one": {first, func(o *Observed) {
+		"it is the other's further one": {first, func(o *plan.Observed) {
 			has(o)
 			o.Attrs["additional_vips"] = []any{map[string]any{"subnet_id": "sub6", "ip_address": address}}
 		}},
-		"it is the wish's further one": {second, func(o *Observed) {
+		"it is the wish's further one": {second, func(o *plan.Observed) {
 			has(o)
 			o.Attrs["vip_subnet_id"], o.Attrs["vip_address"] = "sub6", "fd00:0::9"
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := lbDoc(c.there)
-			p := Compute(Input{Desired: lbWish(c.wish), Prune: true, Dependants: func(kind drivers.Kind, id string) []Observed {
+			p := compute(plan.Input{Desired: lbWish(c.wish), Prune: true, Dependants: func(kind drivers.Kind, id string) []plan.Observed {
 				if kind == drivers.KindSubnet && id == "sub6" {
 					return other
 				}
@@ -302,11 +293,11 @@ func TestRivalsByFurtherAddress(t *testing.T) {
 
 // TestBalancerThatDoesNotGo: a deletion of what is in ERROR counts as mending, whatever it is for, and waits while it rests.
 func TestBalancerThatDoesNotGo(t *testing.T) {
-	broken := lbDoc(func(o *Observed) { o.Status = "ERROR" })
+	broken := lbDoc(func(o *plan.Observed) { o.Status = "ERROR" })
 	other := lbWish(func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") })
 	for name, c := range map[string]struct {
-		desired  []Desired
-		observed []Observed
+		desired  []plan.Desired
+		observed []plan.Observed
 		resting  map[string]string
 		want     []string
 		mends    bool
@@ -319,7 +310,7 @@ func TestBalancerThatDoesNotGo(t *testing.T) {
 		"replaced, resting":  {other, broken, map[string]string{"lb-1": "later"}, []string{"create loadbalancer …", "delete loadbalancer …"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Compute(Input{Desired: c.desired, Observed: c.observed, Prune: true, Resting: c.resting})
+			p := compute(plan.Input{Desired: c.desired, Observed: c.observed, Prune: true, Blocked: c.resting})
 			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

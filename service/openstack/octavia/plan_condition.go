@@ -1,43 +1,20 @@
-package plan
+package octavia
 
 import (
 	"fmt"
 	"strings"
-)
 
-// PartKind is what a step on a load balancer is about, if not the load balancer itself.
-type PartKind string
+	"github.com/kuryr/raven/service/plan"
+)
 
 // The parts of a load balancer.
 const (
-	Listener PartKind = "listener"
-	Pool     PartKind = "pool"
-	Members  PartKind = "members" // of one pool, all at once
-	Monitor  PartKind = "healthmonitor"
-	VIPPort  PartKind = "vip_port" // the security groups of the VIP's port
+	Listener plan.PartKind = "listener"
+	Pool     plan.PartKind = "pool"
+	Members  plan.PartKind = "the members of pool" // all at once
+	Monitor  plan.PartKind = "the health monitor of pool"
+	VIPPort  plan.PartKind = "the VIP's port" // its security groups
 )
-
-// Part is a part of a load balancer.
-type Part struct {
-	Kind PartKind
-	Name string // the listener's or the pool's; of members and a monitor their pool's
-	ID   string // in the cloud; empty for a create, and for members
-	Pool string // the id of the pool that members and a monitor are of
-}
-
-// String names the part for people.
-func (p Part) String() string {
-	switch p.Kind {
-	case Members:
-		return fmt.Sprintf("the members of pool %q", p.Name)
-	case Monitor:
-		return fmt.Sprintf("the health monitor of pool %q", p.Name)
-	case VIPPort:
-		return "the VIP's port"
-	case Listener, Pool:
-	}
-	return fmt.Sprintf("%s %q", p.Kind, p.Name)
-}
 
 // Mend says what may be done about a load balancer that is in ERROR. Whoever sets it counts how often.
 type Mend string
@@ -72,7 +49,7 @@ const (
 )
 
 // ConditionOf returns the condition of a load balancer, and why it is not Ready, for people.
-func ConditionOf(o *Observed) (Condition, string) {
+func ConditionOf(o *plan.Observed) (Condition, string) {
 	switch {
 	case o.Status == "PENDING_DELETE" || o.Status == "DELETED":
 		return Leaving, "it is being deleted"
@@ -98,16 +75,16 @@ func ConditionOf(o *Observed) (Condition, string) {
 }
 
 type partStatus struct {
-	part   Part
+	part   plan.Part
 	status string
 }
 
 // statuses lists the statuses of a load balancer's parts, as far as they are known.
-func statuses(o *Observed) []partStatus {
+func statuses(o *plan.Observed) []partStatus {
 	var list []partStatus
-	add := func(kind PartKind, name string, doc any) {
-		if status, _ := part(doc, "provisioning_status").(string); status != "" {
-			list = append(list, partStatus{Part{Kind: kind, Name: name}, status})
+	add := func(kind plan.PartKind, name string, doc any) {
+		if status, _ := plan.Field(doc, "provisioning_status").(string); status != "" {
+			list = append(list, partStatus{plan.Part{Kind: kind, Name: name}, status})
 		}
 	}
 	for _, listener := range structures(o.Attrs["listeners"]) {

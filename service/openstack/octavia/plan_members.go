@@ -1,19 +1,20 @@
-package plan
+package octavia
 
 import (
 	"fmt"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
 )
 
 // members plans one change of all members of a pool that differ: only those, as long as none goes.
-func (b *balancing) members(pool Part, want, have map[string]any) {
+func (b *partsPlan) members(pool plan.Part, want, have map[string]any) {
 	value, managed := want["members"]
 	if !managed {
 		return
 	}
-	resolved, waits := b.c.resolve(value)
-	part := Part{Kind: Members, Name: pool.Name, Pool: pool.ID}
+	resolved, waits := b.c.Value(value)
+	part := plan.Part{Kind: Members, Name: pool.Name, Pool: pool.ID}
 	there := map[string]map[string]any{}
 	for _, member := range structures(have["members"]) {
 		there[memberKey(member)] = member
@@ -50,15 +51,15 @@ func (b *balancing) members(pool Part, want, have map[string]any) {
 	if attrs["members"].([]any) == nil { //nolint:forcetypeassert // set above
 		attrs["members"] = []any{}
 	}
-	b.step(stepMembers, Update, part, attrs, reason, waits...)
+	b.step(stepMembers, plan.Update, part, attrs, reason, waits...)
 	b.ordered[stepMembers][len(b.ordered[stepMembers])-1].Mends = mends
 }
 
 // elsewhere says whether a member is on another subnet than it should be.
 func elsewhere(want, have map[string]any) bool {
-	subnet := canonical("subnet_id", want["subnet_id"], false)
+	subnet := canonical("subnet_id", want["subnet_id"])
 	_, unknown := want["subnet_id"].(drivers.Ref)
-	return have != nil && !unknown && subnet != "" && subnet != canonical("subnet_id", have["subnet_id"], false)
+	return have != nil && !unknown && subnet != "" && subnet != canonical("subnet_id", have["subnet_id"])
 }
 
 // memberDiffers compares what can be changed of a member.
@@ -69,5 +70,5 @@ func memberDiffers(want, have map[string]any) bool {
 
 // memberKey is what a member is known by.
 func memberKey(member map[string]any) string {
-	return canonical("address", member["address"], false) + " " + canonical("protocol_port", member["protocol_port"], false)
+	return canonical("address", member["address"]) + " " + canonical("protocol_port", member["protocol_port"])
 }
