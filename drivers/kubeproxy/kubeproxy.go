@@ -5,26 +5,21 @@ package kubeproxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
 const namespacesWatch = "namespaces"
 
-var errUnconfigured = errors.New("kubeproxy driver: Translate before Configure")
-
-type driver struct {
-	config atomic.Pointer[config]
-}
+type driver struct{ *conf.Of[config] }
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{} }
+func New() drivers.Driver { return &driver{conf.New("kubeproxy", parse)} }
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -43,16 +38,6 @@ func (d *driver) Info() drivers.Info {
 	}
 }
 
-// Configure implements drivers.Driver.
-func (d *driver) Configure(_ context.Context, values drivers.Values) error {
-	c, err := parse(values)
-	if err != nil {
-		return err
-	}
-	d.config.Store(&c)
-	return nil
-}
-
 // Watches implements drivers.Driver.
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
@@ -65,10 +50,10 @@ func (d *driver) Watches() []drivers.Watch {
 
 // Translate implements drivers.Driver. What is being deleted keeps its Set until it is gone.
 func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
-	c := d.config.Load()
+	c, err := d.Config()
 	switch {
-	case c == nil:
-		return drivers.Set{}, errUnconfigured
+	case err != nil:
+		return drivers.Set{}, err
 	case object.Watch == namespacesWatch:
 		return c.namespace(object)
 	default:

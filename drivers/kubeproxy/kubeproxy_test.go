@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/drivers/internal/services"
+	"github.com/kuryr/raven/drivers/internal/conf"
 	"github.com/kuryr/raven/drivers/lbaas"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/pod"
@@ -58,8 +58,8 @@ func TestOptionsAgreeWithOthers(t *testing.T) {
 
 func TestConfigureRefuses(t *testing.T) {
 	for _, tc := range []struct{ group, name, value string }{
-		{services.SubnetGroup, optTopology, "mesh"},
-		{services.SubnetGroup, services.OptFamilies, "ipv5"},
+		{conf.SubnetGroup, conf.OptTopology, "mesh"},
+		{conf.SubnetGroup, conf.OptFamilies, "ipv5"},
 	} {
 		d := New()
 		values, err := drivers.DefaultValues(d.Info().Options, nil)
@@ -76,7 +76,8 @@ func TestConfigureRefuses(t *testing.T) {
 }
 
 func TestTranslateBeforeConfigure(t *testing.T) {
-	if _, err := translate(t, New(), namespacesWatch, `{"metadata":{"name":"shop"}}`); !errors.Is(err, errUnconfigured) {
+	_, err := translate(t, New(), namespacesWatch, `{"metadata":{"name":"shop"}}`)
+	if !errors.As(err, new(*conf.UnconfiguredError)) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -110,7 +111,7 @@ func TestNamespacesAgreeOnTheGroup(t *testing.T) {
 	if diff := cmp.Diff(group(shared, shop), group(shared, bank)); diff != "" {
 		t.Error(diff)
 	}
-	dedicated := configured(t, map[string]map[string]any{services.SubnetGroup: {optTopology: dedicatedTopology}})
+	dedicated := configured(t, map[string]map[string]any{conf.SubnetGroup: {conf.OptTopology: conf.DedicatedTopology}})
 	if r := group(dedicated, shop); r.Claim != "" {
 		t.Errorf("claim %q, though namespaces are to stay apart", r.Claim)
 	}

@@ -5,11 +5,10 @@ package lbaas
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-	"sync/atomic"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
@@ -34,14 +33,10 @@ const (
 // SecurityGroupLabel on a Service is the UUID of the security group that its VIP has, as on a Pod of its port.
 const SecurityGroupLabel = services.SecurityGroupLabel
 
-var errUnconfigured = errors.New("lbaas driver: Translate before Configure")
-
-type driver struct {
-	config atomic.Pointer[config]
-}
+type driver struct{ *conf.Of[config] }
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{} }
+func New() drivers.Driver { return &driver{conf.New("lbaas", parse)} }
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -62,16 +57,6 @@ func (d *driver) Info() drivers.Info {
 	}
 }
 
-// Configure implements drivers.Driver.
-func (d *driver) Configure(_ context.Context, values drivers.Values) error {
-	c, err := parse(values)
-	if err != nil {
-		return err
-	}
-	d.config.Store(&c)
-	return nil
-}
-
 // Watches implements drivers.Driver.
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
@@ -82,9 +67,9 @@ func (d *driver) Watches() []drivers.Watch {
 
 // Translate implements drivers.Driver. A Service that is being deleted is served until it is gone.
 func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
-	c := d.config.Load()
-	if c == nil {
-		return drivers.Set{}, errUnconfigured
+	c, err := d.Config()
+	if err != nil {
+		return drivers.Set{}, err
 	}
 	s, err := services.Decode(object)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 	"github.com/kuryr/raven/drivers/internal/services"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/pod"
@@ -71,7 +72,7 @@ func TestConfigureRefuses(t *testing.T) {
 		{services.OctaviaGroup, optMemberMode, "L4"},
 		{services.OctaviaGroup, optAlgorithm, "RANDOM"},
 		{services.OctaviaGroup, optDualStack, "both"},
-		{services.SubnetGroup, services.OptFamilies, "ipv5"},
+		{conf.SubnetGroup, conf.OptFamilies, "ipv5"},
 		{services.OctaviaGroup, optProvider, "a/b"},
 	} {
 		d := New()
@@ -89,7 +90,7 @@ func TestConfigureRefuses(t *testing.T) {
 }
 
 func TestTranslateBeforeConfigure(t *testing.T) {
-	if _, err := settled(t, New(), web); !errors.Is(err, errUnconfigured) {
+	if _, err := settled(t, New(), web); !errors.As(err, new(*conf.UnconfiguredError)) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -159,7 +160,7 @@ func TestAsksForWhatIsWritten(t *testing.T) {
 
 // What a Service is changed to and back again must leave the same Set, whatever was between.
 func TestTypesThereAndBack(t *testing.T) {
-	d := configured(t, map[string]map[string]any{services.DefaultsGroup: {services.OptExternalNet: "public"}})
+	d := configured(t, map[string]map[string]any{conf.DefaultsGroup: {conf.OptExternalNetwork: "public"}})
 	types := []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}
 	first := map[string]drivers.Set{}
 	for _, typ := range append(types, types...) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // config is the configuration, checked and parsed.
@@ -63,14 +64,14 @@ func refusal(group, name, format string, args ...any) error {
 func parse(values drivers.Values) (config, error) {
 	p := &parser{values: values}
 	c := config{
-		dedicated:       values.String(subnetGroup, optTopology) == dedicatedTopology,
-		router:          values.String(subnetGroup, optRouter),
-		externalNetwork: values.String(defaultsGroup, optExternalNetwork),
-		mtu:             values.Int(defaultsGroup, optNetworkDeviceMTU),
-		maxSubnets:      int(values.Int(subnetGroup, optMaxSubnets)),
-		dhcp:            values.Bool(subnetGroup, optDHCP),
+		dedicated:       values.String(conf.SubnetGroup, conf.OptTopology) == conf.DedicatedTopology,
+		router:          values.String(conf.SubnetGroup, optRouter),
+		externalNetwork: values.String(conf.DefaultsGroup, conf.OptExternalNetwork),
+		mtu:             values.Int(conf.DefaultsGroup, optNetworkDeviceMTU),
+		maxSubnets:      int(values.Int(conf.SubnetGroup, optMaxSubnets)),
+		dhcp:            values.Bool(conf.SubnetGroup, optDHCP),
 		external:        p.ranges(optExternalSubnet),
-		ingress:         p.ranges(optIngress),
+		ingress:         p.ranges(conf.OptIngress),
 	}
 	c.families = p.families()
 	p.dns(c.families)
@@ -89,10 +90,10 @@ func parse(values drivers.Values) (config, error) {
 // ranges reads a list of ranges.
 func (p *parser) ranges(name string) []netip.Prefix {
 	var ranges []netip.Prefix
-	for _, text := range p.values.List(subnetGroup, name) {
+	for _, text := range p.values.List(conf.SubnetGroup, name) {
 		r, err := prefix(text)
 		if err != nil {
-			p.refuse(subnetGroup, name, "%v", err)
+			p.refuse(conf.SubnetGroup, name, "%v", err)
 			continue
 		}
 		ranges = append(ranges, r)
@@ -102,23 +103,25 @@ func (p *parser) ranges(name string) []netip.Prefix {
 
 func (p *parser) families() []family {
 	f4 := family{
-		version: 4, poolOption: optPool, existingPool: p.values.String(subnetGroup, optExistingPool),
-		prefixLength: p.values.Int(subnetGroup, optPrefixLength),
+		version: 4, poolOption: conf.OptPool, existingPool: p.values.String(conf.SubnetGroup, conf.OptExistingPool),
+		prefixLength: p.values.Int(conf.SubnetGroup, optPrefixLength),
 	}
 	f6 := family{
-		version: 6, suffix: "-v6", poolOption: optPool6, existingPool: p.values.String(subnetGroup, optExistingPool6),
-		prefixLength: p.values.Int(subnetGroup, optPrefixLength6),
+		version: 6, suffix: "-v6", poolOption: conf.OptPool6, existingPool: p.values.String(conf.SubnetGroup,
+			conf.OptExistingPool6),
+		prefixLength: p.values.Int(conf.SubnetGroup, optPrefixLength6),
 	}
 	var families []family
-	switch which := p.values.String(subnetGroup, optFamilies); which {
-	case ipv4Only:
+	switch which := p.values.String(conf.SubnetGroup, conf.OptFamilies); which {
+	case conf.IPv4Only:
 		families = []family{f4}
-	case ipv6Only:
+	case conf.IPv6Only:
 		families = []family{f6}
-	case dualStack:
+	case conf.DualStack:
 		families = []family{f4, f6}
 	default:
-		p.refuse(subnetGroup, optFamilies, "%q is none of %s, %s, %s", which, ipv4Only, ipv6Only, dualStack)
+		p.refuse(conf.SubnetGroup, conf.OptFamilies, "%q is none of %s, %s, %s", which, conf.IPv4Only, conf.IPv6Only,
+			conf.DualStack)
 	}
 	for i := range families {
 		if families[i].existingPool == "" {
@@ -131,29 +134,30 @@ func (p *parser) families() []family {
 // pool reads the ranges of a family's pool.
 func (p *parser) pool(f *family) {
 	f.pool = p.ranges(f.poolOption)
-	if len(p.values.List(subnetGroup, f.poolOption)) == 0 {
-		p.refuse(subnetGroup, f.poolOption, "is empty: the namespaces' IPv%d subnets have to come from somewhere", f.version)
+	if len(p.values.List(conf.SubnetGroup, f.poolOption)) == 0 {
+		p.refuse(conf.SubnetGroup, f.poolOption, "is empty: the namespaces' IPv%d subnets have to come from somewhere",
+			f.version)
 	}
 	for i, r := range f.pool {
 		if versionOf(r) != f.version {
-			p.refuse(subnetGroup, f.poolOption, "%s is not an IPv%d range", r, f.version)
+			p.refuse(conf.SubnetGroup, f.poolOption, "%s is not an IPv%d range", r, f.version)
 		}
 		if int64(r.Bits()) > f.prefixLength {
-			p.refuse(subnetGroup, f.poolOption, "%s is smaller than one subnet of prefix length %d", r, f.prefixLength)
+			p.refuse(conf.SubnetGroup, f.poolOption, "%s is smaller than one subnet of prefix length %d", r, f.prefixLength)
 		}
 		for _, other := range f.pool[:i] {
 			if r.Overlaps(other) {
-				p.refuse(subnetGroup, f.poolOption, "%s and %s overlap", other, r)
+				p.refuse(conf.SubnetGroup, f.poolOption, "%s and %s overlap", other, r)
 			}
 		}
 	}
 }
 
 func (p *parser) dns(families []family) {
-	for _, text := range p.values.List(subnetGroup, optDNS) {
+	for _, text := range p.values.List(conf.SubnetGroup, optDNS) {
 		addr, err := netip.ParseAddr(text)
 		if err != nil || addr.Zone() != "" {
-			p.refuse(subnetGroup, optDNS, "%q is not an address", text)
+			p.refuse(conf.SubnetGroup, optDNS, "%q is not an address", text)
 			continue
 		}
 		for i := range families {
@@ -168,8 +172,8 @@ func (p *parser) serviceCIDRs(families []family) {
 	for _, r := range p.ranges(optServiceCIDR) {
 		f := familyOf(families, r)
 		if f == nil {
-			p.refuse(subnetGroup, optServiceCIDR, "%s is an IPv%d range, which %s leaves out",
-				r, versionOf(r), option(subnetGroup, optFamilies))
+			p.refuse(conf.SubnetGroup, optServiceCIDR, "%s is an IPv%d range, which %s leaves out",
+				r, versionOf(r), option(conf.SubnetGroup, conf.OptFamilies))
 			continue
 		}
 		f.serviceCIDRs = append(f.serviceCIDRs, r)
@@ -178,10 +182,12 @@ func (p *parser) serviceCIDRs(families []family) {
 
 // serviceSubnets reads service_subnet: ranges to make subnets with, or names of existing subnets.
 func (p *parser) serviceSubnets(families []family) {
-	refuse := func(format string, args ...any) { p.refuse(defaultsGroup, optServiceSubnet, format, args...) }
+	refuse := func(format string, args ...any) {
+		p.refuse(conf.DefaultsGroup, optServiceSubnet, format, args...)
+	}
 	var existing []string
 	ranges := 0
-	for _, text := range p.values.List(defaultsGroup, optServiceSubnet) {
+	for _, text := range p.values.List(conf.DefaultsGroup, optServiceSubnet) {
 		if !strings.Contains(text, "/") {
 			existing = append(existing, text)
 			continue
@@ -194,7 +200,7 @@ func (p *parser) serviceSubnets(families []family) {
 		ranges++
 		switch f := familyOf(families, r); {
 		case f == nil:
-			refuse("%s is an IPv%d range, which %s leaves out", r, versionOf(r), option(subnetGroup, optFamilies))
+			refuse("%s is an IPv%d range, which %s leaves out", r, versionOf(r), option(conf.SubnetGroup, conf.OptFamilies))
 		case f.serviceSubnet.IsValid():
 			refuse("%s and %s are two IPv%d ranges; give one", f.serviceSubnet, r, f.version)
 		default:
@@ -207,7 +213,7 @@ func (p *parser) serviceSubnets(families []family) {
 		refuse("%s is a name among ranges; give ranges only, or existing subnets only", existing[0])
 	case len(existing) > len(families):
 		refuse("names %d subnets; there is one per IP version, and %s has %d",
-			len(existing), option(subnetGroup, optFamilies), len(families))
+			len(existing), option(conf.SubnetGroup, conf.OptFamilies), len(families))
 	default:
 		for i := range existing {
 			families[i].existingSubnet = existing[i]
@@ -217,22 +223,25 @@ func (p *parser) serviceSubnets(families []family) {
 
 // check refuses options that contradict each other.
 func (p *parser) check(c *config) {
-	topology := p.values.String(subnetGroup, optTopology)
-	if topology != sharedTopology && topology != dedicatedTopology {
-		p.refuse(subnetGroup, optTopology, "%q is none of %s, %s", topology, sharedTopology, dedicatedTopology)
+	topology := p.values.String(conf.SubnetGroup, conf.OptTopology)
+	if topology != conf.SharedTopology && topology != conf.DedicatedTopology {
+		p.refuse(conf.SubnetGroup, conf.OptTopology, "%q is none of %s, %s", topology, conf.SharedTopology,
+			conf.DedicatedTopology)
 	}
 	if c.dedicated && c.router != "" {
-		p.refuse(subnetGroup, optRouter, "%q names one router for all, but %s = %s makes one per namespace: leave one of them out",
-			c.router, option(subnetGroup, optTopology), dedicatedTopology)
+		p.refuse(conf.SubnetGroup, optRouter,
+			"%q names one router for all, but %s = %s makes one per namespace: leave one of them out",
+			c.router, option(conf.SubnetGroup, conf.OptTopology), conf.DedicatedTopology)
 	}
 	for _, f := range c.families {
 		if c.dedicated && f.existingSubnet != "" {
-			p.refuse(defaultsGroup, optServiceSubnet,
+			p.refuse(conf.DefaultsGroup, optServiceSubnet,
 				"%q names one subnet for all, but %s = %s makes one per namespace: give a range, or leave one of them out",
-				f.existingSubnet, option(subnetGroup, optTopology), dedicatedTopology)
+				f.existingSubnet, option(conf.SubnetGroup, conf.OptTopology), conf.DedicatedTopology)
 		}
 		if least := map[int64]int64{4: 68, 6: 1280}[f.version]; c.mtu != 0 && c.mtu < least {
-			p.refuse(defaultsGroup, optNetworkDeviceMTU, "%d is less than the %d bytes that IPv%d needs", c.mtu, least, f.version)
+			p.refuse(conf.DefaultsGroup, optNetworkDeviceMTU, "%d is less than the %d bytes that IPv%d needs", c.mtu, least,
+				f.version)
 		}
 	}
 }
@@ -251,7 +260,7 @@ func (p *parser) checkRanges(c *config) {
 			continue
 		}
 		if f.serviceSubnet.IsValid() {
-			subnet := named{group: defaultsGroup, option: optServiceSubnet, Prefix: f.serviceSubnet}
+			subnet := named{group: conf.DefaultsGroup, option: optServiceSubnet, Prefix: f.serviceSubnet}
 			if err := clash(subnet, taken(c, f)); err != nil {
 				p.problems = append(p.problems, err)
 			}

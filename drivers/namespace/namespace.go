@@ -13,13 +13,12 @@ package namespace
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // The annotations that the driver writes on a Namespace: JSON documents of the Neutron resources.
@@ -35,14 +34,10 @@ const (
 	serviceCIDRs = "servicecidrs"
 )
 
-var errUnconfigured = errors.New("namespace driver: Translate before Configure")
-
-type driver struct {
-	config atomic.Pointer[config]
-}
+type driver struct{ *conf.Of[config] }
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{} }
+func New() drivers.Driver { return &driver{conf.New("namespace", parse)} }
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -59,16 +54,6 @@ func (d *driver) Info() drivers.Info {
 	}
 }
 
-// Configure implements drivers.Driver. Its error names every option that is wrong, with its value.
-func (d *driver) Configure(_ context.Context, values drivers.Values) error {
-	c, err := parse(values)
-	if err != nil {
-		return err
-	}
-	d.config.Store(&c)
-	return nil
-}
-
 // Watches implements drivers.Driver. Kubernetes' ServiceCIDR objects are only watched where no option says what they would.
 func (d *driver) Watches() []drivers.Watch {
 	watches := []drivers.Watch{{
@@ -78,7 +63,7 @@ func (d *driver) Watches() []drivers.Watch {
 		Fields: []string{"metadata.name"},
 		Source: true,
 	}}
-	if c := d.config.Load(); c != nil && c.asksServiceCIDRs() {
+	if c, err := d.Config(); err == nil && c.asksServiceCIDRs() {
 		watches = append(watches, drivers.Watch{
 			Name:     serviceCIDRs,
 			GVR:      schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"},
@@ -93,9 +78,9 @@ func (d *driver) Watches() []drivers.Watch {
 // Translate implements drivers.Driver. A namespace that is being deleted keeps its Set until it is gone: its pods still have
 // their ports.
 func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
-	c := d.config.Load()
-	if c == nil {
-		return drivers.Set{}, errUnconfigured
+	c, err := d.Config()
+	if err != nil {
+		return drivers.Set{}, err
 	}
 	// Only what is read is decoded: objects of old API servers have fields of shapes that today's types refuse.
 	var source struct {

@@ -11,12 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // values returns the defaults of the options, changed as the case says. Keys are "group/name".
 func values(t *testing.T, changes map[string]any) drivers.Values {
 	t.Helper()
-	v := drivers.Values{subnetGroup: {}, defaultsGroup: {}}
+	v := drivers.Values{conf.SubnetGroup: {}, conf.DefaultsGroup: {}}
 	for _, o := range options() {
 		if !o.HasDefault {
 			continue
@@ -290,7 +291,7 @@ func TestRefusedReloadChangesNothing(t *testing.T) {
 }
 
 func TestTranslateBeforeConfigure(t *testing.T) {
-	if _, err := translate(t, New()); !errors.Is(err, errUnconfigured) {
+	if _, err := translate(t, New()); !errors.As(err, new(*conf.UnconfiguredError)) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // service is the service subnet of one IP version.
@@ -105,7 +106,7 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 	s := service{family: f, cidr: cidrs[0], subnet: f.serviceSubnet}
 	cidr := func(r netip.Prefix) named {
 		if len(f.serviceCIDRs) > 0 {
-			return named{group: subnetGroup, option: optServiceCIDR, Prefix: r}
+			return named{group: conf.SubnetGroup, option: optServiceCIDR, Prefix: r}
 		}
 		return named{about: "the cluster's service CIDR", Prefix: r}
 	}
@@ -114,11 +115,11 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 			return service{}, err
 		}
 	}
-	subnet := named{group: defaultsGroup, option: optServiceSubnet}
+	subnet := named{group: conf.DefaultsGroup, option: optServiceSubnet}
 	if !s.subnet.IsValid() {
 		larger, ok := parent(s.cidr)
 		if !ok || private(s.cidr) && !private(larger) {
-			return service{}, refusal(defaultsGroup, optServiceSubnet,
+			return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
 				"is not set, and the range next larger than %s is not private; set one that contains %s and is larger", cidr(s.cidr), s.cidr)
 		}
 		s.subnet = larger
@@ -132,17 +133,18 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 		switch {
 		case contains(s.subnet, r):
 		case f.serviceSubnet.IsValid():
-			return service{}, refusal(defaultsGroup, optServiceSubnet, "%s must contain %s and be larger: Neutron takes the gateway and "+
-				"the addresses that it gives by itself from the difference, so that it never gives one that Kubernetes may assign to a "+
-				"Service", s.subnet, cidr(r))
+			return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
+				"%s must contain %s and be larger: Neutron takes the gateway and the addresses that it gives by itself "+
+					"from the difference, so that it never gives one that Kubernetes may assign to a Service",
+				s.subnet, cidr(r))
 		default:
 			s.outside = append(s.outside, r)
 		}
 	}
 	room, ok := free(s.subnet, cidrs)
 	if !ok || room.Addr().BitLen()-room.Bits() < 2 {
-		return service{}, refusal(defaultsGroup, optServiceSubnet, "%s leaves no room beside %s for a gateway and for addresses that "+
-			"Neutron gives by itself", subnet.value(), cidr(s.cidr))
+		return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
+			"%s leaves no room beside %s for a gateway and for addresses that Neutron gives by itself", subnet.value(), cidr(s.cidr))
 	}
 	s.gateway = room.Addr().Next()
 	s.first = s.gateway.Next()
@@ -176,7 +178,7 @@ func taken(c *config, f *family) []named { return append(pools(f), externals(c).
 func pools(f *family) []named {
 	var ranges []named
 	for _, r := range f.pool {
-		ranges = append(ranges, named{group: subnetGroup, option: f.poolOption, Prefix: r})
+		ranges = append(ranges, named{group: conf.SubnetGroup, option: f.poolOption, Prefix: r})
 	}
 	return ranges
 }
@@ -184,7 +186,7 @@ func pools(f *family) []named {
 func externals(c *config) []named {
 	var ranges []named
 	for _, r := range c.external {
-		ranges = append(ranges, named{group: subnetGroup, option: optExternalSubnet, Prefix: r})
+		ranges = append(ranges, named{group: conf.SubnetGroup, option: optExternalSubnet, Prefix: r})
 	}
 	return ranges
 }
@@ -239,7 +241,8 @@ func unknownCIDR(f *family) []drivers.Diagnostic {
 	return []drivers.Diagnostic{{
 		Severity: drivers.Warning, Reason: "NoServiceNetwork", Resource: "service-subnet" + f.suffix,
 		Message: fmt.Sprintf("%s = %s is not made, and what exists of it stays as it is: the cluster has no ServiceCIDR object that "+
-			"says which of its addresses are Kubernetes' own; set %s", option(defaultsGroup, optServiceSubnet), f.serviceSubnet, option(subnetGroup, optServiceCIDR)),
+			"says which of its addresses are Kubernetes' own; set %s", option(conf.DefaultsGroup,
+			optServiceSubnet), f.serviceSubnet, option(conf.SubnetGroup, optServiceCIDR)),
 	}}
 }
 
@@ -255,6 +258,7 @@ func outside(s *service) []drivers.Diagnostic {
 	return []drivers.Diagnostic{{
 		Severity: drivers.Warning, Reason: "ServiceRangeOutside", Resource: "service-subnet" + s.family.suffix,
 		Message: fmt.Sprintf("the service subnet %s does not contain %s: Services with addresses there are not served; set %s to a "+
-			"range that contains all of them", s.subnet, strings.Join(texts, ", "), option(defaultsGroup, optServiceSubnet)),
+			"range that contains all of them", s.subnet, strings.Join(texts, ", "), option(conf.DefaultsGroup,
+			optServiceSubnet)),
 	}}
 }

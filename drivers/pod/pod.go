@@ -5,15 +5,14 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // The keys that the CNI side knows. The annotations are written on a Pod; their values are JSON documents.
@@ -31,24 +30,7 @@ const (
 // of instances.
 const DeviceOwner = "compute:kuryr"
 
-// The groups, names and choices of the options.
-const (
-	subnetGroup   = "namespace_subnet"
-	defaultsGroup = "neutron_defaults"
-
-	optFamilies       = "ip_families"
-	optSecurityGroups = "pod_security_groups"
-
-	ipv4Only  = "ipv4"
-	ipv6Only  = "ipv6"
-	dualStack = "dual"
-)
-
-var errUnconfigured = errors.New("pod driver: Translate before Configure")
-
-type driver struct {
-	config atomic.Pointer[config]
-}
+type driver struct{ *conf.Of[config] }
 
 type config struct {
 	subnets        []string // the roles of the subnets that a port needs
@@ -56,7 +38,7 @@ type config struct {
 }
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{} }
+func New() drivers.Driver { return &driver{conf.New("pod", parse)} }
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -64,53 +46,10 @@ func (d *driver) Info() drivers.Info {
 		Name:        "pod",
 		Version:     "1",
 		Description: "Gives every pod that is not on its host's network a port in its namespace's network.",
-		Options:     options(),
+		Options:     []drivers.Option{conf.Families(), conf.SecurityGroups()},
 		Kinds:       []drivers.Kind{drivers.KindLookup, drivers.KindPort},
 		Annotations: []string{PortAnnotation, SubnetAnnotation, SubnetsAnnotation},
 	}
-}
-
-func options() []drivers.Option {
-	return []drivers.Option{
-		{
-			// Declared alike in drivers/namespace.
-			Group: subnetGroup, Name: optFamilies, Type: drivers.StringOption, Default: ipv4Only, HasDefault: true,
-			Choices: []string{ipv4Only, ipv6Only, dualStack},
-			Help:    "IP versions of the pods' networks and of the service network. As the cluster has them.",
-		},
-		{
-			Group: defaultsGroup, Name: optSecurityGroups, Type: drivers.ListOption,
-			Help: "UUIDs or names of existing security groups that the ports of pods have, in place of their namespace's group. " +
-				"UUIDs save looking names up.",
-		},
-	}
-}
-
-// Configure implements drivers.Driver.
-func (d *driver) Configure(_ context.Context, values drivers.Values) error {
-	var c config
-	switch families := values.String(subnetGroup, optFamilies); families {
-	case ipv4Only:
-		c.subnets = []string{drivers.PodSubnet}
-	case ipv6Only:
-		c.subnets = []string{drivers.PodSubnet6}
-	case dualStack:
-		c.subnets = []string{drivers.PodSubnet, drivers.PodSubnet6}
-	default:
-		return &drivers.OptionError{
-			Group: subnetGroup, Name: optFamilies,
-			Message: fmt.Sprintf("%q is none of %s, %s, %s", families, ipv4Only, ipv6Only, dualStack),
-		}
-	}
-	seen := map[string]bool{}
-	for _, group := range values.List(defaultsGroup, optSecurityGroups) {
-		if !seen[group] {
-			seen[group] = true
-			c.securityGroups = append(c.securityGroups, group)
-		}
-	}
-	d.config.Store(&c)
-	return nil
 }
 
 // Watches implements drivers.Driver.
@@ -122,6 +61,31 @@ func (d *driver) Watches() []drivers.Watch {
 		Fields: []string{"metadata.labels", "spec.hostNetwork", "spec.nodeName", "status.phase"},
 		Source: true,
 	}}
+}
+
+func parse(values drivers.Values) (config, error) {
+	var c config
+	switch families := values.String(conf.SubnetGroup, conf.OptFamilies); families {
+	case conf.IPv4Only:
+		c.subnets = []string{drivers.PodSubnet}
+	case conf.IPv6Only:
+		c.subnets = []string{drivers.PodSubnet6}
+	case conf.DualStack:
+		c.subnets = []string{drivers.PodSubnet, drivers.PodSubnet6}
+	default:
+		return config{}, &drivers.OptionError{
+			Group: conf.SubnetGroup, Name: conf.OptFamilies,
+			Message: fmt.Sprintf("%q is none of %s, %s, %s", families, conf.IPv4Only, conf.IPv6Only, conf.DualStack),
+		}
+	}
+	seen := map[string]bool{}
+	for _, group := range values.List(conf.DefaultsGroup, conf.OptSecurityGroups) {
+		if !seen[group] {
+			seen[group] = true
+			c.securityGroups = append(c.securityGroups, group)
+		}
+	}
+	return c, nil
 }
 
 // source is what is read of a Pod. Only that is decoded: objects of old API servers have fields of shapes that today's types
@@ -145,9 +109,9 @@ type source struct {
 // Translate implements drivers.Driver. A pod that is being deleted keeps its port until it is gone or has completed: its
 // containers may still be talking.
 func (d *driver) Translate(_ context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
-	c := d.config.Load()
-	if c == nil {
-		return drivers.Set{}, errUnconfigured
+	c, err := d.Config()
+	if err != nil {
+		return drivers.Set{}, err
 	}
 	var pod source
 	if err := object.Into(&pod); err != nil {

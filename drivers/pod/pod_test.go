@@ -9,13 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 	"github.com/kuryr/raven/drivers/namespace"
 )
 
 func configured(t *testing.T, groups ...string) drivers.Driver {
 	t.Helper()
 	d := New()
-	err := d.Configure(t.Context(), drivers.Values{subnetGroup: {optFamilies: ipv4Only}, defaultsGroup: {optSecurityGroups: groups}})
+	err := d.Configure(t.Context(), drivers.Values{conf.SubnetGroup: {conf.OptFamilies: conf.IPv4Only},
+		conf.DefaultsGroup: {conf.OptSecurityGroups: groups}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,14 +52,15 @@ func TestOptionsAgreeWithNamespace(t *testing.T) {
 }
 
 func TestConfigureRefuses(t *testing.T) {
-	err := New().Configure(t.Context(), drivers.Values{subnetGroup: {optFamilies: "ipv5"}})
+	err := New().Configure(t.Context(), drivers.Values{conf.SubnetGroup: {conf.OptFamilies: "ipv5"}})
 	if err == nil || !strings.Contains(err.Error(), "[namespace_subnet] ip_families") || !strings.Contains(err.Error(), "ipv5") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestTranslateBeforeConfigure(t *testing.T) {
-	if _, err := translate(t, New(), `{"metadata":{"name":"a","namespace":"b"}}`); !errors.Is(err, errUnconfigured) {
+	_, err := translate(t, New(), `{"metadata":{"name":"a","namespace":"b"}}`)
+	if !errors.As(err, new(*conf.UnconfiguredError)) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // The logical names of what is looked up.
@@ -86,7 +87,7 @@ func (b *Builder) Addresses() ([]netip.Addr, error) {
 			continue
 		}
 		b.Say(drivers.Warning, "AddressNotServed", "the clusterIP %s is not served: [%s] %s leaves IPv%d out",
-			addr, SubnetGroup, OptFamilies, Version(addr))
+			addr, conf.SubnetGroup, conf.OptFamilies, Version(addr))
 	}
 	return addrs, nil
 }
@@ -130,7 +131,8 @@ func (b *Builder) Clients(ip4, ip6 bool) []netip.Prefix {
 func (b *Builder) SayInternalGap() {
 	if b.Limited() && b.config.InternalGap != "" {
 		b.Say(drivers.Warning, "InternalRangesUnknown", "spec.loadBalancerSourceRanges shut pods out of the clusterIP too, as far as they "+
-			"are not in them: their ranges come from [%s] %s; name them in [%s] %s", SubnetGroup, b.config.InternalGap, OctaviaGroup, OptInternal)
+			"are not in them: their ranges come from [%s] %s; name them in [%s] %s", conf.SubnetGroup,
+			b.config.InternalGap, OctaviaGroup, OptInternal)
 	}
 }
 

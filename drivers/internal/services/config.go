@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // Config is the part of the configuration that Services have in common, whoever serves them.
@@ -54,16 +55,17 @@ func (p *Parser) Choice(group, name string, choices ...string) string {
 func (p *Parser) Common(check func(annotations map[string]string) (problems []string)) Config {
 	c := Config{
 		OwnClass:         p.Values.String(OctaviaGroup, optOwnClass),
-		ExternalNet:      p.Values.String(DefaultsGroup, OptExternalNet),
-		ExternalSubnet:   p.Values.String(DefaultsGroup, optExternalSubnet),
+		ExternalNet:      p.Values.String(conf.DefaultsGroup, conf.OptExternalNetwork),
+		ExternalSubnet:   p.Values.String(conf.DefaultsGroup, optExternalSubnet),
 		LiteralExternals: p.Values.Bool(OctaviaGroup, optLiteral),
 	}
-	families := p.Choice(SubnetGroup, OptFamilies, ipv4Only, ipv6Only, dualStack)
-	c.IP4, c.IP6 = families != ipv6Only, families != ipv4Only
+	families := p.Choice(conf.SubnetGroup, conf.OptFamilies, conf.IPv4Only, conf.IPv6Only, conf.DualStack)
+	c.IP4, c.IP6 = families != conf.IPv6Only, families != conf.IPv4Only
 	c.MemberRules = p.Values.Bool(OctaviaGroup, optEnforceRules) && p.Values.Bool(OctaviaGroup, OptMemberRules) &&
-		len(p.Values.List(DefaultsGroup, optSecurityGroups)) == 0
+		len(p.Values.List(conf.DefaultsGroup, conf.OptSecurityGroups)) == 0
 	p.internal(&c)
-	if c.Ingress = p.ranges(SubnetGroup, OptIngress, p.Values.List(SubnetGroup, OptIngress)); len(c.Ingress) == 0 {
+	c.Ingress = p.ranges(conf.SubnetGroup, conf.OptIngress, p.Values.List(conf.SubnetGroup, conf.OptIngress))
+	if len(c.Ingress) == 0 {
 		c.Ingress = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 	}
 	p.classes(&c, check)
@@ -79,13 +81,13 @@ func (p *Parser) internal(c *Config) {
 	for _, f := range []struct {
 		used           bool
 		pool, existing string
-	}{{c.IP4, optPool, optExistingPool}, {c.IP6, optPool6, optExistingPool6}} {
+	}{{c.IP4, conf.OptPool, conf.OptExistingPool}, {c.IP6, conf.OptPool6, conf.OptExistingPool6}} {
 		switch {
 		case !f.used:
-		case p.Values.String(SubnetGroup, f.existing) != "":
+		case p.Values.String(conf.SubnetGroup, f.existing) != "":
 			c.InternalGap = f.existing
 		default:
-			c.Internal = append(c.Internal, p.ranges(SubnetGroup, f.pool, p.Values.List(SubnetGroup, f.pool))...)
+			c.Internal = append(c.Internal, p.ranges(conf.SubnetGroup, f.pool, p.Values.List(conf.SubnetGroup, f.pool))...)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // FloatingName is the logical name of the floating IP of a Service of type LoadBalancer.
@@ -60,7 +61,7 @@ func (b *Builder) Floating(address string, way Way) string {
 		return ""
 	case network == "":
 		b.Say(drivers.Error, "NoFloatingIP", "%s no external network is known: set [%s] %s, or annotation %s on the Service",
-			asking(asked), DefaultsGroup, OptExternalNet, FloatingNetwork)
+			asking(asked), conf.DefaultsGroup, conf.OptExternalNetwork, FloatingNetwork)
 		return ""
 	}
 	suffix := "4"

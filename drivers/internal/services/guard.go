@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
 // door is what a rule in a namespace's security group opens, for all pods that have the group.
@@ -154,7 +155,7 @@ func (b *Builder) SayGroupOpen() bool {
 	r, open := b.GroupOpen()
 	if open {
 		b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges are not enforced, so the Service gets no address outside: the "+
-			"namespace's security group lets in %s by itself, see [%s] %s", r, SubnetGroup, OptIngress)
+			"namespace's security group lets in %s by itself, see [%s] %s", r, conf.SubnetGroup, conf.OptIngress)
 	}
 	return open
 }
