@@ -8,6 +8,8 @@ PLUGINS  := $(notdir $(wildcard plugins/raven-driver-*))
 # The drivers of `make run`.
 DRIVERS  ?= namespace,pod,lbaas
 ARGS     ?=
+FUZZ     ?= 30s
+TARGET   ?=
 E2E      ?=
 E2E_DIR  ?= /tmp/raven-e2e
 # Where it is installed: below DESTDIR, which is for packagers.
@@ -18,7 +20,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples install uninstall package run test lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-able e2e-command
+.PHONY: help build examples install uninstall package run test fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-able e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +61,9 @@ run: build ## Show it: simulated cluster and cloud, the real raven, a live view;
 
 test: ## Run the tests with the race detector; ARGS='-run X ./service/...' for some of them
 	.ci/test $(ARGS)
+
+fuzz: ## Run each fuzz target for FUZZ=30s, one after the other; TARGET=FuzzEncode for one of them
+	.ci/fuzz $(FUZZ) $(TARGET)
 
 lint: ## Run the linters, and see that the contract between core and drivers breaks nobody
 	.ci/lint/run

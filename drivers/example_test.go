@@ -64,8 +64,8 @@ func (sidenet) Translate(_ context.Context, object drivers.Object, needs *driver
 	}, nil
 }
 
-// A driver translates one object to the Set of resources that the object should have. In the first round it asks for a ConfigMap; in
-// the second it has the answer. The core then validates the Set and creates what is missing.
+// A driver translates one object to the Set of resources that the object should have. In the first round it asks for
+// a ConfigMap; in the second it has the answer. The core then validates the Set and creates what is missing.
 func Example() {
 	driver := sidenet{}
 	namespace := drivers.Object{
@@ -79,7 +79,8 @@ func Example() {
 	fmt.Println("asks for", needs.Asked()[0])
 
 	settings := drivers.Object{
-		Watch: "settings", Raw: []byte(`{"metadata": {"namespace": "shop", "name": "side-network"}, "data": {"jumbo": "true"}}`),
+		Watch: "settings",
+		Raw:   []byte(`{"metadata": {"namespace": "shop", "name": "side-network"}, "data": {"jumbo": "true"}}`),
 	}
 	needs = drivers.NewNeeds(map[drivers.Need][]drivers.Object{needs.Asked()[0]: {settings}})
 	set, err := driver.Translate(context.Background(), namespace, needs)
@@ -109,14 +110,15 @@ func Example() {
 	//     name: shop-side
 }
 
-// A Set refers to its own resources by logical name and to those of other owners by role. Validate finds what cannot be right
-// without asking the cloud.
+// A Set refers to its own resources by logical name and to those of other owners by role. Validate finds what cannot
+// be right without asking the cloud.
 func ExampleSet_Validate() {
 	router := drivers.Role{Kind: "Namespace", Name: "shop", Role: drivers.ClusterRouter}
 	set := drivers.Set{Resources: []drivers.Resource{
 		{Name: "subnet", Spec: drivers.Subnet{NetworkID: drivers.From("network"), IPVersion: new(int64(4))}},
 		{Name: "interface", Spec: drivers.RouterInterface{
-			RouterID: drivers.FromRole(router), SubnetID: drivers.From("subnet"), NetworkID: drivers.From("subnet", "network_id"),
+			RouterID: drivers.FromRole(router), SubnetID: drivers.From("subnet"),
+			NetworkID: drivers.From("subnet", "network_id"),
 		}},
 	}}
 	err := set.Validate(drivers.Info{Kinds: []drivers.Kind{drivers.KindSubnet, drivers.KindRouterInterface}})
@@ -133,8 +135,13 @@ func ExampleSet_Validate() {
 // Tests and tools configure a driver with the defaults of its options and what they change of them.
 func ExampleDefaultValues() {
 	options := []drivers.Option{
-		{Group: "sidenet", Name: "pools", Type: drivers.ListOption, Default: "10.200.0.0/16", HasDefault: true, Item: drivers.CIDROption},
-		{Group: "sidenet", Name: "mtu", Type: drivers.IntegerOption, Default: "1500", HasDefault: true, Min: new(float64(68))},
+		{
+			Group: "sidenet", Name: "pools", Type: drivers.ListOption, Default: "10.200.0.0/16", HasDefault: true,
+			Item: drivers.CIDROption,
+		},
+		{
+			Group: "sidenet", Name: "mtu", Type: drivers.IntegerOption, Default: "1500", HasDefault: true, Min: new(float64(68)),
+		},
 	}
 	values, err := drivers.DefaultValues(options, map[string]map[string]any{"sidenet": {"mtu": "9000"}})
 	fmt.Println(values.List("sidenet", "pools"), values.Int("sidenet", "mtu"), err)

@@ -15,8 +15,8 @@ import (
 	"github.com/kuryr/raven/service/log"
 )
 
-// Example is a whole daemon that has nothing to do with Raven: options, a log, a backdoor, and a service that does something every
-// now and then.
+// Example is a whole daemon that has nothing to do with Raven: options, a log, a backdoor, and a service that does
+// something every now and then.
 func Example() {
 	options := append(service.Options(), config.Option{
 		Group: "greeter", Name: "name", Default: "world", Help: "Whom to greet.", Declarer: "greeter",

@@ -38,8 +38,8 @@ func (networks) Translate(ctx context.Context, object drivers.Object, _ *drivers
 	}, nil
 }
 
-// This is the main function of a driver's program, raven-driver-networks. Raven starts it; by hand it answers --help and --version, and
-// serves under a debugger with --debug. The build sets the version.
+// This is the main function of a driver's program, raven-driver-networks. Raven starts it; by hand it answers --help
+// and --version, and serves under a debugger with --debug. The build sets the version.
 func Example() {
 	version := "1.2.3"
 	sdk.Serve(networks{}, sdk.Version(version))

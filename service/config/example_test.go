@@ -87,7 +87,8 @@ func ExampleReload() {
 // Sample writes the file that an operator starts from.
 func ExampleSample() {
 	var sample strings.Builder
-	if err := config.Sample(&sample, greeterOptions(), config.Group{Name: "greeter", Help: "Who is greeted, and how."}); err != nil {
+	if err := config.Sample(&sample, greeterOptions(),
+		config.Group{Name: "greeter", Help: "Who is greeted, and how."}); err != nil {
 		fmt.Println(err)
 		return
 	}
