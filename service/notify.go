@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Notifier tells systemd about the service's state (sd_notify). A nil Notifier tells nobody.
+// Notifier tells systemd about the service's state (sd_notify). A nil Notifier tells nobody. Why it is no library:
+// docs/adr/0016-sd-notify-without-a-library.md.
 type Notifier struct {
 	address  string
 	watchdog time.Duration

@@ -187,6 +187,40 @@ func TestWatchdogNeedsProgress(t *testing.T) {
 	r.cancel()
 }
 
+// TestAManagerThatDoesNotRead: a manager whose socket is full holds nobody up for longer than a moment.
+func TestAManagerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "n")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close() //nolint:errcheck // nothing is lost
+	filler, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close() //nolint:errcheck // nothing is lost
+	for err == nil {
+		_ = filler.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err = filler.Write([]byte("READY=1"))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the socket is not full: %v", err)
+	}
+	notify := service.NewNotifier(func(name string) string { return map[string]string{"NOTIFY_SOCKET": path}[name] })
+	sent := make(chan struct{})
+	go func() {
+		notify.Send("WATCHDOG=1")
+		close(sent)
+	}()
+	select {
+	case <-sent:
+	case <-time.After(time.Minute):
+		t.Error("a manager that does not read holds the sender up")
+	}
+}
+
 func TestOnReady(t *testing.T) {
 	for name, tc := range map[string]struct {
 		says []string
