@@ -46,7 +46,9 @@ func TestConnectErrors(t *testing.T) {
 	dir := t.TempDir()
 	notPEM := filepath.Join(dir, "not.pem")
 	cloudsFile := filepath.Join(dir, "clouds.yaml")
-	for path, text := range map[string]string{notPEM: "hello", cloudsFile: "clouds: {a: {auth: {auth_url: http://x/v3}}}"} {
+	for path, text := range map[string]string{
+		notPEM: "hello", cloudsFile: "clouds: {a: {auth: {auth_url: http://x/v3}}}",
+	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +59,10 @@ func TestConnectErrors(t *testing.T) {
 		class  openstack.Class
 		says   []string
 	}{
-		{"wrong password", func(c *openstack.Config) { c.Password = "wrong-one" }, openstack.ClassUnauthorized, []string{"401", "user raven", s.URL}},
+		{
+			"wrong password", func(c *openstack.Config) { c.Password = "wrong-one" }, openstack.ClassUnauthorized,
+			[]string{"401", "user raven", s.URL},
+		},
 		{
 			"wrong secret of an application credential",
 			func(c *openstack.Config) {
@@ -66,29 +71,73 @@ func TestConnectErrors(t *testing.T) {
 			openstack.ClassUnauthorized,
 			[]string{"401", "application credential ac1", s.URL},
 		},
-		{"nobody listens", func(c *openstack.Config) { c.AuthURL = "http://127.0.0.1:1/v3" }, openstack.ClassRetry, []string{"http://127.0.0.1:1/v3", "refused"}},
-		{"no keystone there", func(c *openstack.Config) { c.AuthURL = s.URL + "/elsewhere/v3" }, openstack.ClassTerminal, []string{"404", "/elsewhere/v3", "no Keystone"}},
-		{"no networking there", func(c *openstack.Config) { c.EndpointOverride = s.URL + "/other" }, openstack.ClassNotFound, []string{"404", "/other", "networking"}},
-		{"unknown region", func(c *openstack.Config) { c.RegionName = "R3" }, openstack.ClassTerminal, []string{`"R3"`, "R1, R2", s.URL}},
-		{"unknown interface", func(c *openstack.Config) { c.Interfaces = []string{"admin"} }, openstack.ClassTerminal, []string{"admin", "internal, public"}},
-		{"misspelt interface", func(c *openstack.Config) { c.Interfaces = []string{"pubic"} }, openstack.ClassTerminal, []string{"valid_interfaces", `"pubic"`}},
-		{"no networking in the catalog", func(c *openstack.Config) { c.AuthURL = none.URL + "/v3" }, openstack.ClassTerminal, []string{"no networking service", none.URL}},
-		{"unknown authority", func(c *openstack.Config) { c.AuthURL = secure.URL + "/v3" }, openstack.ClassTerminal, []string{"cafile", secure.URL}},
-		{"no such cafile", func(c *openstack.Config) { c.CAFile = filepath.Join(dir, "none.pem") }, openstack.ClassTerminal, []string{"cafile", "none.pem"}},
-		{"cafile without a certificate", func(c *openstack.Config) { c.CAFile = notPEM }, openstack.ClassTerminal, []string{"cafile", notPEM}},
-		{"no such certfile", func(c *openstack.Config) { c.CertFile = filepath.Join(dir, "none.pem") }, openstack.ClassTerminal, []string{"certfile", "none.pem"}},
-		{"unknown cloud", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", cloudsFile }, openstack.ClassTerminal, []string{`"b"`, "clouds.yaml"}},
-		{"no clouds.yaml", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", filepath.Join(dir, "none.yaml") }, openstack.ClassTerminal, []string{"none.yaml"}},
+		{
+			"nobody listens", func(c *openstack.Config) { c.AuthURL = "http://127.0.0.1:1/v3" }, openstack.ClassRetry,
+			[]string{"http://127.0.0.1:1/v3", "refused"},
+		},
+		{
+			"no keystone there", func(c *openstack.Config) { c.AuthURL = s.URL + "/elsewhere/v3" }, openstack.ClassTerminal,
+			[]string{"404", "/elsewhere/v3", "no Keystone"},
+		},
+		{
+			"no networking there", func(c *openstack.Config) { c.EndpointOverride = s.URL + "/other" }, openstack.ClassNotFound,
+			[]string{"404", "/other", "networking"},
+		},
+		{
+			"unknown region", func(c *openstack.Config) { c.RegionName = "R3" }, openstack.ClassTerminal,
+			[]string{`"R3"`, "R1, R2", s.URL},
+		},
+		{
+			"unknown interface", func(c *openstack.Config) { c.Interfaces = []string{"admin"} }, openstack.ClassTerminal,
+			[]string{"admin", "internal, public"},
+		},
+		{
+			"misspelt interface", func(c *openstack.Config) { c.Interfaces = []string{"pubic"} }, openstack.ClassTerminal,
+			[]string{"valid_interfaces", `"pubic"`},
+		},
+		{
+			"no networking in the catalog", func(c *openstack.Config) { c.AuthURL = none.URL + "/v3" }, openstack.ClassTerminal,
+			[]string{"no networking service", none.URL},
+		},
+		{
+			"unknown authority", func(c *openstack.Config) { c.AuthURL = secure.URL + "/v3" }, openstack.ClassTerminal,
+			[]string{"cafile", secure.URL},
+		},
+		{
+			"no such cafile", func(c *openstack.Config) { c.CAFile = filepath.Join(dir, "none.pem") }, openstack.ClassTerminal,
+			[]string{"cafile", "none.pem"},
+		},
+		{
+			"cafile without a certificate", func(c *openstack.Config) { c.CAFile = notPEM }, openstack.ClassTerminal,
+			[]string{"cafile", notPEM},
+		},
+		{
+			"no such certfile", func(c *openstack.Config) { c.CertFile = filepath.Join(dir, "none.pem") },
+			openstack.ClassTerminal, []string{"certfile", "none.pem"},
+		},
+		{
+			"unknown cloud", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", cloudsFile }, openstack.ClassTerminal,
+			[]string{`"b"`, "clouds.yaml"},
+		},
+		{
+			"no clouds.yaml", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", filepath.Join(dir, "none.yaml") },
+			openstack.ClassTerminal, []string{"none.yaml"},
+		},
 		{"no URL", func(c *openstack.Config) { c.AuthURL = "" }, openstack.ClassTerminal, []string{"auth_url"}},
 		{"no password", func(c *openstack.Config) { c.Password = "" }, openstack.ClassTerminal, []string{"password"}},
-		{"unknown way", func(c *openstack.Config) { c.AuthType = "v3kerberos" }, openstack.ClassTerminal, []string{"auth_type", "v3kerberos"}},
+		{
+			"unknown way", func(c *openstack.Config) { c.AuthType = "v3kerberos" }, openstack.ClassTerminal,
+			[]string{"auth_type", "v3kerberos"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			c := s.Options()
 			test.change(&c)
 			var log bytes.Buffer
-			connected, err := cloud.Connect(t.Context(), c, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			connected, err := cloud.Connect(
+				t.Context(), c, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			)
 			if err == nil {
 				connected.Close()
 				t.Fatal("connected")
@@ -120,7 +169,12 @@ func TestConnectWays(t *testing.T) {
 	dir := t.TempDir()
 	ca, cloudsFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "clouds.yaml")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
-	clouds := fmt.Sprintf("clouds:\n  a:\n    region_name: R2\n    interface: internal\n    auth: {auth_url: %s/v3, username: raven, password: %s, project_name: p, user_domain_name: Default, project_domain_name: Default}\n", s.URL, stacktest.Secret)
+	clouds := fmt.Sprintf(
+		"clouds:\n  a:\n    region_name: R2\n    interface: internal\n"+
+			"    auth: {auth_url: %s/v3, username: raven, "+
+			"password: %s, project_name: p, user_domain_name: Default, project_domain_name: Default}\n",
+		s.URL, stacktest.Secret,
+	)
 	for path, text := range map[string]string{ca: string(block), cloudsFile: clouds} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -131,13 +185,47 @@ func TestConnectWays(t *testing.T) {
 		config openstack.Config
 	}{
 		{"password", s.Options()},
-		{"application credential", openstack.Config{AuthType: "v3applicationcredential", AuthURL: s.URL + "/v3", ApplicationCredentialID: "x", ApplicationCredentialSecret: stacktest.Secret}},
-		{"application credential by name", openstack.Config{AuthURL: s.URL + "/v3", Username: "raven", ApplicationCredentialName: "x", ApplicationCredentialSecret: stacktest.Secret}},
+		{
+			"application credential",
+			openstack.Config{
+				AuthType: "v3applicationcredential", AuthURL: s.URL + "/v3", ApplicationCredentialID: "x",
+				ApplicationCredentialSecret: stacktest.Secret,
+			},
+		},
+		{
+			"application credential by name",
+			openstack.Config{
+				AuthURL: s.URL + "/v3", Username: "raven", ApplicationCredentialName: "x",
+				ApplicationCredentialSecret: stacktest.Secret,
+			},
+		},
 		{"clouds.yaml", openstack.Config{Cloud: "a", CloudsFile: cloudsFile}},
-		{"own authority", openstack.Config{AuthURL: secure.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", CAFile: ca}},
-		{"insecure", openstack.Config{AuthURL: secure.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", Insecure: true}},
-		{"second interface", openstack.Config{AuthURL: s.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", RegionName: "R2", Interfaces: []string{"admin", "internalURL"}}},
-		{"override", openstack.Config{AuthURL: s.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", RegionName: "R9", EndpointOverride: s.URL + "/net/v2.0/"}},
+		{
+			"own authority",
+			openstack.Config{
+				AuthURL: secure.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", CAFile: ca,
+			},
+		},
+		{
+			"insecure",
+			openstack.Config{
+				AuthURL: secure.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", Insecure: true,
+			},
+		},
+		{
+			"second interface",
+			openstack.Config{
+				AuthURL: s.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", RegionName: "R2",
+				Interfaces: []string{"admin", "internalURL"},
+			},
+		},
+		{
+			"override",
+			openstack.Config{
+				AuthURL: s.URL + "/v3", Username: "raven", Password: stacktest.Secret, ProjectID: "p1", RegionName: "R9",
+				EndpointOverride: s.URL + "/net/v2.0/",
+			},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -220,26 +308,30 @@ func TestFromConfig(t *testing.T) {
 			openstack.Config{
 				AuthType: "password", AuthURL: "http://k/v3", Username: "u", Password: "p#;$x", ProjectName: "pr",
 				Interfaces: []string{"internal", "public"}, RegionName: "R", Timeout: 30 * time.Second, Insecure: true,
-				AmbiguousWait: 5 * time.Minute, MaxBatch: openstack.DefaultMaxBatch, MaxConcurrency: openstack.DefaultMaxConcurrency,
+				AmbiguousWait: 5 * time.Minute, MaxBatch: openstack.DefaultMaxBatch,
+				MaxConcurrency: openstack.DefaultMaxConcurrency,
 			},
 			false,
 		},
 		{
 			"the names of 2016",
 			[]string{"OS_URL=http://n:9696"},
-			"[keystone_client]\nauth_uri = http://k:35357/v2.0\nadmin_user = u\nadmin_password = p\nadmin_tenant_name = service\n" +
+			"[keystone_client]\nauth_uri = http://k:35357/v2.0\nadmin_user = u\nadmin_password = p\n" +
+				"admin_tenant_name = service\n" +
 				"auth_ca_cert = /ca\nauth_insecure = true\n",
 			openstack.Config{
 				AuthURL: "http://k:35357/v2.0", Username: "u", Password: "p", ProjectName: "service", CAFile: "/ca", Insecure: true,
 				EndpointOverride: "http://n:9696", Interfaces: []string{"public"}, Timeout: openstack.DefaultTimeout,
-				AmbiguousWait: openstack.DefaultAmbiguousWait, MaxBatch: openstack.DefaultMaxBatch, MaxConcurrency: openstack.DefaultMaxConcurrency,
+				AmbiguousWait: openstack.DefaultAmbiguousWait, MaxBatch: openstack.DefaultMaxBatch,
+				MaxConcurrency: openstack.DefaultMaxConcurrency,
 			},
 			false,
 		},
 		{
 			"a cloud has its own interface", nil, "[neutron]\ncloud = mine\n",
 			openstack.Config{
-				Cloud: "mine", Timeout: openstack.DefaultTimeout, AmbiguousWait: openstack.DefaultAmbiguousWait, MaxBatch: openstack.DefaultMaxBatch,
+				Cloud: "mine", Timeout: openstack.DefaultTimeout, AmbiguousWait: openstack.DefaultAmbiguousWait,
+				MaxBatch:       openstack.DefaultMaxBatch,
 				MaxConcurrency: openstack.DefaultMaxConcurrency,
 			},
 			false,

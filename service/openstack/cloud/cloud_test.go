@@ -34,12 +34,15 @@ func TestEachKindHasItsService(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lb, err := c.Create(t.Context(), drivers.KindLoadBalancer, stacktest.Named("lb"), map[string]any{"vip_subnet_id": subnet.ID})
+			lb, err := c.Create(
+				t.Context(), drivers.KindLoadBalancer, stacktest.Named("lb"), map[string]any{"vip_subnet_id": subnet.ID},
+			)
 			if (err != nil) != without {
 				t.Fatal(err)
 			}
 			clusters, err := c.Clusters(t.Context())
-			if err != nil || clusters["c1"][drivers.KindNetwork] != 1 || (clusters["c1"][drivers.KindLoadBalancer] == 0) != without {
+			if err != nil || clusters["c1"][drivers.KindNetwork] != 1 ||
+				(clusters["c1"][drivers.KindLoadBalancer] == 0) != without {
 				t.Errorf("got %v, %v", clusters, err)
 			}
 			found, err := c.ObserveKind(t.Context(), drivers.KindLoadBalancer, "c1")

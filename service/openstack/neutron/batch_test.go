@@ -161,7 +161,10 @@ func TestDivide(t *testing.T) {
 			"a MAC address in use is named: one more request", one("mac_address", "02:00:00:00:00:07", 13),
 			func(ports []map[string]any) (int, string, []string) {
 				if has(ports, "mac_address", "02:00:00:00:00:07") {
-					return 409, stacktest.NeutronBody("MacAddressInUse", "Unable to complete operation for network "+missing+". The mac address 02:00:00:00:00:07 is in use."), nil
+					return 409, stacktest.NeutronBody(
+						"MacAddressInUse",
+						"Unable to complete operation for network "+missing+". The mac address 02:00:00:00:00:07 is in use.",
+					), nil
 				}
 				return 0, "", nil
 			},
@@ -191,7 +194,9 @@ func TestDivide(t *testing.T) {
 			"a full subnet is filled to its last address, then given up", one("network_id", there),
 			func(ports []map[string]any) (int, string, []string) {
 				if len(ports) > room {
-					return 409, stacktest.NeutronBody("IpAddressGenerationFailure", "No more IP addresses available on network "+there+"."), nil
+					return 409, stacktest.NeutronBody(
+						"IpAddressGenerationFailure", "No more IP addresses available on network "+there+".",
+					), nil
 				}
 				room -= len(ports)
 				return 0, "", nil
@@ -257,12 +262,16 @@ func TestThrottledHoldsEverybodyBack(t *testing.T) {
 		}
 		// One whose caller does not want to wait that long is told that nothing was sent.
 		refused = false
-		if _, err := c.Create(t.Context(), drivers.KindPort, stacktest.IdentityOf(1), plain(1)); openstack.Classify(err) != openstack.ClassThrottled {
+		if _, err := c.Create(
+			t.Context(), drivers.KindPort, stacktest.IdentityOf(1), plain(1),
+		); openstack.Classify(err) != openstack.ClassThrottled {
 			t.Fatalf("got %v, want throttled", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Get(ctx, drivers.KindPort, "x"); !errors.Is(err, context.DeadlineExceeded) || openstack.Classify(err) != openstack.ClassRetry {
+		if _, err := c.Get(
+			ctx, drivers.KindPort, "x",
+		); !errors.Is(err, context.DeadlineExceeded) || openstack.Classify(err) != openstack.ClassRetry {
 			t.Errorf("got %v (%v)", err, openstack.Classify(err))
 		}
 	})
@@ -308,7 +317,9 @@ func TestBestEffortIsNoticedOnce(t *testing.T) {
 			for _, port := range ports {
 				if port["binding:host_id"] != nil {
 					bound++
-					return 403, stacktest.NeutronBody("PolicyNotAuthorized", "((rule:create_port and rule:create_port:binding:host_id)) is disallowed by policy"), nil
+					return 403, stacktest.NeutronBody(
+						"PolicyNotAuthorized", "((rule:create_port and rule:create_port:binding:host_id)) is disallowed by policy",
+					), nil
 				}
 			}
 			return 0, "", nil
@@ -343,7 +354,9 @@ func TestForbiddenForAnotherReasonDropsNothing(t *testing.T) {
 			return 403, stacktest.NeutronBody("PolicyNotAuthorized", "rule:create_port is disallowed by policy"), nil
 		}}
 		c := connect(t, stacktest.TransportConfig(f))
-		_, err := c.Create(t.Context(), drivers.KindPort, stacktest.IdentityOf(0), map[string]any{"network_id": "n", "binding:host_id": "node"})
+		_, err := c.Create(
+			t.Context(), drivers.KindPort, stacktest.IdentityOf(0), map[string]any{"network_id": "n", "binding:host_id": "node"},
+		)
 		if openstack.Classify(err) != openstack.ClassForbidden || len(c.Unsupported(drivers.KindPort)) != 0 {
 			t.Errorf("got %v, unsupported %v", err, c.Unsupported(drivers.KindPort))
 		}
@@ -393,7 +406,9 @@ func TestCloseEndsWaiting(t *testing.T) {
 			return 429, "slow down", []string{"Retry-After", "3600"}
 		}}
 		c := connect(t, stacktest.TransportConfig(f))
-		if _, err := c.Create(t.Context(), drivers.KindPort, stacktest.IdentityOf(1), plain(1)); openstack.Classify(err) != openstack.ClassThrottled {
+		if _, err := c.Create(
+			t.Context(), drivers.KindPort, stacktest.IdentityOf(1), plain(1),
+		); openstack.Classify(err) != openstack.ClassThrottled {
 			t.Fatalf("got %v, want throttled", err)
 		}
 		results := make(chan error, 2)
@@ -424,7 +439,9 @@ func TestOnePortGoesAloneAndAtOnce(t *testing.T) {
 		if took := time.Since(began); took != 50*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
-		want := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "pod", UID: "uid-0"}, Name: "port", Policy: drivers.Delete}
+		want := plan.Identity{
+			Cluster: "c1", Owner: plan.Owner{Driver: "pod", UID: "uid-0"}, Name: "port", Policy: drivers.Delete,
+		}
 		if got.Identity != want || len(got.Tags) != 4 || got.Description != want.Description() {
 			t.Errorf("got %+v", got)
 		}

@@ -38,7 +38,9 @@ func BenchmarkCreate(b *testing.B) {
 				before := c.Stats()
 				b.StartTimer()
 				started := time.Now()
-				for _, err := range many(b.Context(), c, n, func(int) map[string]any { return map[string]any{"network_id": network.ID} }) {
+				for _, err := range many(
+					b.Context(), c, n, func(int) map[string]any { return map[string]any{"network_id": network.ID} },
+				) {
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -102,7 +102,10 @@ func ids(observed []plan.Observed) []string {
 }
 
 func portDoc(id, project string, identity *plan.Identity, tagged, described bool) map[string]any {
-	doc := map[string]any{"id": id, "project_id": project, "tags": []string{"operator"}, "description": "words of an operator", "revision_number": 3}
+	doc := map[string]any{
+		"id": id, "project_id": project, "tags": []string{"operator"}, "description": "words of an operator",
+		"revision_number": 3,
+	}
 	if identity != nil && tagged {
 		doc["tags"] = append(identity.Tags(), "operator")
 	}
@@ -127,9 +130,15 @@ func someShelf() *shelf {
 			portDoc("f-foreign", "p1", nil, false, false), portDoc("g-other-cluster", "p1", &other, true, true),
 			portDoc("h-other-project", "p2", &own, true, true), portDoc("i-other-text", "p1", &other, false, true),
 		},
-		"networks": {portDoc("n1", "p1", &own, false, true), portDoc("n2", "p1", nil, false, false), portDoc("n3", "p1", &other, false, true)},
+		"networks": {
+			portDoc("n1", "p1", &own, false, true), portDoc("n2", "p1", nil, false, false),
+			portDoc("n3", "p1", &other, false, true),
+		},
 		"security-group-rules": {
-			{"id": "r1", "project_id": "p1", "description": own.Description()}, {"id": "r2", "project_id": "p1", "description": ""},
+			{
+				"id": "r1", "project_id": "p1", "description": own.Description()}, {"id": "r2", "project_id": "p1",
+				"description": "",
+			},
 		},
 	}}
 }
@@ -248,7 +257,9 @@ func TestPartialListIsAnError(t *testing.T) {
 			if all, err := c.Observe(t.Context(), "c1"); err == nil {
 				t.Errorf("observed %v", ids(all))
 			}
-			if found, err := c.ListIdentity(t.Context(), drivers.KindRouterInterface, plan.Identity{Cluster: "c1"}); err != nil || found != nil {
+			if found, err := c.ListIdentity(
+				t.Context(), drivers.KindRouterInterface, plan.Identity{Cluster: "c1"},
+			); err != nil || found != nil {
 				t.Errorf("a search of one page: %v, %v", found, err)
 			}
 		})
@@ -304,14 +315,19 @@ func TestManySearchesShareAList(t *testing.T) {
 
 func TestLookup(t *testing.T) {
 	s := &shelf{docs: map[string][]map[string]any{"networks": {
-		{"id": "n1", "name": "public"}, {"id": "n2", "name": "twice"}, {"id": "n3", "name": "twice"}, {"id": "n4", "name": "n1"},
+		{
+			"id": "n1", "name": "public"}, {"id": "n2", "name": "twice"}, {"id": "n3", "name": "twice"}, {"id": "n4",
+			"name": "n1",
+		},
 	}}}
 	c := connect(t, stacktest.NewStub(t, false, s.serve).Options())
 	tests := []struct {
 		ask, want string
 		class     openstack.Class
 	}{
-		{"public", "n1", openstack.ClassNone}, {"n1", "n1", openstack.ClassNone}, {"twice", "", openstack.ClassTerminal}, {"none", "", openstack.ClassNotFound},
+		{
+			"public", "n1", openstack.ClassNone}, {"n1", "n1", openstack.ClassNone}, {"twice", "",
+			openstack.ClassTerminal}, {"none", "", openstack.ClassNotFound},
 	}
 	for _, test := range tests {
 		got, err := c.Lookup(t.Context(), drivers.KindNetwork, test.ask)

@@ -37,7 +37,9 @@ func TestAHostThatMayNotBeSetIsRefusedOnce(t *testing.T) {
 			c := connect(t, stacktest.SimConfig(s, test.user))
 			s.ResetLog()
 			attrs := func(i int) map[string]any {
-				return map[string]any{"network_id": network.ID, "mac_address": plan.MAC(stacktest.IdentityOf(i)), "binding:host_id": "node-1"}
+				return map[string]any{
+					"network_id": network.ID, "mac_address": plan.MAC(stacktest.IdentityOf(i)), "binding:host_id": "node-1",
+				}
 			}
 			for _, err := range many(t.Context(), c, ports, attrs) {
 				if err != nil {

@@ -43,7 +43,10 @@ func TestFullNetworkLosesAddressesOnce(t *testing.T) {
 	if made+full != 40 || made > 13 {
 		t.Errorf("made %d, %d found no address", made, full)
 	}
-	must(t, c, drivers.KindSubnet, "more", map[string]any{"network_id": network.ID, "ip_version": int64(4), "cidr": "10.0.1.0/28"})
+	must(
+		t, c, drivers.KindSubnet, "more",
+		map[string]any{"network_id": network.ID, "ip_version": int64(4), "cidr": "10.0.1.0/28"},
+	)
 	if again, _ := portsAtOnce(t, c, network.ID, 100, 140); again != 13 {
 		t.Errorf("of the second subnet's 13 addresses %d were used", again)
 	}
@@ -57,7 +60,9 @@ func TestKnownRoomIsNotOverdrawn(t *testing.T) {
 		for _, network := range []string{"small", "large"} {
 			f.sizes = nil
 			for range 4 {
-				for _, err := range burst(t.Context(), c, 100, func(int) map[string]any { return map[string]any{"network_id": network} }) {
+				for _, err := range burst(
+					t.Context(), c, 100, func(int) map[string]any { return map[string]any{"network_id": network} },
+				) {
 					if err != nil {
 						t.Error(err)
 					}

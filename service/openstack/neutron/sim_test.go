@@ -49,7 +49,9 @@ func must(tb testing.TB, c *Client, kind drivers.Kind, name string, attrs map[st
 func place(tb testing.TB, c *Client, cidr string) (network, subnet plan.Observed) {
 	tb.Helper()
 	network = must(tb, c, drivers.KindNetwork, "net", map[string]any{"name": "net"})
-	subnet = must(tb, c, drivers.KindSubnet, "subnet", map[string]any{"network_id": network.ID, "ip_version": int64(4), "cidr": cidr})
+	subnet = must(
+		tb, c, drivers.KindSubnet, "subnet", map[string]any{"network_id": network.ID, "ip_version": int64(4), "cidr": cidr},
+	)
 	return network, subnet
 }
 
@@ -61,7 +63,10 @@ func TestEveryKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	network, subnet := place(t, c, "10.0.0.0/24")
-	must(t, c, drivers.KindSubnetPool, "pool", map[string]any{"name": "pool", "prefixes": []any{"10.64.0.0/16"}, "default_prefixlen": int64(24)})
+	must(
+		t, c, drivers.KindSubnetPool, "pool",
+		map[string]any{"name": "pool", "prefixes": []any{"10.64.0.0/16"}, "default_prefixlen": int64(24)},
+	)
 	router := must(t, c, drivers.KindRouter, "router", map[string]any{
 		"name": "router", "external_gateway_info": map[string]any{"network_id": external.ID},
 	})
@@ -76,10 +81,15 @@ func TestEveryKind(t *testing.T) {
 	group := must(t, c, drivers.KindSecurityGroup, "group", map[string]any{"name": "group"})
 	rule := map[string]any{"security_group_id": group.ID, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp"}
 	must(t, c, drivers.KindSecurityGroupRule, "rule", rule)
-	if _, err := c.Create(t.Context(), drivers.KindSecurityGroupRule, stacktest.Named("rule2"), rule); openstack.Classify(err) != openstack.ClassExists {
+	if _, err := c.Create(
+		t.Context(), drivers.KindSecurityGroupRule, stacktest.Named("rule2"), rule,
+	); openstack.Classify(err) != openstack.ClassExists {
 		t.Errorf("the same rule again: %v (%v)", err, openstack.Classify(err))
 	}
-	port := must(t, c, drivers.KindPort, "port", map[string]any{"network_id": network.ID, "mac_address": plan.MAC(stacktest.Named("port"))})
+	port := must(
+		t, c, drivers.KindPort, "port",
+		map[string]any{"network_id": network.ID, "mac_address": plan.MAC(stacktest.Named("port"))},
+	)
 	must(t, c, drivers.KindFloatingIP, "fip", map[string]any{"floating_network_id": external.ID, "port_id": port.ID})
 
 	all, err := c.Observe(t.Context(), "c1")
@@ -90,7 +100,9 @@ func TestEveryKind(t *testing.T) {
 	for _, o := range all {
 		kinds = append(kinds, string(o.Kind)+" "+o.Identity.Name)
 		if o.Kind == drivers.KindRouterInterface {
-			want := map[string]any{"router_id": router.ID, "subnet_id": subnet.ID, "ip_address": "10.0.0.1", "network_id": network.ID}
+			want := map[string]any{
+				"router_id": router.ID, "subnet_id": subnet.ID, "ip_address": "10.0.0.1", "network_id": network.ID,
+			}
 			for key, value := range want {
 				if o.Attrs[key] != value {
 					t.Errorf("%s of the interface is %v, want %v", key, o.Attrs[key], value)
@@ -113,12 +125,15 @@ func TestEveryKind(t *testing.T) {
 		t.Errorf("the same port again: %v (%v)", err, openstack.Classify(err))
 	}
 	for kind, id := range map[drivers.Kind]string{
-		drivers.KindNetwork: network.ID, drivers.KindSubnet: subnet.ID, drivers.KindRouter: router.ID, drivers.KindRouterInterface: rif.ID,
+		drivers.KindNetwork: network.ID, drivers.KindSubnet: subnet.ID, drivers.KindRouter: router.ID,
+		drivers.KindRouterInterface: rif.ID,
 	} {
 		if err := c.Delete(t.Context(), kind, id); openstack.Classify(err) != openstack.ClassInUse {
 			t.Errorf("deleting a %s in use: %v (%v)", kind, err, openstack.Classify(err))
 		}
-		if users, err := c.Dependants(t.Context(), kind, id); err != nil || (len(users) == 0 && kind != drivers.KindRouterInterface) {
+		if users, err := c.Dependants(
+			t.Context(), kind, id,
+		); err != nil || (len(users) == 0 && kind != drivers.KindRouterInterface) {
 			t.Errorf("users of the %s: %v, %v", kind, users, err)
 		}
 	}
@@ -128,10 +143,14 @@ func TestEveryKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, _ := s.Call(sim.UserKuryr, sim.ProjectKuryr, "PUT", "/ports/"+port.ID+"/tags/operators-own", nil); status != 201 {
+	if status, _ := s.Call(
+		sim.UserKuryr, sim.ProjectKuryr, "PUT", "/ports/"+port.ID+"/tags/operators-own", nil,
+	); status != 201 {
 		t.Fatal(status)
 	}
-	if _, err := c.Update(t.Context(), drivers.KindPort, port.ID, fresh.Revision, map[string]any{"name": "x"}); openstack.Classify(err) != openstack.ClassStale {
+	if _, err := c.Update(
+		t.Context(), drivers.KindPort, port.ID, fresh.Revision, map[string]any{"name": "x"},
+	); openstack.Classify(err) != openstack.ClassStale {
 		t.Errorf("a stale update: %v (%v)", err, openstack.Classify(err))
 	}
 	if err := c.AddTags(t.Context(), drivers.KindPort, port.ID, []string{"raven:extra=1"}); err != nil {
@@ -141,7 +160,9 @@ func TestEveryKind(t *testing.T) {
 	if err != nil || !slices.Contains(fresh.Tags, "operators-own") || len(fresh.Tags) != 6 {
 		t.Errorf("tags %v, %v", fresh.Tags, err)
 	}
-	if got, err := c.Update(t.Context(), drivers.KindPort, port.ID, fresh.Revision, map[string]any{"name": "x"}); err != nil || got.Attrs["name"] != "x" {
+	if got, err := c.Update(
+		t.Context(), drivers.KindPort, port.ID, fresh.Revision, map[string]any{"name": "x"},
+	); err != nil || got.Attrs["name"] != "x" {
 		t.Errorf("got %v, %v", got.Attrs["name"], err)
 	}
 	tearDown(t, s, c, router.ID)
@@ -151,7 +172,8 @@ func TestEveryKind(t *testing.T) {
 func tearDown(t *testing.T, s *sim.Cloud, c *Client, routerID string) {
 	t.Helper()
 	order := []drivers.Kind{
-		drivers.KindFloatingIP, drivers.KindPort, drivers.KindRouterInterface, drivers.KindRouter, drivers.KindSubnet, drivers.KindNetwork,
+		drivers.KindFloatingIP, drivers.KindPort, drivers.KindRouterInterface, drivers.KindRouter, drivers.KindSubnet,
+		drivers.KindNetwork,
 		drivers.KindSubnetPool, drivers.KindSecurityGroupRule, drivers.KindSecurityGroup,
 	}
 	for _, kind := range order {
@@ -256,11 +278,15 @@ func TestSimulatedHostBinding(t *testing.T) {
 	network, _ := place(t, member, "10.0.0.0/16")
 	admin := connect(t, stacktest.SimConfig(s, sim.UserKuryrAdmin))
 	for name, c := range map[string]*Client{"member": member, "admin": admin} {
-		o, err := c.Create(t.Context(), drivers.KindPort, stacktest.Named(name), map[string]any{"network_id": network.ID, "binding:host_id": "node-1"})
+		o, err := c.Create(
+			t.Context(), drivers.KindPort, stacktest.Named(name),
+			map[string]any{"network_id": network.ID, "binding:host_id": "node-1"},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bound := o.Attrs["binding:host_id"] == "node-1"; bound != (name == "admin") || (len(c.Unsupported(drivers.KindPort)) == 0) != bound {
+		if bound := o.Attrs["binding:host_id"] == "node-1"; bound != (name == "admin") ||
+			(len(c.Unsupported(drivers.KindPort)) == 0) != bound {
 			t.Errorf("%s: bound %t, unsupported %v", name, bound, c.Unsupported(drivers.KindPort))
 		}
 	}
@@ -321,7 +347,9 @@ func TestSimulatedAmbiguity(t *testing.T) {
 func TestSimulatedPaging(t *testing.T) {
 	s, c := startSim(t, sim.Options{PageLimit: 7})
 	network, _ := place(t, c, "10.0.0.0/16")
-	for _, err := range many(t.Context(), c, 50, func(int) map[string]any { return map[string]any{"network_id": network.ID} }) {
+	for _, err := range many(
+		t.Context(), c, 50, func(int) map[string]any { return map[string]any{"network_id": network.ID} },
+	) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +359,9 @@ func TestSimulatedPaging(t *testing.T) {
 		t.Errorf("%d ports, %v", len(found), err)
 	}
 	for _, action := range []sim.Action{sim.ActionCut, sim.ActionTruncate, sim.ActionStatus} {
-		if _, err := s.AddFault(sim.Rule{Method: "GET", Kind: "port", Query: "marker=", Nth: 3, Times: 100, Action: action, Status: 500}); err != nil {
+		if _, err := s.AddFault(
+			sim.Rule{Method: "GET", Kind: "port", Query: "marker=", Nth: 3, Times: 100, Action: action, Status: 500},
+		); err != nil {
 			t.Fatal(err)
 		}
 		if found, err := c.List(t.Context(), drivers.KindPort, "c1"); err == nil || found != nil {
@@ -346,7 +376,9 @@ func TestSimulatedTokens(t *testing.T) {
 	network, _ := place(t, c, "10.0.0.0/16")
 	s.ResetLog()
 	s.ExpireTokens()
-	for _, err := range many(t.Context(), c, 100, func(int) map[string]any { return map[string]any{"network_id": network.ID} }) {
+	for _, err := range many(
+		t.Context(), c, 100, func(int) map[string]any { return map[string]any{"network_id": network.ID} },
+	) {
 		if err != nil {
 			t.Error(err)
 		}

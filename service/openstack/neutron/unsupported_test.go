@@ -17,7 +17,8 @@ import (
 
 func TestWhetherCreatesTakeTagsIsFoundOut(t *testing.T) {
 	unrecognized := stacktest.NeutronBody("HTTPBadRequest", "Unrecognized attribute(s) 'tags'")
-	forbidden := stacktest.NeutronBody("PolicyNotAuthorized", "((rule:create_port and rule:create_port:binding:host_id)) is disallowed by policy")
+	forbidden := stacktest.NeutronBody("PolicyNotAuthorized",
+		"((rule:create_port and rule:create_port:binding:host_id)) is disallowed by policy")
 	tests := []struct {
 		name    string
 		refuse  func(port map[string]any) (int, string)
@@ -97,7 +98,9 @@ func TestPortsOfACloudWithoutTagsInCreates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 1; i <= 2; i++ {
-		port, err := c.Create(ctx, drivers.KindPort, stacktest.IdentityOf(i), map[string]any{"network_id": network.ID, "name": fmt.Sprint(i)})
+		port, err := c.Create(
+			ctx, drivers.KindPort, stacktest.IdentityOf(i), map[string]any{"network_id": network.ID, "name": fmt.Sprint(i)},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,12 +15,15 @@ func TestRulesOfOneGroupGoTogether(t *testing.T) {
 	_, c := startSim(t, sim.Options{})
 	var groups []string
 	for i := range 3 {
-		groups = append(groups, must(t, c, drivers.KindSecurityGroup, fmt.Sprintf("group-%d", i), map[string]any{"name": "g"}).ID)
+		groups = append(
+			groups, must(t, c, drivers.KindSecurityGroup, fmt.Sprintf("group-%d", i), map[string]any{"name": "g"}).ID,
+		)
 	}
 	var wait sync.WaitGroup
 	for i := range 60 {
 		wait.Go(func() {
-			_, err := c.Create(t.Context(), drivers.KindSecurityGroupRule, stacktest.Named(fmt.Sprintf("rule-%d", i)), map[string]any{
+			identity := stacktest.Named(fmt.Sprintf("rule-%d", i))
+			_, err := c.Create(t.Context(), drivers.KindSecurityGroupRule, identity, map[string]any{
 				"security_group_id": groups[i%3], "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp",
 				"port_range_min": int64(i + 1), "port_range_max": int64(i + 1),
 			})

@@ -62,9 +62,17 @@ func TestUpdate(t *testing.T) {
 		match    string
 		asked    []string
 	}{
-		{"with a revision", 7, map[string]any{"name": "x"}, says(200, port), openstack.ClassNone, "revision_number=7", []string{"PUT ports/p"}},
-		{"of any revision", 0, map[string]any{"name": "x"}, says(200, port), openstack.ClassNone, "", []string{"PUT ports/p"}},
-		{"a change that raises it itself", 7, map[string]any{"external_gateway_info": nil}, says(200, port), openstack.ClassNone, "", []string{"PUT ports/p"}},
+		{
+			"with a revision", 7, map[string]any{"name": "x"}, says(200, port), openstack.ClassNone, "revision_number=7",
+			[]string{"PUT ports/p"},
+		},
+		{
+			"of any revision", 0, map[string]any{"name": "x"}, says(200, port), openstack.ClassNone, "", []string{"PUT ports/p"},
+		},
+		{
+			"a change that raises it itself", 7, map[string]any{"external_gateway_info": nil}, says(200, port),
+			openstack.ClassNone, "", []string{"PUT ports/p"},
+		},
 		{
 			"stale", 6,
 			map[string]any{"name": "x"},
@@ -72,12 +80,21 @@ func TestUpdate(t *testing.T) {
 			openstack.ClassStale, "revision_number=6",
 			[]string{"PUT ports/p"},
 		},
-		{"gone", 6, map[string]any{"name": "x"}, says(404, stacktest.NeutronBody("PortNotFound", "Port p could not be found.")), openstack.ClassNotFound, "revision_number=6", []string{"PUT ports/p"}},
-		{"nothing but what is not allowed", 0, map[string]any{"binding:host_id": "n"}, says(403, forbidden), openstack.ClassNone, "", []string{"PUT ports/p", "GET ports/p"}},
+		{
+			"gone", 6, map[string]any{"name": "x"},
+			says(404, stacktest.NeutronBody("PortNotFound", "Port p could not be found.")), openstack.ClassNotFound,
+			"revision_number=6", []string{"PUT ports/p"},
+		},
+		{
+			"nothing but what is not allowed", 0, map[string]any{"binding:host_id": "n"}, says(403, forbidden),
+			openstack.ClassNone, "", []string{"PUT ports/p", "GET ports/p"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			f := &recorder{answers: map[string]func(http.ResponseWriter){"PUT ports/p": test.answer, "GET ports/p": says(200, port)}}
+			f := &recorder{
+				answers: map[string]func(http.ResponseWriter){"PUT ports/p": test.answer, "GET ports/p": says(200, port)},
+			}
 			c := connect(t, stacktest.NewStub(t, false, f.serve).Options())
 			got, err := c.Update(t.Context(), drivers.KindPort, "p", test.revision, test.attrs)
 			if openstack.Classify(err) != test.class || f.match != test.match {
@@ -101,7 +118,10 @@ func TestDelete(t *testing.T) {
 	}{
 		{"there", says(204, ""), openstack.ClassNone},
 		{"gone", says(404, stacktest.NeutronBody("PortNotFound", "Port p could not be found.")), openstack.ClassNone},
-		{"in use", says(409, stacktest.NeutronBody("PortInUse", "Unable to complete operation on port p for network n.")), openstack.ClassInUse},
+		{
+			"in use", says(409, stacktest.NeutronBody("PortInUse", "Unable to complete operation on port p for network n.")),
+			openstack.ClassInUse,
+		},
 		{"refused by a proxy", says(503, ""), openstack.ClassRetry},
 		{"cut", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, openstack.ClassRetry},
 	}
@@ -131,11 +151,14 @@ func TestTagsGoOneByOne(t *testing.T) {
 	if err := c.AddTags(t.Context(), drivers.KindSecurityGroupRule, "r", []string{"no tags on rules"}); err != nil {
 		t.Error(err)
 	}
-	if err := c.AddTags(t.Context(), drivers.KindNetwork, "gone", []string{"x"}); openstack.Classify(err) != openstack.ClassNotFound {
+	if err := c.AddTags(
+		t.Context(), drivers.KindNetwork, "gone", []string{"x"},
+	); openstack.Classify(err) != openstack.ClassNotFound {
 		t.Errorf("got %v", err)
 	}
 	want := []string{
-		"PUT security-groups/g/tags/raven:cluster=c1", "PUT security-groups/g/tags/a%20b", "DELETE security-groups/g/tags/here",
+		"PUT security-groups/g/tags/raven:cluster=c1", "PUT security-groups/g/tags/a%20b",
+		"DELETE security-groups/g/tags/here",
 		"DELETE security-groups/g/tags/gone", "PUT networks/gone/tags/x",
 	}
 	if diff := cmp.Diff(want, f.asked); diff != "" {
@@ -145,12 +168,15 @@ func TestTagsGoOneByOne(t *testing.T) {
 
 func TestAttachAndDetach(t *testing.T) {
 	const (
-		add, remove, get, del = "PUT routers/r/add_router_interface", "PUT routers/r/remove_router_interface", "GET ports/p", "DELETE ports/p"
-		mine                  = `{"port": {"id": "p", "device_owner": "network:router_interface", "device_id": "r"}}`
-		others                = `{"port": {"id": "p", "device_owner": "network:router_interface", "device_id": "other"}}`
+		add, remove = "PUT routers/r/add_router_interface", "PUT routers/r/remove_router_interface"
+		get, del    = "GET ports/p", "DELETE ports/p"
+		mine        = `{"port": {"id": "p", "device_owner": "network:router_interface", "device_id": "r"}}`
+		others      = `{"port": {"id": "p", "device_owner": "network:router_interface", "device_id": "other"}}`
 	)
 	twice := stacktest.NeutronBody("BadRequest", "Bad router request: Router already has a port on subnet s.")
-	used := stacktest.NeutronBody("PortInUse", "Unable to complete operation on port p for network n. Port already has an attached device r.")
+	used := stacktest.NeutronBody(
+		"PortInUse", "Unable to complete operation on port p for network n. Port already has an attached device r.",
+	)
 	tests := []struct {
 		name    string
 		detach  bool
@@ -159,8 +185,14 @@ func TestAttachAndDetach(t *testing.T) {
 		asked   []string
 	}{
 		{"attached", false, map[string]func(http.ResponseWriter){add: says(200, "{}")}, openstack.ClassNone, []string{add}},
-		{"attached before", false, map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, mine)}, openstack.ClassNone, []string{add, get}},
-		{"attached elsewhere", false, map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, others)}, openstack.ClassInUse, []string{add, get}},
+		{
+			"attached before", false, map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, mine)},
+			openstack.ClassNone, []string{add, get},
+		},
+		{
+			"attached elsewhere", false, map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, others)},
+			openstack.ClassInUse, []string{add, get},
+		},
 		{
 			"another interface on the subnet", false,
 			map[string]func(http.ResponseWriter){add: says(400, twice), get: says(200, `{"port": {"id": "p"}}`)},
@@ -168,12 +200,20 @@ func TestAttachAndDetach(t *testing.T) {
 			[]string{add, get},
 		},
 		{"no router", false, nil, openstack.ClassNotFound, []string{add}},
-		{"detached", true, map[string]func(http.ResponseWriter){remove: says(200, "{}")}, openstack.ClassNone, []string{remove}},
-		{"never attached", true, map[string]func(http.ResponseWriter){del: says(204, "")}, openstack.ClassNone, []string{remove, del}},
+		{
+			"detached", true, map[string]func(http.ResponseWriter){remove: says(200, "{}")}, openstack.ClassNone,
+			[]string{remove},
+		},
+		{
+			"never attached", true, map[string]func(http.ResponseWriter){del: says(204, "")}, openstack.ClassNone,
+			[]string{remove, del},
+		},
 		{"gone", true, nil, openstack.ClassNone, []string{remove, del}},
 		{
 			"needed by a floating IP", true,
-			map[string]func(http.ResponseWriter){remove: says(409, stacktest.NeutronBody("RouterInterfaceInUseByFloatingIP", "required"))},
+			map[string]func(http.ResponseWriter){
+				remove: says(409, stacktest.NeutronBody("RouterInterfaceInUseByFloatingIP", "required")),
+			},
 			openstack.ClassInUse,
 			[]string{remove},
 		},
@@ -276,7 +316,10 @@ func TestCreateAmbiguous(t *testing.T) {
 		{"an answer without the port", says(201, `{}`), openstack.ClassAmbiguous},
 		{"500", says(500, stacktest.NeutronBody("HTTPInternalServerError", "Request Failed")), openstack.ClassAmbiguous},
 		{"504", says(504, "<html>"), openstack.ClassAmbiguous},
-		{"409", says(409, stacktest.NeutronBody("OverQuota", "Quota exceeded for resources: ['port'].")), openstack.ClassQuota},
+		{
+			"409", says(409, stacktest.NeutronBody("OverQuota", "Quota exceeded for resources: ['port'].")),
+			openstack.ClassQuota,
+		},
 	}
 	for _, kind := range []drivers.Kind{drivers.KindPort, drivers.KindRouterInterface} { // in batches and one by one
 		for _, test := range tests {
@@ -328,7 +371,10 @@ func TestGatewayOfARouterInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, err = c.Update(t.Context(), now.Kind, now.ID, now.Revision, map[string]any{"external_gateway_info": map[string]any{"network_id": public.ID}})
+	now, err = c.Update(
+		t.Context(), now.Kind, now.ID, now.Revision,
+		map[string]any{"external_gateway_info": map[string]any{"network_id": public.ID}},
+	)
 	if err != nil || now.Attrs["external_gateway_info"] == nil {
 		t.Errorf("%v, %v", now.Attrs, err)
 	}

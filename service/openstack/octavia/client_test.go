@@ -42,7 +42,9 @@ func startSim(tb testing.TB, o sim.Options) (*sim.Cloud, *Client) {
 func place(tb testing.TB, c *Client, cidr string) (network, subnet plan.Observed) {
 	tb.Helper()
 	networking := c.networking.(*neutron.Client)
-	network, err := networking.Create(tb.Context(), drivers.KindNetwork, stacktest.Named("net"), map[string]any{"name": "net"})
+	network, err := networking.Create(
+		tb.Context(), drivers.KindNetwork, stacktest.Named("net"), map[string]any{"name": "net"},
+	)
 	if err != nil {
 		tb.Fatal(err)
 	}

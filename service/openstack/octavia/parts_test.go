@@ -64,7 +64,9 @@ func TestBalancerIsTheSameHoweverItIsRead(t *testing.T) {
 			if err != nil || len(searched) != 1 {
 				t.Fatalf("%v, %v", searched, err)
 			}
-			for how, o := range map[string]plan.Observed{"made": made, "listed": settledList(t, c), "read": read, "searched": searched[0]} {
+			for how, o := range map[string]plan.Observed{
+				"made": made, "listed": settledList(t, c), "read": read, "searched": searched[0],
+			} {
 				o = Settled(o)
 				o.Status = "ACTIVE"
 				p := plan.NewKinds(Kinds()...).Compute(plan.Input{
@@ -103,7 +105,9 @@ func TestMembersAreListedOnlyWhenTheyMayHaveChanged(t *testing.T) {
 		t.Errorf("want two members: %v", pool)
 	}
 	path := "/lbaas/pools/" + textOf(pool, "id") + "/members"
-	if status, doc := s.Call(sim.UserKuryr, sim.ProjectKuryr, http.MethodPut, path, map[string]any{"members": []any{}}); status >= 300 {
+	if status, doc := s.Call(
+		sim.UserKuryr, sim.ProjectKuryr, http.MethodPut, path, map[string]any{"members": []any{}},
+	); status >= 300 {
 		t.Fatalf("%d %v", status, doc)
 	}
 	pool, _ = listAt(settledList(t, c).Attrs, "pools")[0].(map[string]any)
@@ -244,7 +248,9 @@ func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
 	c := connect(t, config)
 	_, subnet := place(t, c, "10.0.0.0/24")
 	lb := must(t, c, "lb", map[string]any{"vip_subnet_id": subnet.ID})
-	if _, err := s.AddFault(sim.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: sim.ActionTimeout}); err != nil {
+	if _, err := s.AddFault(
+		sim.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: sim.ActionTimeout},
+	); err != nil {
 		t.Fatal(err)
 	}
 	creating, cancel := context.WithCancel(t.Context())
@@ -311,7 +317,8 @@ func TestPollsAreFew(t *testing.T) {
 		})
 	}
 	most := int64(0)
-	for end := time.Now().Add(100 * time.Millisecond); most < openstack.MaxPolls || time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(100 * time.Millisecond); most < openstack.MaxPolls ||
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 		most = max(most, inFlight.now.Load())
 	}
 	if most != openstack.MaxPolls {

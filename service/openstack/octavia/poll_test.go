@@ -31,7 +31,10 @@ func TestPollOfTheUntagged(t *testing.T) {
 	look(1, 2, lb.ID, absent)
 	tagged := func(tags ...string) {
 		t.Helper()
-		status, doc := s.Call(sim.UserKuryr, sim.ProjectKuryr, http.MethodPut, "/lbaas/loadbalancers/"+lb.ID, map[string]any{"loadbalancer": map[string]any{"tags": tags}})
+		status, doc := s.Call(
+			sim.UserKuryr, sim.ProjectKuryr, http.MethodPut, "/lbaas/loadbalancers/"+lb.ID,
+			map[string]any{"loadbalancer": map[string]any{"tags": tags}},
+		)
 		if status >= 300 {
 			t.Fatalf("%d %v", status, doc)
 		}
@@ -58,7 +61,8 @@ func TestPollOfTheUntagged(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := settledList(t, c)
-	if len(now.Tags) != 4 || !slices.Contains(now.Tags, "mine") || slices.Contains(now.Tags, stacktest.Named("lb").Tags()[3]) {
+	if len(now.Tags) != 4 || !slices.Contains(now.Tags, "mine") ||
+		slices.Contains(now.Tags, stacktest.Named("lb").Tags()[3]) {
 		t.Errorf("its tags are %v", now.Tags)
 	}
 	look(1, 1, lb.ID)

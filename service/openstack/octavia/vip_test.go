@@ -56,7 +56,9 @@ func TestFreeVIPLeaves(t *testing.T) {
 		"of OVN's that is there": func(lb string) map[string]any {
 			return map[string]any{"name": "ovn-lb-vip-" + lb, "device_owner": "", "device_id": ""}
 		},
-		"no id in its name": func(string) map[string]any { return map[string]any{"name": "octavia-lb-mine", "device_id": "lb-mine"} },
+		"no id in its name": func(string) map[string]any {
+			return map[string]any{"name": "octavia-lb-mine", "device_id": "lb-mine"}
+		},
 		"more than an id": func(string) map[string]any {
 			return map[string]any{"name": "octavia-lb-" + absent + "-2", "device_id": "lb-" + absent + "-2"}
 		},
@@ -108,7 +110,8 @@ func TestFreeVIPOfAnother(t *testing.T) {
 		}
 	}
 	must(t, c, "lb", attrs)
-	status, doc := s.Call(sim.UserAdmin, sim.ProjectAdmin, http.MethodPut, "/ports/"+textOf(attrs, "vip_port_id"), map[string]any{
+	path := "/ports/" + textOf(attrs, "vip_port_id")
+	status, doc := s.Call(sim.UserAdmin, sim.ProjectAdmin, http.MethodPut, path, map[string]any{
 		"port": map[string]any{"device_owner": "", "device_id": ""}, // which would tell as well
 	})
 	if status >= 300 {
@@ -130,12 +133,15 @@ func portOf(t *testing.T, s *sim.Cloud, c *Client, subnet string, other map[stri
 	}
 	port := map[string]any{
 		"name": "octavia-lb-" + absent, "device_owner": "Octavia", "device_id": "lb-" + absent, "project_id": c.projectID,
-		"network_id": at.Attrs["network_id"], "fixed_ips": []any{map[string]any{"subnet_id": subnet, "ip_address": "10.0.0.99"}},
+		"network_id": at.Attrs["network_id"],
+		"fixed_ips":  []any{map[string]any{"subnet_id": subnet, "ip_address": "10.0.0.99"}},
 	}
 	for name, value := range other {
 		port[name] = value
 	}
-	if status, doc := s.Call(sim.UserAdmin, sim.ProjectAdmin, http.MethodPost, "/ports", map[string]any{"port": port}); status >= 300 {
+	if status, doc := s.Call(
+		sim.UserAdmin, sim.ProjectAdmin, http.MethodPost, "/ports", map[string]any{"port": port},
+	); status >= 300 {
 		t.Fatalf("%d %v", status, doc)
 	}
 }
@@ -157,7 +163,9 @@ func TestQuotaRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	room(c, 1, true)
-	for status, fails := range map[int]bool{http.StatusForbidden: false, http.StatusNotFound: false, http.StatusBadRequest: true} {
+	for status, fails := range map[int]bool{
+		http.StatusForbidden: false, http.StatusNotFound: false, http.StatusBadRequest: true,
+	} {
 		remove, err := s.AddFault(sim.Rule{Kind: "lb_quota", Action: sim.ActionStatus, Status: status})
 		if err != nil {
 			t.Fatal(err)
