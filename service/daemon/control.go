@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,22 +119,21 @@ func (d *Daemon) restartDriver(ctx context.Context, name string) (RestartReport,
 	if r == nil {
 		return RestartReport{}, errors.New("the daemon is starting, reloading or stopping")
 	}
-	for _, u := range r.units {
-		if u.program.Name != name {
-			continue
-		}
-		if u.down != nil {
-			return RestartReport{}, d.startDown(ctx, r, u)
-		}
-		report := RestartReport{Driver: name, Before: u.plugin.Info().Version}
-		if err := u.plugin.Restart(ctx); err != nil {
-			return report, fmt.Errorf("%w; the process that it has, if any, goes on", err)
-		}
-		report.Version, report.PID = u.plugin.Info().Version, u.plugin.Status().PID
-		if u.replaced.Load() {
-			report.Replaced = replacedText
-		}
-		return report, nil
+	i := slices.IndexFunc(r.watchers, func(w *Watcher) bool { return w.Name() == name })
+	if i < 0 {
+		return RestartReport{}, fmt.Errorf("driver(%s) is not enabled", name)
 	}
-	return RestartReport{}, fmt.Errorf("driver(%s) is not enabled", name)
+	w := r.watchers[i]
+	if w.Down() != nil {
+		return RestartReport{}, d.startDown(ctx, r, w)
+	}
+	report := RestartReport{Driver: name, Before: w.driver().Info().Version}
+	if err := w.Restart(ctx); err != nil {
+		return report, err
+	}
+	report.Version, report.PID = w.driver().Info().Version, w.driver().Status().PID
+	if w.replaced.Load() {
+		report.Replaced = replacedText
+	}
+	return report, nil
 }

@@ -173,7 +173,7 @@ func (d *Daemon) begin(ctx context.Context, l *Settings) error {
 // take begins to work with a prepared runtime, or ends it.
 func (d *Daemon) take(ctx context.Context, r *runtime) error {
 	d.config.Notify.Status("starting: listing what is ours in the cloud, filling the caches")
-	if err := r.watchers(ctx); err != nil {
+	if err := r.start(ctx); err != nil {
 		r.stop(context.WithoutCancel(ctx))
 		return err
 	}

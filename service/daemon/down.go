@@ -17,34 +17,29 @@ import (
 // A driver that does not start is left out: the others work, what it made stays, and it is tried again like one in quarantine. What it
 // declares is not known until it starts, so that a reload takes it in.
 
-// downText says it for people.
-func (u *Watcher) downText() string {
-	return "it does not start, and what it made stays as it is; it is tried again every driver_quarantine, at a reload and by `raven driver restart`: " +
-		u.down.Error()
-}
-
 // leaveOut tells of the drivers that did not start. With none that did there is nothing to do.
 func (r *runtime) leaveOut() error {
 	var all error // in one line
 	down := 0
-	for _, u := range r.units {
+	for _, w := range r.watchers {
+		err := w.Down()
 		switch {
-		case u.down == nil:
+		case err == nil:
 			continue
 		case all == nil:
-			all = u.down
+			all = err
 		default:
-			all = fmt.Errorf("%w; %w", all, u.down)
+			all = fmt.Errorf("%w; %w", all, err)
 		}
 		down++
 	}
-	if down == len(r.units) {
+	if down == len(r.watchers) {
 		return all
 	}
-	for _, u := range r.units {
-		if u.down != nil {
-			r.log.Error("driver does not start and is left out; what it made stays", "driver", u.program.Name, "error", u.down)
-			r.tell("DriverNotStarted", fmt.Sprintf("driver %s: %s", u.program.Name, u.downText()))
+	for _, w := range r.watchers {
+		if err := w.Down(); err != nil {
+			r.log.Error("driver does not start and is left out; what it made stays", "driver", w.Name(), "error", err)
+			r.tell("DriverNotStarted", fmt.Sprintf("driver %s: %s", w.Name(), w.downText()))
 		}
 	}
 	return nil
@@ -53,28 +48,30 @@ func (r *runtime) leaveOut() error {
 // without says which drivers a reload may go on without: those that it has no use of now either.
 func (d *Daemon) without(driver string) bool {
 	r := d.current()
-	return r == nil || slices.ContainsFunc(r.units, func(u *Watcher) bool {
-		return u.program.Name == driver && (u.down != nil || u.plugin.Status().State != host.Ready)
+	return r == nil || slices.ContainsFunc(r.watchers, func(w *Watcher) bool {
+		return w.Name() == driver && (w.Down() != nil || w.driver().Status().State != host.Ready)
 	})
 }
 
 // awaitStart tries the drivers that did not start until one does: then a reload takes it in.
 func (d *Daemon) awaitStart(ctx context.Context, r *runtime) {
-	if !slices.ContainsFunc(r.units, func(u *Watcher) bool { return u.down != nil }) {
+	if !slices.ContainsFunc(r.watchers, func(w *Watcher) bool { return w.Down() != nil }) {
 		return
 	}
 	interval := r.loaded.Values.Duration(OptionGroup, "driver_quarantine")
-	loop := service.Loop{Clock: clock.RealClock{}, Name: "drivers that do not start", Logger: r.log, Delay: interval, Interval: interval, KeepGoing: true}
+	loop := service.Loop{
+		Clock: clock.RealClock{}, Name: "drivers that do not start", Logger: r.log, Delay: interval, Interval: interval, KeepGoing: true,
+	}
 	_ = loop.Run(ctx, func(ctx context.Context) error { // it ends with ctx alone
-		for _, u := range r.units {
-			if u.down == nil {
+		for _, w := range r.watchers {
+			if w.Down() == nil {
 				continue
 			}
-			if err := r.tryDown(ctx, u); err != nil {
-				r.log.Error("driver still does not start", "driver", u.program.Name, "error", err)
+			if err := r.tryDown(ctx, w); err != nil {
+				r.log.Error("driver still does not start", "driver", w.Name(), "error", err)
 				continue
 			}
-			d.takeIn(u)
+			d.takeIn(w)
 			return nil
 		}
 		return nil
@@ -82,12 +79,12 @@ func (d *Daemon) awaitStart(ctx context.Context, r *runtime) {
 }
 
 // takeIn asks for a reload, as a SIGHUP from outside does.
-func (d *Daemon) takeIn(u *Watcher) {
+func (d *Daemon) takeIn(w *Watcher) {
 	if d.values().String(config.DefaultGroup, "restart_method") == service.RestartMutate {
-		d.log.Warn("driver starts now; with restart_method = mutate only a new start of Raven takes it in", "driver", u.program.Name)
+		d.log.Warn("driver starts now; with restart_method = mutate only a new start of Raven takes it in", "driver", w.Name())
 		return
 	}
-	d.log.Info("driver starts now: reloading to take it in", "driver", u.program.Name)
+	d.log.Info("driver starts now: reloading to take it in", "driver", w.Name())
 	select {
 	case d.config.Signals <- syscall.SIGHUP:
 	default: // one waits to be heard already
@@ -95,14 +92,14 @@ func (d *Daemon) takeIn(u *Watcher) {
 }
 
 // tryDown starts a driver as a reload would, and ends it.
-func (r *runtime) tryDown(ctx context.Context, u *Watcher) error {
-	p, err := inspectOne(ctx, u.program.Name, r.loaded.Values, u.program.Sandbox, r.loaded.version)
+func (r *runtime) tryDown(ctx context.Context, w *Watcher) error {
+	p, err := inspectOne(ctx, w.Name(), r.loaded.Values, w.Program().Sandbox, r.loaded.version)
 	if err = errors.Join(err, p.down); err != nil {
 		return err
 	}
-	names, options := make([]string, 0, len(r.units)), Options()
-	for _, other := range r.units {
-		names = append(names, other.program.Name)
+	names, options := make([]string, 0, len(r.watchers)), Options()
+	for _, other := range r.watchers {
+		names = append(names, other.Name())
 	}
 	for _, o := range p.Info.Options {
 		options = append(options, driverOption(p.Name, o))
@@ -119,10 +116,10 @@ func (r *runtime) tryDown(ctx context.Context, u *Watcher) error {
 }
 
 // startDown answers an operator who wants a driver started that did not start.
-func (d *Daemon) startDown(ctx context.Context, r *runtime, u *Watcher) error {
-	if err := r.tryDown(ctx, u); err != nil {
+func (d *Daemon) startDown(ctx context.Context, r *runtime, w *Watcher) error {
+	if err := r.tryDown(ctx, w); err != nil {
 		return fmt.Errorf("it still does not start: %w", err)
 	}
-	d.takeIn(u)
-	return errors.New("driver(" + u.program.Name + "): it starts now; Raven is reloading to take it in, see raven status")
+	d.takeIn(w)
+	return errors.New("driver(" + w.Name() + "): it starts now; Raven is reloading to take it in, see raven status")
 }

@@ -25,7 +25,7 @@ func (l *Settings) Plan(ctx context.Context) (DryRun, error) {
 	if err := r.waitOVN(ctx); err != nil {
 		return DryRun{}, err // a plan without it would create all that is in it
 	}
-	if err := r.watchers(ctx); err != nil {
+	if err := r.start(ctx); err != nil {
 		return DryRun{}, err
 	}
 	planned, err := r.engine().DryRun(ctx)

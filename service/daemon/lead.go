@@ -65,7 +65,12 @@ func (r *runtime) renew() error {
 	if err := r.newEngine(); err != nil {
 		return err
 	}
-	return r.join()
+	for w := range r.launched() {
+		if err := w.Join(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // engineTerm is one engine at work, from standing by to the end of its leadership.

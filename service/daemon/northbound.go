@@ -51,9 +51,9 @@ func (r *runtime) waitOVN(ctx context.Context) error {
 // wantsOVN names the enabled drivers that make OVN load balancers.
 func (r *runtime) wantsOVN() []string {
 	var names []string
-	for _, u := range r.units {
-		if slices.ContainsFunc(u.program.Info.Kinds, drivers.Kind.Northbound) {
-			names = append(names, u.program.Name)
+	for _, w := range r.watchers {
+		if slices.ContainsFunc(w.Program().Info.Kinds, drivers.Kind.Northbound) {
+			names = append(names, w.Name())
 		}
 	}
 	return names

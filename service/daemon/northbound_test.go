@@ -29,11 +29,14 @@ func TestOVNIsReported(t *testing.T) {
 		}
 		return health.Report{}
 	}
-	r := &runtime{units: []*Watcher{{program: Program{Name: "pod", Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindPort}}}}}}
+	watching := func(name string, kind drivers.Kind) []*Watcher {
+		return []*Watcher{newWatcher(watcherConfig{Program: Program{Name: name, Info: drivers.Info{Kinds: []drivers.Kind{kind}}}})}
+	}
+	r := &runtime{watchers: watching("pod", drivers.KindPort)}
 	if r.hasOVN() || r.ovnReport() != nil {
 		t.Error("nobody wants it, and it is spoken of")
 	}
-	r.units[0].program = Program{Name: "kubeproxy", Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindOVNLoadBalancer}}}
+	r.watchers = watching("kubeproxy", drivers.KindOVNLoadBalancer)
 	if got := said(r); !r.hasOVN() || got.State != health.Degraded || !strings.Contains(got.Reason, "kubeproxy") || !strings.Contains(got.Reason, "[ovn] nb_connection") {
 		t.Errorf("wanted and not configured: %+v", got)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/health"
-	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/reconcile"
 )
 
@@ -33,8 +32,8 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	beat := progress.Watch("core", stalledAfter)
 	defer beat.End()
 	components := map[string]*health.Component{}
-	for _, u := range r.units {
-		components[u.program.Name] = registry.Component("driver " + u.program.Name)
+	for _, w := range r.watchers {
+		components[w.Name()] = registry.Component("driver " + w.Name())
 	}
 	if r.candidate != nil {
 		components[leaderComponent] = registry.Component(leaderComponent)
@@ -83,13 +82,9 @@ func (w *works) end() {
 }
 
 func (r *runtime) readiness(components map[string]*health.Component) {
-	replayed := map[string]bool{}
-	held := map[string]string{}
+	drivers := map[string]reconcile.DriverStatus{}
 	for _, d := range r.engine().Drivers() {
-		replayed[d.Name] = d.Replayed
-		if d.Guard != nil {
-			held[d.Name] = d.Guard.String()
-		}
+		drivers[d.Name] = d
 	}
 	if r.candidate != nil {
 		r.leadership(components[leaderComponent])
@@ -97,30 +92,8 @@ func (r *runtime) readiness(components map[string]*health.Component) {
 	if c := components[ovnComponent]; c != nil {
 		r.reportOVN(c)
 	}
-	for _, u := range r.units {
-		name := u.program.Name
-		c := components[name]
-		if u.down != nil {
-			c.Degraded(u.downText())
-			continue
-		}
-		status := u.plugin.Status()
-		switch {
-		case status.State != host.Ready:
-			c.Degraded("its process is " + string(status.State) + ": " + status.LastExit)
-		case status.Isolated > 0:
-			c.Degraded(fmt.Sprintf("%d objects ended or hung it and are kept from it: see raven status --driver %s --state terminal", status.Isolated, name))
-		case u.replaced.Load():
-			c.Degraded(replacedText)
-		case held[name] != "":
-			c.Degraded(held[name])
-		case u.failing() != "":
-			c.Degraded(u.failing())
-		case !replayed[name]:
-			c.NotReady("it has not answered for every object yet")
-		default:
-			c.Ready()
-		}
+	for _, w := range r.watchers {
+		w.Health(components[w.Name()], drivers[w.Name()])
 	}
 }
 
@@ -135,7 +108,7 @@ func (r *runtime) sentence(reports []health.Report) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
 		}
 	}
-	text := fmt.Sprintf("%d drivers, %d objects", len(r.units), total)
+	text := fmt.Sprintf("%d drivers, %d objects", len(r.watchers), total)
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
 	}
@@ -145,14 +118,4 @@ func (r *runtime) sentence(reports []health.Report) string {
 		}
 	}
 	return text
-}
-
-// failing says which of the unit's watches does not work now, and why.
-func (u *Watcher) failing() string {
-	for _, w := range u.source.Status() {
-		if w.Error != "" {
-			return "watch " + w.Watch + ": " + w.Error
-		}
-	}
-	return ""
 }

@@ -28,8 +28,8 @@ func (d *Daemon) reload(ctx context.Context) error {
 	l.logWarnings(d.log)
 	var taken, refused []config.Change
 	l.Values, taken, refused = config.Reload(d.values(), l.Values)
-	if units := d.upgraded(l, slices.Concat(taken, refused)); len(units) > 0 {
-		err := d.upgrade(ctx, units)
+	if replaced := d.upgraded(l, slices.Concat(taken, refused)); len(replaced) > 0 {
+		err := d.upgrade(ctx, replaced)
 		if !errors.Is(err, errOtherWatches) {
 			return errors.Join(err, d.logs.Reset(ctx))
 		}

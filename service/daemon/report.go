@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
@@ -32,30 +31,16 @@ func (d *Daemon) status(q url.Values) (any, error) {
 
 func (r *runtime) driverReports() []DriverReport {
 	byName := map[string]*Watcher{}
-	for _, u := range r.units {
-		byName[u.program.Name] = u
+	for _, w := range r.watchers {
+		byName[w.Name()] = w
 	}
 	var list []DriverReport
-	for _, st := range r.engine().Drivers() {
-		rep := DriverReport{DriverStatus: st}
-		if u := byName[st.Name]; u != nil && u.down != nil {
-			rep.Path, rep.State, rep.Problem = u.program.Path, string(host.Quarantined), u.downText()
-		} else if u != nil {
-			status := u.plugin.Status()
-			rep.Path, rep.PID, rep.State, rep.Restarts = u.program.Path, status.PID, string(status.State), status.Restarts
-			rep.Isolated = status.Isolated
-			rep.Version = u.plugin.Info().Version // the executable may have been replaced and the driver started anew
-			if status.State != host.Ready {
-				rep.Problem = status.LastExit
-			}
-			if u.partial != nil {
-				rep.Problem = u.partial.Error()
-			}
-			for _, w := range u.source.Status() {
-				rep.Watches = append(rep.Watches, WatchReport{w.Watch, w.Synced, w.Objects, w.Error})
-			}
+	for _, of := range r.engine().Drivers() {
+		report := DriverReport{DriverStatus: of}
+		if w := byName[of.Name]; w != nil {
+			report = w.Status(of)
 		}
-		list = append(list, rep)
+		list = append(list, report)
 	}
 	return list
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math"
-	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +36,7 @@ type runtime struct {
 	clients    watch.Clients
 	manager    *watch.Manager
 	writer     *writeback.Writer
-	units      []*Watcher
+	watchers   []*Watcher
 	// beside are the files that it was made from, beside the configuration's own.
 	beside stamps
 	// engines holds the present engine: a leader that lost its Lease begins anew with another.
@@ -50,25 +49,6 @@ type runtime struct {
 
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-}
-
-// Watcher is a watcher: a driver's process and its subscription, started, stopped and reported as one.
-type Watcher struct {
-	program Program
-	plugin  *host.Plugin // nil where down is set
-	source  *watch.Subscription
-	// launched is closed once plugin and watches are set.
-	launched chan struct{}
-	// watches are those that it was subscribed with.
-	watches []drivers.Watch
-	// replaced says that its program was replaced, while it ran, by one that declares something else.
-	replaced atomic.Bool
-	// stamp is that of the program's file when it was started last.
-	stamp atomic.Pointer[string]
-	// down says why there is no process: nothing is watched for it then, and what it made stays.
-	down error
-	// partial says why some of its needs cannot be answered.
-	partial error
 }
 
 // RequestTimeout bounds one request to the Kubernetes API that is no watch.
@@ -150,54 +130,32 @@ func engineGrace(timeout time.Duration) time.Duration {
 // engine is the present one.
 func (r *runtime) engine() *reconcile.Engine { return r.engines.Load() }
 
-// join makes the drivers, whose caches are synced, known to the engine.
-func (r *runtime) join() error {
-	for _, u := range r.units {
-		if u.down != nil {
-			continue // the engine knows that it is enabled, and waits for it
-		}
-		if err := r.engine().Add(u.program.Name, u.plugin, u.source); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// watchers reads what is ours, unless that is left to the leader, and joins the drivers to the engine once their caches are synced.
-func (r *runtime) watchers(ctx context.Context) error {
+// start reads what this cluster has, unless that is left to the leader, and starts the watchers.
+func (r *runtime) start(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.cancel = cancel
 	if err := r.waitOVN(ctx); err != nil {
-		r.log.Warn("what is in OVN is seen later", "error", err)
+		r.log.Warn("what is in OVN is listed later", "error", err)
 	}
 	if r.candidate == nil {
 		if err := r.engine().Observe(ctx); err != nil {
 			return err
 		}
 	}
-	if err := r.subscribe(); err != nil {
-		return err
+	for w := range r.launched() {
+		if err := w.Subscribe(); err != nil {
+			return err
+		}
 	}
 	r.work.Go(func() {
 		if err := r.manager.Run(running); err != nil {
 			r.log.Error("the watches ended", "error", err)
 		}
 	})
-	for _, u := range r.units {
-		if u.down != nil {
-			continue
+	for w := range r.launched() {
+		if err := w.Start(ctx); err != nil {
+			return err
 		}
-		if err := u.source.WaitSynced(ctx); err != nil {
-			var s *watch.SyncError
-			if !errors.As(err, &s) || !s.NeedsOnly() {
-				return err
-			}
-			u.partial = err
-			r.log.Warn("some needs cannot be answered; what depends on them waits", "driver", u.program.Name, "error", err)
-		}
-	}
-	if err := r.join(); err != nil { //nolint:contextcheck // what it starts lasts until Stop
-		return err
 	}
 	if r.learns {
 		r.work.Go(func() { r.learnVIPs(running) })
@@ -205,73 +163,57 @@ func (r *runtime) watchers(ctx context.Context) error {
 	return nil
 }
 
-// Launch starts the drivers' processes, all at once.
-func (r *runtime) launch(ctx context.Context) error {
-	r.units = make([]*Watcher, len(r.loaded.Programs))
-	if len(r.loaded.Programs) > 0 {
-		reportSandbox(r.log, r.loaded.Programs[0].Sandbox)
+// launched are the watchers whose drivers started. The engine knows that the others are enabled, and waits for them.
+func (r *runtime) launched() iter.Seq[*Watcher] {
+	return func(yield func(*Watcher) bool) {
+		for _, w := range r.watchers {
+			if w.Down() == nil && !yield(w) {
+				return
+			}
+		}
 	}
-	errs := make([]error, len(r.units))
+}
+
+// launch starts the drivers' processes, all at once.
+func (r *runtime) launch(ctx context.Context) error {
+	programs := r.loaded.Programs
+	if len(programs) > 0 {
+		reportSandbox(r.log, programs[0].Sandbox)
+	}
 	separate, err := r.singleVIPs(ctx)
 	r.learns = !r.knownVIPs(ctx, err)
+	errs := make([]error, len(programs))
 	var wg sync.WaitGroup
-	for i, p := range r.loaded.Programs {
-		u := &Watcher{program: p, launched: make(chan struct{}), down: p.down}
-		r.units[i] = u
-		if u.down != nil {
-			continue
-		}
-		wg.Go(func() {
-			values := r.loaded.valuesFor(p)
-			if separate {
-				separateVIPs(values)
-			}
-			c := p.launch(values)
-			c.Logger = r.log
-			c.Timeouts = host.Timeouts{
-				Call: r.loaded.Values.Duration(OptionGroup, "translate_timeout"), Quarantine: r.loaded.Values.Duration(OptionGroup, "driver_quarantine"),
-			}
-			c.MaxLosses = int(r.loaded.Values.Int(OptionGroup, "driver_max_losses"))
-			c.OnReady = func() { r.driverIsBack(u) }
-			u.stamp.Store(new(stampOf(p.Path)))
-			c.OnQuarantine = func(err error) { r.quarantined(u, err) }
-			u.plugin, errs[i] = host.Launch(ctx, c)
-			switch {
-			case errs[i] == nil:
-				u.watches = u.plugin.Watches()
-				errs[i] = p.Authority.checkWatches(p.Name, u.watches)
-				close(u.launched)
-			case errors.Is(errs[i], host.ErrNotStarted):
-				u.plugin, u.down, errs[i] = nil, errs[i], nil
-			}
-		})
+	for i, p := range programs {
+		w := r.newWatcher(p, separate)
+		r.watchers = append(r.watchers, w)
+		wg.Go(func() { errs[i] = w.Launch(ctx) })
 	}
 	wg.Wait()
 	return errors.Join(append(errs, r.leaveOut())...)
 }
 
-// driverIsBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
-// a reload: what it declares is asked for, checked and subscribed to only there.
-func (r *runtime) driverIsBack(u *Watcher) {
-	u.stamp.Store(new(stampOf(u.program.Path)))
-	select {
-	case <-u.launched:
-	default:
-		return // lost and back before it was joined to the engine, which replays it then
+// newWatcher makes the watcher of a program; separate says that the cloud's load balancers have one address each.
+func (r *runtime) newWatcher(p Program, separate bool) *Watcher {
+	v, values := r.loaded.Values, r.loaded.valuesFor(p)
+	if separate {
+		separateVIPs(values)
 	}
-	then, now := u.program.Info, u.plugin.Info()
-	then.Version, then.Description = now.Version, now.Description
-	if !reflect.DeepEqual(then, now) || !reflect.DeepEqual(u.watches, u.plugin.Watches()) {
-		u.replaced.Store(true)
-		r.log.Error(replacedText, "driver", u.program.Name)
-	}
-	r.engine().Replay(u.program.Name)
+	return newWatcher(watcherConfig{
+		Program: p, Values: values, Manager: r.manager, Logger: r.log,
+		Timeouts: host.Timeouts{
+			Call: v.Duration(OptionGroup, "translate_timeout"), Quarantine: v.Duration(OptionGroup, "driver_quarantine"),
+		},
+		MaxLosses:    int(v.Int(OptionGroup, "driver_max_losses")),
+		Engine:       func() engine { return r.engine() },
+		OnQuarantine: func(err error) { r.quarantined(p.Name, err) },
+	})
 }
 
 // quarantined tells the cluster's people, by an Event on what identifies the cluster: no object of theirs is to blame.
-func (r *runtime) quarantined(u *Watcher, err error) {
+func (r *runtime) quarantined(name string, err error) {
 	r.tell("DriverQuarantined", fmt.Sprintf("driver %s is lost again and again and is left alone for a while; "+
-		"what it makes stays as it is: %s", u.program.Name, err))
+		"what it makes stays as it is: %s", name, err))
 }
 
 func (r *runtime) tell(reason, text string) {
@@ -280,30 +222,7 @@ func (r *runtime) tell(reason, text string) {
 	}, drivers.Error, reason, text)
 }
 
-const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send SIGHUP to take them over"
-
-func (r *runtime) subscribe() error {
-	for _, u := range r.units {
-		if u.down != nil {
-			continue
-		}
-		name := u.program.Name
-		keep := slices.Concat(u.program.Info.Annotations, u.program.Info.Labels)
-		if len(u.program.Info.Status) > 0 {
-			keep = append(keep, watch.KeepIngress)
-		}
-		source, err := r.manager.Subscribe(name, u.plugin.Watches(), keep, func(key watch.Key, _ watch.Reason) {
-			r.engine().Wake(name, key)
-		})
-		if err != nil {
-			return err
-		}
-		u.source = source
-	}
-	return nil
-}
-
-// Run reconciles until ctx ends, where several contend only while this one leads.
+// run reconciles until ctx ends, where several contend only while this one leads.
 func (r *runtime) run(ctx context.Context) error {
 	if r.candidate != nil {
 		return r.contend(ctx)
@@ -313,24 +232,17 @@ func (r *runtime) run(ctx context.Context) error {
 
 // stop ends everything, in the reverse order, inside the context's bound.
 func (r *runtime) stop(ctx context.Context) {
-	for _, u := range r.units {
-		if u != nil && u.source != nil {
-			u.source.Close()
-		}
-	}
 	if r.cancel != nil {
 		r.cancel()
 	}
 	r.work.Wait()
 	var wg sync.WaitGroup
-	for _, u := range r.units {
-		if u != nil && u.plugin != nil {
-			wg.Go(func() {
-				if err := u.plugin.Stop(ctx); err != nil {
-					r.log.Warn("stopping a driver", "driver", u.program.Name, "error", err)
-				}
-			})
-		}
+	for _, w := range r.watchers {
+		wg.Go(func() {
+			if err := w.Stop(ctx); err != nil {
+				r.log.Warn("stopping a driver", "driver", w.Name(), "error", err)
+			}
+		})
 	}
 	wg.Wait()
 	if r.writer != nil {

@@ -68,18 +68,18 @@ func (l *Settings) beside() stamps {
 // started anew, and no other driver and no watch is disturbed.
 func (d *Daemon) upgraded(l *Settings, changes []config.Change) []*Watcher {
 	r := d.current()
-	if r == nil || len(changes) > 0 || len(r.units) != len(l.Programs) || !maps.Equal(r.beside, l.beside()) {
+	if r == nil || len(changes) > 0 || len(r.watchers) != len(l.Programs) || !maps.Equal(r.beside, l.beside()) {
 		return nil
 	}
 	var list []*Watcher
-	for i, u := range r.units {
-		then, now := u.program, l.Programs[i]
+	for i, w := range r.watchers {
+		then, now := w.Program(), l.Programs[i]
 		now.Info.Version, now.Info.Description, now.Sandbox = then.Info.Version, then.Info.Description, then.Sandbox
-		if !reflect.DeepEqual(then, now) || u.replaced.Load() || u.plugin == nil {
+		if !reflect.DeepEqual(then, now) || w.replaced.Load() || w.driver() == nil {
 			return nil
 		}
-		if stamp := u.stamp.Load(); stamp != nil && *stamp != stampOf(now.Path) {
-			list = append(list, u)
+		if stamp := w.stamp.Load(); stamp != nil && *stamp != stampOf(now.Path) {
+			list = append(list, w)
 		}
 	}
 	return list
@@ -89,14 +89,14 @@ func (d *Daemon) upgraded(l *Settings, changes []config.Change) []*Watcher {
 var errOtherWatches = errors.New("it declares other watches")
 
 // upgrade starts drivers anew in place.
-func (d *Daemon) upgrade(ctx context.Context, units []*Watcher) error {
-	for _, u := range units {
-		if err := u.plugin.Restart(ctx); err != nil {
-			return fmt.Errorf("%w; the process that it has, if any, goes on", err)
+func (d *Daemon) upgrade(ctx context.Context, watchers []*Watcher) error {
+	for _, w := range watchers {
+		if err := w.Restart(ctx); err != nil {
+			return err
 		}
-		d.log.Info("driver was replaced in place", "driver", u.program.Name, "version", u.plugin.Info().Version)
+		d.log.Info("driver was replaced in place", "driver", w.Name(), "version", w.driver().Info().Version)
 	}
-	if slices.ContainsFunc(units, func(u *Watcher) bool { return u.replaced.Load() }) {
+	if slices.ContainsFunc(watchers, func(w *Watcher) bool { return w.replaced.Load() }) {
 		return errOtherWatches
 	}
 	return nil

@@ -97,11 +97,8 @@ func separateLater(ctx context.Context, log *slog.Logger, name string, driver re
 func (r *runtime) learnVIPs(ctx context.Context) {
 	untilKnown(ctx, clock.RealClock{}, vipsEvery, r.singleVIPs, func(ctx context.Context) error {
 		var errs []error
-		for _, u := range r.units {
-			if u.down != nil {
-				continue // a reload that brings it asks anew
-			}
-			errs = append(errs, separateLater(ctx, r.log, u.program.Name, u.plugin, r.loaded.valuesFor(u.program), r.engine().Replay))
+		for w := range r.launched() { // a reload that brings another asks anew
+			errs = append(errs, separateLater(ctx, r.log, w.Name(), w, r.loaded.valuesFor(w.Program()), r.engine().Replay))
 		}
 		return errors.Join(errs...)
 	})
