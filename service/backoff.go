@@ -81,6 +81,7 @@ func (b BackOff) factor() float64 {
 }
 
 // Retry calls a function again while it fails in ways that may pass, waiting a step longer each time: oslo.service's RetryDecorator.
+// It is for users of this package: Raven requeues a key that failed.
 type Retry struct {
 	Clock  clock.Clock
 	Logger *slog.Logger // nil: slog.Default()

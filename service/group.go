@@ -23,6 +23,9 @@ type GroupConfig struct {
 
 // Group runs threads, at most so many at once, and timers, and ends them together: oslo.service's ThreadGroup. It is a Service that
 // others embed: they add threads and timers in their Start.
+//
+// It is for users of this package. Raven does not use it: its goroutines need neither a common bound nor names, and end
+// with a context, for which sync.WaitGroup is enough.
 type Group struct {
 	config  GroupConfig
 	slots   chan struct{}

@@ -67,7 +67,7 @@ func testExists(t *testing.T, name string) bool {
 	folder, function, _ := strings.Cut(name, ".")
 	place, known := map[string]string{
 		"service": ".", "config": "config", "backdoor": "backdoor", "log": "log", "health": "health",
-		"raven": "../cmd/raven", "system": "../test/system",
+		"daemon": "daemon", "system": "../test/system",
 	}[folder]
 	files, err := filepath.Glob(filepath.Join(place, "*_test.go"))
 	if err != nil || !known {

@@ -43,6 +43,9 @@ type PeriodicConfig struct {
 // PeriodicTasks runs each of its tasks when it is due, one after the other. A run is followed by the next one at the next multiple of
 // the spacing, so that a late run does not move those that follow, plus a random share of up to a twentieth of it in whole seconds,
 // so that tasks do not run in step.
+//
+// It is for users of this package. Raven does not use it: its periodic work (drift checks, garbage collection) must not
+// wait for one another, and is also asked for between two intervals.
 type PeriodicTasks struct {
 	config PeriodicConfig
 

@@ -1,5 +1,10 @@
-// Package service is oslo.service in Go: services, the launcher that runs them and owns all signals, looping calls, systemd.
+// Package service is oslo.service in Go: services, the launcher that runs them and owns all signals, looping calls,
+// systemd.
 // It must never leave a stop unbounded that was given a bound, nor end without saying why.
+//
+// Raven itself runs on Launcher, Loop, Dynamic, BackOff, Notifier and Progress. Group, Task, PeriodicTasks, Retry and
+// FixedInterval are for other daemons that are built on this package; in this repository only tests and examples call
+// them.
 package service
 
 import (

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/openstack/octavia"
 )
 
@@ -56,22 +57,23 @@ func separateVIPs(values drivers.Values) bool {
 	return true
 }
 
-// untilKnown asks until it is known whether load balancers have one address only, and calls single if so, until that is taken.
-func untilKnown(ctx context.Context, clk clock.Clock, every time.Duration, ask func(context.Context) (bool, error), single func(context.Context) error) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-clk.After(every):
-		}
+// untilKnown asks until it is known whether load balancers have one address only, and calls single if so, until that is
+// taken.
+func untilKnown(
+	ctx context.Context, clk clock.Clock, every time.Duration,
+	ask func(context.Context) (bool, error), single func(context.Context) error,
+) error {
+	loop := service.Dynamic{Clock: clk, Name: "addresses of load balancers", Delay: every}
+	return loop.Run(ctx, func(ctx context.Context) (time.Duration, error) {
 		one, err := ask(ctx)
 		if one {
 			err = single(ctx)
 		}
 		if err == nil {
-			return
+			return 0, service.ErrDone
 		}
-	}
+		return every, nil
+	})
 }
 
 // reconfigurable is a driver that can be told other values while it runs.
@@ -95,11 +97,14 @@ func separateLater(ctx context.Context, log *slog.Logger, name string, driver re
 
 // learnVIPs asks what could not be asked when the drivers were launched.
 func (r *runtime) learnVIPs(ctx context.Context) {
-	untilKnown(ctx, clock.RealClock{}, vipsEvery, r.singleVIPs, func(ctx context.Context) error {
+	err := untilKnown(ctx, clock.RealClock{}, vipsEvery, r.singleVIPs, func(ctx context.Context) error {
 		var errs []error
 		for w := range r.launched() { // a reload that brings another asks anew
 			errs = append(errs, separateLater(ctx, r.log, w.Name(), w, r.loaded.valuesFor(w.Program()), r.engine().Replay))
 		}
 		return errors.Join(errs...)
 	})
+	if err != nil {
+		r.log.ErrorContext(ctx, "asking whether load balancers have one address has ended", "error", err)
+	}
 }

@@ -22,7 +22,7 @@ func TestUntilKnown(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				untilKnown(t.Context(), clk, time.Minute, func(context.Context) (bool, error) {
+				err := untilKnown(t.Context(), clk, time.Minute, func(context.Context) (bool, error) {
 					if asked++; asked < 3 {
 						return false, errors.New("away")
 					}
@@ -33,6 +33,9 @@ func TestUntilKnown(t *testing.T) {
 					}
 					return nil
 				})
+				if err != nil {
+					t.Error(err)
+				}
 			}()
 			for ended := false; !ended; {
 				select {
