@@ -36,7 +36,8 @@ func canonicalText(name, text string) string {
 	return text
 }
 
-// reachable returns the VIPs of an OVN load balancer whose addresses are known. The others wait by themselves: they hold up nothing.
+// reachable returns the VIPs of an OVN load balancer whose addresses are known. The others wait by themselves: they
+// hold up nothing.
 func reachable(c *plan.Computation, wanted any) any {
 	list, ok := wanted.([]any)
 	if !ok {

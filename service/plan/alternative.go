@@ -8,9 +8,10 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// Resources of two kinds can serve for the same thing; each kind is the other's Alternative. Both of one owner never serve at the same
-// time. What of the other kind goes by this plan goes first, and the one that is wanted instead waits for that. But nothing goes before
-// that one could come at once: as long as it waits for something else, the old one serves, and what leads to it leads there.
+// Resources of two kinds can serve for the same thing; each kind is the other's Alternative. Both of one owner never
+// serve at the same time. What of the other kind goes by this plan goes first, and the one that is wanted instead waits
+// for that. But nothing goes before that one could come at once: as long as it waits for something else, the old one
+// serves, and what leads to it leads there.
 
 // handovers returns a wait for each resource of the alternative kind that goes.
 func (c *Computation) handovers(m *Match) []Wait {
@@ -29,7 +30,8 @@ func (c *Computation) handovers(m *Match) []Wait {
 			Message:  fmt.Sprintf("waiting for %s %s to go, which serves until then", other, o.Identity),
 		}
 		if o.Identity.Policy == drivers.Retain {
-			wait.Message = fmt.Sprintf("%s %s must be deleted by hand: its policy is retain, and two cannot serve at once", other, o.ID)
+			wait.Message = fmt.Sprintf(
+				"%s %s must be deleted by hand: its policy is retain, and two cannot serve at once", other, o.ID)
 		}
 		waits = append(waits, wait)
 	}

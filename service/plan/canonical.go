@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Form returns a text that is the same for all texts in which the cloud may write one value of the attribute with that name. Nil leaves
-// texts as they are.
+// Form returns a text that is the same for all texts in which the cloud may write one value of the attribute with that
+// name. Nil leaves texts as they are.
 type Form func(name, text string) string
 
-// Canonical returns a text that is the same for all forms in which the cloud may write one value of an attribute: null and empty, numbers
-// as texts, names that are cut, lists where order does not count, and whatever the Form says.
+// Canonical returns a text that is the same for all forms in which the cloud may write one value of an attribute: null
+// and empty, numbers as texts, names that are cut, lists where order does not count, and whatever the Form says.
 func (f Form) Canonical(name string, value any, unordered bool) string {
 	switch v := value.(type) {
 	case nil:
@@ -86,15 +86,16 @@ func (f Form) text(name, text string) string {
 // Covers says whether an observed structure has all of the named parts that a wanted one gives.
 func (f Form) Covers(want, have any, names ...string) bool {
 	for _, name := range names {
-		if text := f.Canonical(name, Field(want, name), false); text != "" && text != f.Canonical(name, Field(have, name), false) {
+		text := f.Canonical(name, Field(want, name), false)
+		if text != "" && text != f.Canonical(name, Field(have, name), false) {
 			return false
 		}
 	}
 	return true
 }
 
-// Address returns the usual form of an address, or of a range with its host bits cleared; a range of one address is that
-// address. What is neither stays as it is.
+// Address returns the usual form of an address, or of a range with its host bits cleared; a range of one address is
+// that address. What is neither stays as it is.
 func Address(text string) string {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.String()
@@ -115,7 +116,8 @@ func Field(structure any, name string) any {
 	return m[name]
 }
 
-// writable returns a value as the cloud takes it: a name that is not too long, null where an empty text would be refused.
+// writable returns a value as the cloud takes it: a name that is not too long, null where an empty text would be
+// refused.
 func (d *Descriptor) writable(name string, value any) any {
 	text, isText := value.(string)
 	switch {

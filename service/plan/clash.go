@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// clashes returns what goes by this plan and holds what a new resource needs, so that the cloud would refuse the new one.
+// clashes returns what goes by this plan and holds what a new resource needs, so that the cloud would refuse the new
+// one.
 func (c *Computation) clashes(m *Match, attrs map[string]any) []*Observed {
 	clash := c.kinds.Of(m.Kind).Clash
 	if clash == nil {

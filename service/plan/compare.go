@@ -42,8 +42,8 @@ func brief(value any) string {
 	return text
 }
 
-// Compare returns the managed attributes of a resource that differ from the observed ones, in the order of the kind's schema.
-// What is not in desired is unmanaged and never looked at.
+// Compare returns the managed attributes of a resource that differ from the observed ones, in the order of the kind's
+// schema. What is not in desired is unmanaged and never looked at.
 func (c *Computation) Compare(d *Desired, o *Observed) []Difference {
 	k := c.kinds.Of(d.Kind)
 	if k.Compare != nil {
@@ -63,7 +63,9 @@ func (c *Computation) Compare(d *Desired, o *Observed) []Difference {
 		if len(waits) > 0 {
 			diffs = append(diffs, Difference{Name: a.Name, Old: have, New: value, Immutable: a.Immutable, Waits: waits})
 		} else if write, same := k.match(d, o, a, value, have); !same {
-			diffs = append(diffs, Difference{Name: a.Name, Old: have, New: k.writable(a.Name, write), Immutable: a.Immutable})
+			diffs = append(diffs, Difference{
+				Name: a.Name, Old: have, New: k.writable(a.Name, write), Immutable: a.Immutable,
+			})
 		}
 	}
 	return diffs

@@ -49,19 +49,19 @@ type Computation struct {
 	instead map[string]string
 }
 
-// departure is a resource that goes. With a cause it must not go before the cause can: who stays with the cause needs it, such
-// as the pods on a subnet their gateway.
+// departure is a resource that goes. With a cause it must not go before the cause can: who stays with the cause needs
+// it, such as the pods on a subnet their gateway.
 type departure struct {
 	observed *Observed
 	reason   string
 	cause    *Observed // nil: it goes for its own sake
 }
 
-// Compute returns the steps from what is observed to what is desired. Applying every ready step and computing anew leads, by
-// and by, to a plan without steps; a crash after any step does as well.
+// Compute returns the steps from what is observed to what is desired. Applying every ready step and computing anew
+// leads, by and by, to a plan without steps; a crash after any step does as well.
 //
-// For a kind that replaces, the old resource goes first: names, addresses and ranges of the two would clash. A resource whose
-// policy in the cloud is retain is never deleted, not even to be replaced; its create then waits for a person.
+// For a kind that replaces, the old resource goes first: names, addresses and ranges of the two would clash. A resource
+// whose policy in the cloud is retain is never deleted, not even to be replaced; its create then waits for a person.
 func (k *Kinds) Compute(in Input) Plan {
 	c := k.newComputation(in)
 	observed := c.group()
@@ -79,8 +79,8 @@ func (k *Kinds) newComputation(in Input) *Computation {
 	return &Computation{Input: in, kinds: k, going: map[string]departure{}, instead: map[string]string{}}
 }
 
-// group sorts what is managed by identity; the oldest of twins comes first. When it is known whose resources are desired, what
-// has another owner is left out: a caller's mistake must not delete what is not this owner's.
+// group sorts what is managed by identity; the oldest of twins comes first. When it is known whose resources are
+// desired, what has another owner is left out: a caller's mistake must not delete what is not this owner's.
 func (c *Computation) group() map[id][]*Observed {
 	groups := make(map[id][]*Observed, len(c.Observed))
 	for i := range c.Observed {
@@ -116,7 +116,8 @@ func (c *Computation) match(observed map[id][]*Observed) {
 			return
 		}
 		seen[at] = true
-		c.Matches = append(c.Matches, &Match{Kind: d.Kind, Key: at.key, Desired: d, Observed: c.choose(d, observed[at])})
+		m := &Match{Kind: d.Kind, Key: at.key, Desired: d, Observed: c.choose(d, observed[at])}
+		c.Matches = append(c.Matches, m)
 		delete(observed, at)
 	}
 	for _, d := range c.Desired {
@@ -234,8 +235,8 @@ func (c *Computation) used(o *Observed) bool {
 	return len(c.Users(o)) > 0
 }
 
-// Keeper returns which one of twins, resources of one identity, Compute keeps: the first in use, else the oldest. The caller
-// resolves refs to it. It returns -1 for none.
+// Keeper returns which one of twins, resources of one identity, Compute keeps: the first in use, else the oldest. The
+// caller resolves refs to it. It returns -1 for none.
 func (k *Kinds) Keeper(twins []Observed, dependants func(drivers.Kind, string) []Observed) int {
 	if len(twins) == 0 {
 		return -1
@@ -298,8 +299,8 @@ func (c *Computation) Add(steps ...Step) {
 	}
 }
 
-// replace decides which matched resources cannot stay: those with an immutable difference, and what of this owner uses them,
-// for nothing can be deleted under its users.
+// replace decides which matched resources cannot stay: those with an immutable difference, and what of this owner uses
+// them, for nothing can be deleted under its users.
 func (c *Computation) replace() {
 	byID := make(map[string]*Match, len(c.Matches))
 	var queue []*Match
@@ -377,18 +378,21 @@ func (c *Computation) immutableDifference(m *Match) string {
 	return strings.Join(texts, " and ") + ", which cannot be changed in place"
 }
 
-// clinging says why a resource has to go that is made of another one, the cause, which goes, though what it should be made of
-// instead is not there yet. Otherwise each would wait for the other where both ranges cannot exist side by side.
+// clinging says why a resource has to go that is made of another one, the cause, which goes, though what it should be
+// made of instead is not there yet. Otherwise each would wait for the other where both ranges cannot exist side by
+// side.
 func (c *Computation) clinging(m *Match) (why string, cause *Observed) {
 	for _, d := range m.Differences {
 		if old, ok := d.Old.(string); ok && d.Immutable && len(d.Waits) > 0 && c.Leaves(old) {
-			return fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.Name, old), c.going[old].observed
+			why = fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.Name, old)
+			return why, c.going[old].observed
 		}
 	}
 	return "", nil
 }
 
-// lookup resolves a ref. What is about to be replaced does not count as there: what is made now would be made on the old one.
+// lookup resolves a ref. What is about to be replaced does not count as there: what is made now would be made on the
+// old one.
 func (c *Computation) lookup(ref drivers.Ref) (any, bool) {
 	if c.Resolve == nil {
 		return nil, false
@@ -423,5 +427,6 @@ func (k *Kinds) before(a, b Step) int {
 	if goes(a) == 1 {
 		rank = -rank
 	}
-	return cmp.Or(goes(a)-goes(b), rank, cmp.Compare(a.Identity.Name, b.Identity.Name), order(a)-order(b), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(goes(a)-goes(b), rank, cmp.Compare(a.Identity.Name, b.Identity.Name), order(a)-order(b),
+		cmp.Compare(a.ID, b.ID))
 }

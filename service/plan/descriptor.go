@@ -9,8 +9,9 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// Descriptor says how resources of one kind are compared, planned and remembered. The zero value of a field means the general behaviour.
-// Functions in it must be pure: what they learn of the rest of the computation comes from the Computation that they are given.
+// Descriptor says how resources of one kind are compared, planned and remembered. The zero value of a field means the
+// general behaviour. Functions in it must be pure: what they learn of the rest of the computation comes from the
+// Computation that they are given.
 type Descriptor struct {
 	Kind drivers.Kind
 	// Rank orders steps: resources of a lower rank are created first and deleted last.
@@ -19,32 +20,36 @@ type Descriptor struct {
 	Attributes []drivers.Attribute
 	// References returns the ids of other resources that a resource with these attributes cannot be without.
 	References func(attrs map[string]any) []string
-	// Trim drops in place what changes by itself and is never compared. It must not change what attrs shares with others.
+	// Trim drops in place what changes by itself and is never compared. It must not change what attrs shares with
+	// others.
 	Trim func(attrs map[string]any)
 	// Status says that a change of Observed.Status alone counts as a difference.
 	Status bool
 	// Serial says that the steps on one resource are taken one at a time.
 	Serial bool
-	// Idempotent says that the cloud refuses a second create with the same identity, so that one with unknown outcome may be repeated.
+	// Idempotent says that the cloud refuses a second create with the same identity, so that one with unknown outcome
+	// may be repeated.
 	Idempotent bool
 	// Contributions says whether other owners add to lists of these resources, and how it is known whose an element is.
 	Contributions ContributionMode
 	// Alternative is the kind whose resources serve instead of these: of one owner there are never both at once.
 	Alternative drivers.Kind
 
-	// StoredAs is the kind that the cloud keeps these resources as; those are told from others of that kind by the NamePrefix of the Name in
-	// their Identity.
+	// StoredAs is the kind that the cloud keeps these resources as; those are told from others of that kind by the
+	// NamePrefix of the Name in their Identity.
 	StoredAs   drivers.Kind
 	NamePrefix string
 	// ReadOnly says that operators name these resources: no step is ever planned for one.
 	ReadOnly bool
-	// Fixed says that a resource can neither be updated nor tagged, so that not even another policy can be written to it.
+	// Fixed says that a resource can neither be updated nor tagged, so that not even another policy can be written to
+	// it.
 	Fixed bool
 	// Beside says that one which has to be replaced is kept until the new one is there.
 	Beside bool
 	// Container is what a resource is deleted with.
 	Container Container
-	// Releases are the kinds whose resources the cloud takes off one of this kind when that is deleted: they do not hold it up.
+	// Releases are the kinds whose resources the cloud takes off one of this kind when that is deleted: they do not
+	// hold it up.
 	Releases []drivers.Kind
 
 	// Form is the canonical form of the texts of attributes.
@@ -55,12 +60,14 @@ type Descriptor struct {
 	Matchers map[string]Matcher
 	// Uncompared are attributes that are not compared: the cloud never shows them, or Extend compares them.
 	Uncompared []string
-	// Deferred are attributes that a create does not wait for: references in them that do not resolve are left to a later step.
+	// Deferred are attributes that a create does not wait for: references in them that do not resolve are left to a
+	// later step.
 	Deferred []string
 
 	// Full says of an expandable resource that one more like it is wanted; nil: the kind cannot be expanded.
 	Full func(d *Desired) bool
-	// InUse says whether anything uses a resource, and replaces the general answer, which is whether there are dependants.
+	// InUse says whether anything uses a resource, and replaces the general answer, which is whether there are
+	// dependants.
 	InUse func(c *Computation, o *Observed) bool
 	// Choose returns which of twins is kept, and has the others go. There are at least two, the oldest first.
 	Choose func(c *Computation, d *Desired, twins []*Observed) *Observed
@@ -76,11 +83,13 @@ type Descriptor struct {
 	Unfit func(m *Match) string
 	// Body returns what is written to create a resource, and what else the create waits for. It may change attrs.
 	Body func(c *Computation, m *Match, attrs map[string]any) (map[string]any, []Wait)
-	// Clash says whether the cloud would refuse a resource with the wanted attributes beside one with the others; nil: never.
+	// Clash says whether the cloud would refuse a resource with the wanted attributes beside one with the others; nil:
+	// never.
 	Clash func(want, have map[string]any) bool
 	// Extend plans further steps for a match, behind the general ones.
 	Extend func(c *Computation, m *Match)
-	// Retained plans what has to be done to a resource that is retained though it is not wanted any more; reason says why it is not.
+	// Retained plans what has to be done to a resource that is retained though it is not wanted any more; reason says
+	// why it is not.
 	Retained func(c *Computation, o *Observed, reason string)
 	// Depart changes the step that deletes a resource.
 	Depart func(c *Computation, o *Observed, s *Step)
@@ -96,13 +105,15 @@ const (
 	Plain                            // by the list alone
 )
 
-// Container is the kind of resource that contains others, which are deleted with it, and the attribute of those that has its id.
+// Container is the kind of resource that contains others, which are deleted with it, and the attribute of those that
+// has its id.
 type Container struct {
 	Kind      drivers.Kind
 	Attribute string
 }
 
-// Matcher says whether the wanted value of an attribute and the observed one are the same. Where they are not, it returns what to write.
+// Matcher says whether the wanted value of an attribute and the observed one are the same. Where they are not, it
+// returns what to write.
 type Matcher func(d *Desired, o *Observed, want, have any) (write any, same bool)
 
 // Kinds is what is known of kinds of resources. It does not change.
@@ -169,8 +180,8 @@ func (k *Kinds) List() []Descriptor {
 // Schema returns the attributes of a kind, those beside its spec's included. The caller must not change it.
 func (k *Kinds) Schema(kind drivers.Kind) []drivers.Attribute { return k.schemas[kind] }
 
-// KindOf tells resources of a kind that is stored as another one from those of that other kind. It is the identity that counts: a port
-// of this cluster that an operator attached to a router is still that port.
+// KindOf tells resources of a kind that is stored as another one from those of that other kind. It is the identity that
+// counts: a port of this cluster that an operator attached to a router is still that port.
 func (k *Kinds) KindOf(o *Observed) drivers.Kind {
 	s := k.stored[o.Kind]
 	if s == nil {
@@ -203,8 +214,8 @@ func (k *Kinds) StandsFor(o Observed, logical string) bool {
 	})
 }
 
-// IDs returns a function that lists the ids at some paths of a resource's attributes, sorted and each once. A path is a name, or names
-// that lead through lists: "network_id", "security_groups[]", "pools[].members[].subnet_id".
+// IDs returns a function that lists the ids at some paths of a resource's attributes, sorted and each once. A path is a
+// name, or names that lead through lists: "network_id", "security_groups[]", "pools[].members[].subnet_id".
 func IDs(paths ...string) func(attrs map[string]any) []string {
 	compiled := make([][]string, len(paths))
 	for i, path := range paths {

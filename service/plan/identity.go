@@ -24,14 +24,15 @@ type Identity struct {
 	Owner   Owner
 	Name    string // the logical name; see Kinds.LogicalName
 	Policy  drivers.Policy
-	// Source is the resource that the owner's object is one of, with its API group, version and API group, as in "services" or "widgets.v1.example.org". It proves
-	// nothing and is not in Key: it says where to look whether the object is still there when its driver is not enabled any more. It stands
-	// in descriptions only, where there is room. Empty: it is not known, or there is no one object.
+	// Source is the resource that the owner's object is one of, with its API group, version and API group, as in
+	// "services" or "widgets.v1.example.org". It proves nothing and is not in Key: it says where to look whether the
+	// object is still there when its driver is not enabled any more. It stands in descriptions only, where there is
+	// room. Empty: it is not known, or there is no one object.
 	Source string
 }
 
-// Key is an Identity in comparable form, without its policy and with long values shortened, so that a desired identity and
-// one read back from the cloud are equal.
+// Key is an Identity in comparable form, without its policy and with long values shortened, so that a desired identity
+// and one read back from the cloud are equal.
 type Key struct{ Cluster, Driver, UID, Name string }
 
 // The tokens, and how long the values behind them may be for a tag to keep within Neutron's 60 characters.
@@ -58,8 +59,8 @@ func ExpansionName(base string, n int) string {
 	return base + "." + strconv.Itoa(n)
 }
 
-// ExpansionOf is the reverse of ExpansionName, also for names that were shortened: 1 for the base itself, n for its n-th
-// subnet up to MaxExpand, 0 for any other name.
+// ExpansionOf is the reverse of ExpansionName, also for names that were shortened: 1 for the base itself, n for its
+// n-th subnet up to MaxExpand, 0 for any other name.
 func ExpansionOf(name, base string) int {
 	name = shorten(name, maxName, 12, "")
 	if name == shorten(base, maxName, 12, "") {
@@ -98,9 +99,9 @@ func (i Identity) Key() Key {
 	}
 }
 
-// Tags returns the identity as four tags of at most 60 characters, with neither comma nor slash nor blank in them. A dot is
-// written as '@': a tag is the last part of a URL, where a server may take ".2" for the extension of a file's name and cut
-// it off.
+// Tags returns the identity as four tags of at most 60 characters, with neither comma nor slash nor blank in them. A
+// dot is written as '@': a tag is the last part of a URL, where a server may take ".2" for the extension of a file's
+// name and cut it off.
 func (i Identity) Tags() []string {
 	k := i.Key()
 	owner := k.Driver
@@ -125,11 +126,12 @@ func Mark(namespace, name string) string {
 // IsMark says whether a tag is one of Mark's.
 func IsMark(tag string) bool { return strings.HasPrefix(tag, markToken) }
 
-// Description returns the same four tokens joined by blanks, so that Parse reads both, and the source behind them. It has at most 255
-// characters.
+// Description returns the same four tokens joined by blanks, so that Parse reads both, and the source behind them. It
+// has at most 255 characters.
 func (i Identity) Description() string {
 	text := strings.Join(i.Tags(), " ")
-	if source := " " + sourceToken + i.Source; i.Source != "" && isSource(i.Source) && len(text)+len(source) <= maxText {
+	source := " " + sourceToken + i.Source
+	if i.Source != "" && isSource(i.Source) && len(text)+len(source) <= maxText {
 		text += source
 	}
 	return text
@@ -140,8 +142,8 @@ func isSource(text string) bool {
 	return text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
 }
 
-// Describe returns a description that carries the identity and keeps the other words of an earlier description, as far as
-// 255 characters go.
+// Describe returns a description that carries the identity and keeps the other words of an earlier description, as far
+// as 255 characters go.
 func (i Identity) Describe(old string) string {
 	var words []string
 	for _, word := range strings.Fields(old) {
@@ -164,8 +166,9 @@ func (i Identity) String() string {
 	return fmt.Sprintf("%q of %s %s", i.Name, i.Owner.Driver, i.Owner.UID)
 }
 
-// MAC returns the MAC address that a port of this identity gets when nothing else is wanted: locally administered, 46 bits
-// of a hash. Neutron refuses an address twice on one network, so a create that is sent twice cannot make two ports.
+// MAC returns the MAC address that a port of this identity gets when nothing else is wanted: locally administered, 46
+// bits of a hash. Neutron refuses an address twice on one network, so a create that is sent twice cannot make two
+// ports.
 func MAC(i Identity) string {
 	k := i.Key()
 	sum := sha256.Sum256([]byte(k.Cluster + "\x00" + k.Driver + "\x00" + k.UID + "\x00" + k.Name))
@@ -173,18 +176,19 @@ func MAC(i Identity) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4], sum[5])
 }
 
-// Parse reads an identity back from a resource's tags and description. It returns false unless one of the two proves it.
+// Parse reads an identity back from a resource's tags and description. It returns false unless one of the two proves
+// it.
 //
 // The tokens may stand among other tags and words, in any order. One proof must be whole: cluster, owner and name each
-// exactly once in it (a token twice with different values proves nothing); halves of two proofs are not put together. When
-// tags and description prove different identities the tags count: a description is one text that people copy and edit
-// whole, tags are added one by one.
+// exactly once in it (a token twice with different values proves nothing); halves of two proofs are not put together.
+// When tags and description prove different identities the tags count: a description is one text that people copy and
+// edit whole, tags are added one by one.
 //
 // The policy is that of the proof; where the tags name none, or both, it is that of a description which proves the same
 // identity; and where nothing names it, it is Retain: what is wrongly kept can still be deleted.
 //
-// The source is that of the description, if it proves the same identity. The identity's values are as they were written, that is, long
-// ones shortened: compare by Key.
+// The source is that of the description, if it proves the same identity. The identity's values are as they were
+// written, that is, long ones shortened: compare by Key.
 func Parse(tags []string, description string) (Identity, bool) {
 	var byTags, byText proof
 	for _, tag := range tags {
@@ -230,7 +234,10 @@ func (p *proof) read(word string) {
 	for _, t := range [...]struct {
 		prefix string
 		into   *token
-	}{{clusterToken, &p.cluster}, {ownerToken, &p.owner}, {nameToken, &p.name}, {policyToken, &p.policy}, {sourceToken, &p.source}} {
+	}{
+		{clusterToken, &p.cluster}, {ownerToken, &p.owner}, {nameToken, &p.name}, {policyToken, &p.policy},
+		{sourceToken, &p.source},
+	} {
 		if value, ok := strings.CutPrefix(word, t.prefix); ok {
 			t.into.set(strings.ReplaceAll(value, "@", "."))
 			return
@@ -280,8 +287,8 @@ func field(s string) (word, rest string) {
 	return s, ""
 }
 
-// shorten returns s if it is at most limit long and of plain characters, otherwise a plain beginning of it, '~' and so many
-// hex digits of its hash. What it returns it returns unchanged.
+// shorten returns s if it is at most limit long and of plain characters, otherwise a plain beginning of it, '~' and so
+// many hex digits of its hash. What it returns it returns unchanged.
 func shorten(s string, limit, digits int, except string) string {
 	plain := func(r rune) bool {
 		return r > ' ' && r < 0x7f && r != ',' && r != '/' && r != '@' && !strings.ContainsRune(except, r)

@@ -7,8 +7,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// What is to come after something that is not there is not made, but changed where it exists: so drivers close an address of which they do
-// not know the name.
+// What is to come after something that is not there is not made, but changed where it exists: so drivers close an
+// address of which they do not know the name.
 func TestAfterHoldsUpOnlyTheCreate(t *testing.T) {
 	id := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "services", UID: "web"}, Policy: drivers.Delete}
 	there, other := id, id

@@ -25,7 +25,8 @@ func observedAs(kind drivers.Kind, id string, identity plan.Identity, attrs map[
 	}
 }
 
-// TestHandover: of the two kinds of load balancers of one Service the old one goes before the new one comes, in both directions.
+// TestHandover: of the two kinds of load balancers of one Service the old one goes before the new one comes, in both
+// directions.
 func TestHandover(t *testing.T) {
 	octavia := plan.Desired{Kind: drivers.KindLoadBalancer, Identity: ovnIdentity("lb"), Attrs: map[string]any{"name": "web/shop"}}
 	own := plan.Desired{
@@ -63,8 +64,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// TestNothingGoesForWhatCannotCome: as long as the load balancer that is wanted waits for something else, the one of the other kind serves, and
-// the floating IP leads to it.
+// TestNothingGoesForWhatCannotCome: as long as the load balancer that is wanted waits for something else, the one of
+// the other kind serves, and the floating IP leads to it.
 func TestNothingGoesForWhatCannotCome(t *testing.T) {
 	missing := drivers.Ref{Name: "missing"}
 	octavia := plan.Desired{Kind: drivers.KindLoadBalancer, Identity: ovnIdentity("lb"), Attrs: map[string]any{"name": "web/shop", "vip_subnet_id": missing}}
@@ -106,7 +107,8 @@ func TestNothingGoesForWhatCannotCome(t *testing.T) {
 	}
 }
 
-// TestVIPOfAnUnknownAddress: a VIP whose address is not known yet holds up no other, neither when the load balancer is made nor later.
+// TestVIPOfAnUnknownAddress: a VIP whose address is not known yet holds up no other, neither when the load balancer is
+// made nor later.
 func TestVIPOfAnUnknownAddress(t *testing.T) {
 	floating := drivers.Ref{Name: "fip", Attribute: "floating_ip_address"}
 	d := plan.Desired{Kind: drivers.KindOVNLoadBalancer, Identity: ovnIdentity("ovn"), Attrs: map[string]any{

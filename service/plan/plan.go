@@ -1,5 +1,5 @@
-// Package plan compares what an owner wants with what the cloud holds and says which steps lead from one to the other. It
-// must never do I/O, log, read a clock or remember anything: the same input gives the same plan.
+// Package plan compares what an owner wants with what the cloud holds and says which steps lead from one to the other.
+// It must never do I/O, log, read a clock or remember anything: the same input gives the same plan.
 //
 //	desired  observed              steps
 //	yes      no                    create (waits for its refs and After)
@@ -11,7 +11,8 @@
 //	no       policy delete         delete, when nothing of ours uses it any more
 //	no       policy retain         none
 //
-// What is peculiar to one kind of resource stands in its Descriptor, which its backend registers: this package names no kind.
+// What is peculiar to one kind of resource stands in its Descriptor, which its backend registers: this package names no
+// kind.
 package plan
 
 import (
@@ -63,7 +64,8 @@ const (
 	Detach Op = "detach" // a resource from another one, which Attrs name; that deletes it
 	// Failover has the cloud make what is behind a resource anew.
 	Failover Op = "failover"
-	Tag      Op = "tag" // add tags: Attrs["tags"] is a []string; and remove those in Attrs["remove"], if there, as well as one can
+	// Tag adds tags: Attrs["tags"] is a []string; and removes those in Attrs["remove"], if there, as well as one can.
+	Tag Op = "tag"
 )
 
 // Step is one change to the cloud.
@@ -75,15 +77,15 @@ type Step struct {
 	// Part is what of a resource the step is about; nil: the whole resource. ID is the resource's either way.
 	Part     *Part
 	Revision int64 // what an update was computed from
-	// Attrs of a create are the whole body, without identity. Of an update, what changes, which may include "description". Refs that do
-	// not resolve yet stand as drivers.Ref; such a step has Waits.
+	// Attrs of a create are the whole body, without identity. Of an update, what changes, which may include
+	// "description". Refs that do not resolve yet stand as drivers.Ref; such a step has Waits.
 	Attrs map[string]any
 	// Old is what an update changes, for people.
 	Old map[string]any
 	// Reason is one sentence for people.
 	Reason string
-	// Mends says that the step repairs a resource, or a part of it, that is in an error state; or that it deletes a resource in an error
-	// state, for whatever reason: that may be how the last deletion of it ended.
+	// Mends says that the step repairs a resource, or a part of it, that is in an error state; or that it deletes a
+	// resource in an error state, for whatever reason: that may be how the last deletion of it ended.
 	Mends bool
 	// Waits is what has to happen first; a step without Waits is ready. Ready steps may be applied in any order.
 	Waits []Wait
@@ -118,8 +120,8 @@ type Resource struct {
 	Identity Identity
 }
 
-// Wait is something that has to happen before a step can be applied. At most one of Ref, Resource and Busy is set; if none is,
-// it is another step of the same plan, or a person, that ends it, as Message says.
+// Wait is something that has to happen before a step can be applied. At most one of Ref, Resource and Busy is set; if
+// none is, it is another step of the same plan, or a person, that ends it, as Message says.
 type Wait struct {
 	Ref      *drivers.Ref // must resolve
 	Resource *Resource    // must be gone
@@ -133,14 +135,15 @@ type Input struct {
 	Desired []Desired
 	// Observed is everything in the cloud with that owner's identity, twins included.
 	Observed []Observed
-	// Resolve returns the value of a ref, within the set and by role, and false when it is not there yet. Nil resolves nothing.
+	// Resolve returns the value of a ref, within the set and by role, and false when it is not there yet. Nil resolves
+	// nothing.
 	Resolve func(drivers.Ref) (any, bool)
-	// Dependants returns what of ours, of any owner, uses the resource with that id: ports and router interfaces of a subnet;
-	// these and subnets of a network; interfaces of a router; ports and rules of a security group; subnets of a pool; floating
-	// IPs of a port. Nil means that nothing uses anything.
+	// Dependants returns what of ours, of any owner, uses the resource with that id: ports and router interfaces of a
+	// subnet; these and subnets of a network; interfaces of a router; ports and rules of a security group; subnets of a
+	// pool; floating IPs of a port. Nil means that nothing uses anything.
 	Dependants func(drivers.Kind, string) []Observed
-	// Unsure are kinds of what is wanted and not known: what is there of them, and what uses it, is not deleted for that nobody
-	// wants it any more.
+	// Unsure are kinds of what is wanted and not known: what is there of them, and what uses it, is not deleted for
+	// that nobody wants it any more.
 	Unsure map[drivers.Kind]bool
 	// Blocked says of resources, by their id, why they must not be deleted for now.
 	Blocked map[string]string

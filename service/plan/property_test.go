@@ -186,8 +186,9 @@ func (w *world) change() {
 	}
 }
 
-// settle applies ready steps until none is left: one at random between two computations, as if a crash followed each; now and
-// then a create twice, as if the answer to the first had been lost; and some by tags and description that people edited.
+// settle applies ready steps until none is left: one at random between two computations, as if a crash followed each;
+// now and then a create twice, as if the answer to the first had been lost; and some by tags and description that
+// people edited.
 func (w *world) settle(t *testing.T, faults bool) {
 	t.Helper()
 	for range 5000 {
@@ -294,8 +295,8 @@ func (w *world) expansion(at resourceKey) bool {
 	return false
 }
 
-// Whatever is wished, in whatever order steps are applied, and whenever it crashes: in the end the cloud is as wished, a second
-// look finds nothing to do, nothing is doubled, and when all wishes are gone nothing is left.
+// Whatever is wished, in whatever order steps are applied, and whenever it crashes: in the end the cloud is as wished,
+// a second look finds nothing to do, nothing is doubled, and when all wishes are gone nothing is left.
 func TestConverges(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -69,7 +69,8 @@ func (c *Computation) recreate(m *Match) {
 	wait := Wait{Resource: old, Message: fmt.Sprintf("waiting for the old %s %s to go", m.Kind, o.ID)}
 	switch {
 	case o.Identity.Policy == drivers.Retain:
-		wait.Message = fmt.Sprintf("%s %s must be deleted by hand: its policy is retain, and %s", m.Kind, o.ID, m.Replaced)
+		wait.Message = fmt.Sprintf(
+			"%s %s must be deleted by hand: its policy is retain, and %s", m.Kind, o.ID, m.Replaced)
 		c.identify(m) // the policy itself can change
 	case !c.Prune:
 		wait.Message = fmt.Sprintf("the old %s %s must go first, and deletions are held", m.Kind, o.ID)
@@ -117,9 +118,9 @@ func (c *Computation) merge(s Step) {
 	c.Plan.Steps = append(c.Plan.Steps, s)
 }
 
-// identify plans what makes the proof of identity whole again, and another policy be written. A description is left to its
-// editors as long as the tags prove the identity; but another policy goes into the description first and then into the tags:
-// until both say the same it is the tags that count, and where they say both, the description.
+// identify plans what makes the proof of identity whole again, and another policy be written. A description is left to
+// its editors as long as the tags prove the identity; but another policy goes into the description first and then into
+// the tags: until both say the same it is the tags that count, and where they say both, the description.
 func (c *Computation) identify(m *Match) {
 	o, d := m.Observed, m.Desired
 	if c.kinds.Of(m.Kind).Fixed {
@@ -165,7 +166,8 @@ func (c *Computation) identify(m *Match) {
 	}
 	if renamed {
 		for _, tag := range o.Identity.Tags() {
-			if slices.Contains(o.Tags, tag) && !slices.Contains(d.Identity.Tags(), tag) && !slices.Contains(remove, tag) {
+			stale := slices.Contains(o.Tags, tag) && !slices.Contains(d.Identity.Tags(), tag)
+			if stale && !slices.Contains(remove, tag) {
 				remove = append(remove, tag)
 			}
 		}
@@ -235,15 +237,16 @@ func (c *Computation) users(o *Observed) []Wait {
 		}
 		waits = append(waits, Wait{
 			Resource: &Resource{Kind: userKind, ID: user.ID, Identity: user.Identity},
-			Message:  fmt.Sprintf("waiting for %s %s to go, which uses %s %s", userKind, user.Identity, kind, o.Identity),
+			Message: fmt.Sprintf(
+				"waiting for %s %s to go, which uses %s %s", userKind, user.Identity, kind, o.Identity),
 		})
 	}
 	slices.SortFunc(waits, func(a, b Wait) int { return strings.Compare(a.Resource.ID, b.Resource.ID) })
 	return waits
 }
 
-// stayers returns a wait for each resource of ours that stays with what causes a departure, however far back: as long as that
-// cannot go, what hangs on it has to stay as well.
+// stayers returns a wait for each resource of ours that stays with what causes a departure, however far back: as long
+// as that cannot go, what hangs on it has to stay as well.
 func (c *Computation) stayers(gone departure) []Wait {
 	var waits []Wait
 	for cause := gone.cause; cause != nil; cause = c.going[cause.ID].cause {

@@ -19,7 +19,8 @@ func sameValue(name string, want, have map[string]any) bool {
 	return text != "" && text == canonical(name, have[name])
 }
 
-// canonicalText is the canonical form of the texts that Neutron has: addresses and ranges in any notation, protocols by number.
+// canonicalText is the canonical form of the texts that Neutron has: addresses and ranges in any notation, protocols by
+// number.
 func canonicalText(name, text string) string {
 	switch name {
 	case "remote_ip_prefix":
@@ -27,8 +28,8 @@ func canonicalText(name, text string) string {
 			return ""
 		}
 		return text
-	case "cidr", "prefixes", "gateway_ip", "ip_address", "fixed_ip_address", "floating_ip_address", "start", "end", "destination",
-		"nexthop", "dns_nameservers":
+	case "cidr", "prefixes", "gateway_ip", "ip_address", "fixed_ip_address", "floating_ip_address", "start", "end",
+		"destination", "nexthop", "dns_nameservers":
 		return plan.Address(text)
 	case "mac_address":
 		return hardwareAddress(text)
@@ -52,8 +53,8 @@ func hardwareAddress(text string) string {
 	return strings.Join(parts, ":")
 }
 
-// protocol returns one name for an IP protocol. Neutron writes ICMP of IPv6 in three ways; the ethertype tells it from the
-// other one, so that all are the same here.
+// protocol returns one name for an IP protocol. Neutron writes ICMP of IPv6 in three ways; the ethertype tells it from
+// the other one, so that all are the same here.
 func protocol(text string) string {
 	text = strings.ToLower(text)
 	switch text {
@@ -106,7 +107,8 @@ func aggregate(texts []string) []string {
 		})
 		for i := 0; i+1 < len(nets); i++ {
 			a, b := nets[i], nets[i+1]
-			if parent, err := a.Addr().Prefix(a.Bits() - 1); err == nil && a.Bits() == b.Bits() && a != b && parent.Contains(b.Addr()) {
+			parent, err := a.Addr().Prefix(a.Bits() - 1)
+			if err == nil && a.Bits() == b.Bits() && a != b && parent.Contains(b.Addr()) {
 				nets[i], joined = parent, true
 			} else if !a.Overlaps(b) {
 				continue

@@ -8,16 +8,20 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// A floating IP that is given up is lost: others may be given its address. So none goes before the one that is wanted instead is there:
+// A floating IP that is given up is lost: others may be given its address. So none goes before the one that is wanted
+// instead is there:
 //
 //	another network, another address        made beside the old one, which goes when the new one is there
 //	the address of one that goes            that one is it, by another name
 //	the port of one that goes               made without a port, which it gets when the other one is gone
 
-// chooseFitting picks, of twins, one that fits what is desired: floating IPs are twins while one takes the place of another.
+// chooseFitting picks, of twins, one that fits what is desired: floating IPs are twins while one takes the place of
+// another.
 func chooseFitting(c *plan.Computation, d *plan.Desired, twins []*plan.Observed) *plan.Observed {
 	fits := func(o *plan.Observed) bool {
-		return !slices.ContainsFunc(c.Compare(d, o), func(d plan.Difference) bool { return d.Immutable && len(d.Waits) == 0 })
+		return !slices.ContainsFunc(c.Compare(d, o), func(d plan.Difference) bool {
+			return d.Immutable && len(d.Waits) == 0
+		})
 	}
 	slices.SortStableFunc(twins, func(a, b *plan.Observed) int {
 		switch fitting := fits(a); {
@@ -45,7 +49,8 @@ func adoptAddress(c *plan.Computation, m *plan.Match) {
 		return
 	}
 	for _, o := range c.Departing() {
-		if c.KindOf(o) != m.Kind || canonical("floating_ip_address", o.Attrs["floating_ip_address"]) != address || !onNetwork(c, m, o) {
+		if c.KindOf(o) != m.Kind || canonical("floating_ip_address", o.Attrs["floating_ip_address"]) != address ||
+			!onNetwork(c, m, o) {
 			continue
 		}
 		c.Stay(o.ID)
@@ -70,7 +75,8 @@ func targetPort(c *plan.Computation, m *plan.Match) string {
 	return canonical("port_id", value)
 }
 
-// leading returns another floating IP that leads to the port which one should lead to: Neutron lets one of a network do so.
+// leading returns another floating IP that leads to the port which one should lead to: Neutron lets one of a network do
+// so.
 func leading(c *plan.Computation, m *plan.Match, among func(*plan.Observed) bool) *plan.Observed {
 	port := targetPort(c, m)
 	if port == "" {
@@ -135,7 +141,8 @@ func leadUntil(c *plan.Computation, m *plan.Match) {
 func awaitPort(m *plan.Match, o *plan.Observed, message string) {
 	for i := range m.Differences {
 		if d := &m.Differences[i]; d.Name == "port_id" || d.Name == "fixed_ip_address" {
-			d.Waits = append(d.Waits, plan.Wait{Resource: &plan.Resource{Kind: o.Kind, ID: o.ID, Identity: o.Identity}, Message: message})
+			at := &plan.Resource{Kind: o.Kind, ID: o.ID, Identity: o.Identity}
+			d.Waits = append(d.Waits, plan.Wait{Resource: at, Message: message})
 		}
 	}
 }
@@ -146,9 +153,9 @@ func leadNowhere(c *plan.Computation, o *plan.Observed, reason string) {
 		return
 	}
 	c.Add(plan.Step{
-		Op: plan.Update, Kind: c.KindOf(o), Identity: o.Identity, ID: o.ID, Revision: o.Revision, Attrs: map[string]any{"port_id": nil},
-		Old: map[string]any{"port_id": o.Attrs["port_id"]}, Reason: reason + ", and it is retained: it leads nowhere from now on",
-		Waits: successors(c, o),
+		Op: plan.Update, Kind: c.KindOf(o), Identity: o.Identity, ID: o.ID, Revision: o.Revision,
+		Attrs: map[string]any{"port_id": nil}, Old: map[string]any{"port_id": o.Attrs["port_id"]},
+		Reason: reason + ", and it is retained: it leads nowhere from now on", Waits: successors(c, o),
 	})
 }
 
@@ -166,7 +173,9 @@ func successors(c *plan.Computation, o *plan.Observed) []plan.Wait {
 	var waits []plan.Wait
 	for _, m := range c.Matches {
 		if m.Kind == drivers.KindFloatingIP && m.Observed == nil && targetPort(c, m) == port {
-			waits = append(waits, plan.Wait{Message: fmt.Sprintf("waiting for floating IP %q, which takes its place", m.Desired.Identity.Name)})
+			waits = append(waits, plan.Wait{
+				Message: fmt.Sprintf("waiting for floating IP %q, which takes its place", m.Desired.Identity.Name),
+			})
 		}
 	}
 	return waits

@@ -13,7 +13,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// floatingIPs is a cloud of floating IPs only: one of a network leads to a port, and an address that nobody has is anybody's.
+// floatingIPs is a cloud of floating IPs only: one of a network leads to a port, and an address that nobody has is
+// anybody's.
 type floatingIPs struct {
 	t    *testing.T
 	fips map[string]*plan.Observed

@@ -9,7 +9,8 @@ import (
 
 // A router interface is a port that is made with its identity and then attached to the router.
 
-// compareInterface compares a router interface with the port that it is. Another router counts only once the port is attached.
+// compareInterface compares a router interface with the port that it is. Another router counts only once the port is
+// attached.
 func compareInterface(c *plan.Computation, d *plan.Desired, o *plan.Observed) []plan.Difference {
 	addresses, _ := o.Attrs["fixed_ips"].([]any)
 	var first any
@@ -28,7 +29,9 @@ func compareInterface(c *plan.Computation, d *plan.Desired, o *plan.Observed) []
 		}
 		value, waits := c.Value(want)
 		if len(waits) > 0 {
-			diffs = append(diffs, plan.Difference{Name: a.Name, Old: have[a.Name], New: value, Immutable: true, Waits: waits})
+			diffs = append(diffs, plan.Difference{
+				Name: a.Name, Old: have[a.Name], New: value, Immutable: true, Waits: waits,
+			})
 			continue
 		}
 		text := canonical(a.Name, value)

@@ -5,14 +5,14 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// InterfacePrefix begins the Name in the Identity of a router interface. It is a port in the cloud, so its name is set apart
-// from those of ports.
+// InterfacePrefix begins the Name in the Identity of a router interface. It is a port in the cloud, so its name is set
+// apart from those of ports.
 const InterfacePrefix = "rif."
 
 // SubnetHints are the plan.Desired.Hints of a subnet.
 type SubnetHints struct {
-	// Full says that Neutron found a subnet and all its expansions full: one more is wanted. Whoever sets it clears it when the step that
-	// creates one has been applied, otherwise every plan asks for another, up to Desired.Expand.
+	// Full says that Neutron found a subnet and all its expansions full: one more is wanted. Whoever sets it clears it
+	// when the step that creates one has been applied, otherwise every plan asks for another, up to Desired.Expand.
 	Full bool
 }
 
@@ -73,7 +73,8 @@ func router() plan.Descriptor {
 
 func routerInterface() plan.Descriptor {
 	return plan.Descriptor{
-		Kind: drivers.KindRouterInterface, Rank: 70, StoredAs: drivers.KindPort, NamePrefix: InterfacePrefix, Idempotent: true,
+		Kind: drivers.KindRouterInterface, Rank: 70, Idempotent: true,
+		StoredAs: drivers.KindPort, NamePrefix: InterfacePrefix,
 		References: plan.IDs("network_id", "router_id", "subnet_id", "fixed_ips[].subnet_id", "security_groups[]"),
 		InUse:      func(_ *plan.Computation, o *plan.Observed) bool { return atRouter(o) },
 		Compare:    compareInterface,

@@ -30,9 +30,9 @@ func withMAC(pairs, mac any) string {
 	return plan.Form(canonicalText).Canonical("allowed_address_pairs", texts, true)
 }
 
-// matchFixedIPs compares only the parts that are given. Each wanted address takes the observed one that fits it; what is left
-// over differs, but for the addresses that Neutron itself adds on subnets with address autoconfiguration. What it returns to
-// write names the observed addresses in full, so that an update of one does not exchange the others.
+// matchFixedIPs compares only the parts that are given. Each wanted address takes the observed one that fits it; what
+// is left over differs, but for the addresses that Neutron itself adds on subnets with address autoconfiguration. What
+// it returns to write names the observed addresses in full, so that an update of one does not exchange the others.
 func matchFixedIPs(_ *plan.Desired, o *plan.Observed, want, have any) (any, bool) {
 	wanted, _ := want.([]any)
 	observed, _ := have.([]any)
@@ -51,7 +51,9 @@ func matchFixedIPs(_ *plan.Desired, o *plan.Observed, want, have any) (any, bool
 		for j, element := range observed {
 			if !taken[j] && covers(wanted[i], element) {
 				taken[j], found = true, true
-				out[i] = map[string]any{"subnet_id": plan.Field(element, "subnet_id"), "ip_address": plan.Field(element, "ip_address")}
+				out[i] = map[string]any{
+					"subnet_id": plan.Field(element, "subnet_id"), "ip_address": plan.Field(element, "ip_address"),
+				}
 				break
 			}
 		}
@@ -99,7 +101,8 @@ func matchGateway(_ *plan.Desired, _ *plan.Observed, want, have any) (any, bool)
 		return map[string]any{}, canonical("network_id", plan.Field(have, "network_id")) == ""
 	}
 	for _, name := range [...]string{"network_id", "enable_snat"} {
-		if value := plan.Field(want, name); value != nil && canonical(name, value) != canonical(name, plan.Field(have, name)) {
+		value := plan.Field(want, name)
+		if value != nil && canonical(name, value) != canonical(name, plan.Field(have, name)) {
 			return want, false
 		}
 	}
@@ -108,7 +111,8 @@ func matchGateway(_ *plan.Desired, _ *plan.Observed, want, have any) (any, bool)
 
 // withoutEmptyGateway drops the empty gateway from what a router is created with: no gateway is how a router begins.
 func withoutEmptyGateway(_ *plan.Computation, _ *plan.Match, attrs map[string]any) (map[string]any, []plan.Wait) {
-	if gateway, ok := attrs["external_gateway_info"]; ok && canonical("network_id", plan.Field(gateway, "network_id")) == "" {
+	gateway, ok := attrs["external_gateway_info"]
+	if ok && canonical("network_id", plan.Field(gateway, "network_id")) == "" {
 		delete(attrs, "external_gateway_info")
 	}
 	return attrs, nil
@@ -122,24 +126,28 @@ func portBody(_ *plan.Computation, m *plan.Match, attrs map[string]any) (map[str
 	return attrs, nil
 }
 
-// detachPort detaches a port from its router instead of deleting it, which deletes it as well: Neutron refuses to delete it as a port.
+// detachPort detaches a port from its router instead of deleting it, which deletes it as well: Neutron refuses to
+// delete it as a port.
 func detachPort(c *plan.Computation, o *plan.Observed, s *plan.Step) {
 	device, _ := o.Attrs["device_owner"].(string)
-	if atRouter(o) && (c.KindOf(o) == drivers.KindRouterInterface || strings.HasPrefix(device, "network:router_interface")) {
+	isInterface := c.KindOf(o) == drivers.KindRouterInterface || strings.HasPrefix(device, "network:router_interface")
+	if isInterface && atRouter(o) {
 		s.Op, s.Attrs = plan.Detach, map[string]any{"router_id": o.Attrs["device_id"]}
 	}
 }
 
 // samePort says whether two ports would have one address of a network.
 func samePort(want, have map[string]any) bool {
-	return sameValue("network_id", want, have) && (sameValue("mac_address", want, have) || sharesAddress(want["fixed_ips"], have["fixed_ips"]))
+	return sameValue("network_id", want, have) &&
+		(sameValue("mac_address", want, have) || sharesAddress(want["fixed_ips"], have["fixed_ips"]))
 }
 
 func sharesAddress(want, have any) bool {
 	wanted, _ := want.([]any)
 	observed, _ := have.([]any)
 	for _, w := range wanted {
-		if plan.Field(w, "ip_address") != nil && slices.ContainsFunc(observed, func(o any) bool { return covers(w, o) }) {
+		same := func(o any) bool { return covers(w, o) }
+		if plan.Field(w, "ip_address") != nil && slices.ContainsFunc(observed, same) {
 			return true
 		}
 	}

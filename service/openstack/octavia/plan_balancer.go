@@ -11,17 +11,18 @@ import (
 
 // partsPlan plans the parts of one load balancer that exists and stays.
 type partsPlan struct {
-	c       *plan.Computation
-	m       *plan.Match
-	hints   Hints
-	pools   map[string]map[string]any // what is there and stays, by name
-	going   []map[string]any          // listeners that go
-	frozen  map[plan.Part]bool        // pools and listeners, by kind and name, that stay in ERROR for now: they take no change
+	c     *plan.Computation
+	m     *plan.Match
+	hints Hints
+	pools map[string]map[string]any // what is there and stays, by name
+	going []map[string]any          // listeners that go
+	// frozen are pools and listeners, by kind and name, that stay in ERROR for now: they take no change.
+	frozen  map[plan.Part]bool
 	ordered [steps][]plan.Step
 }
 
-// The order in which the steps on parts are taken: endpoints first, then what takes away, then what adds, from the pools to the
-// listeners that lead to them; and at last the pools that listeners which stay have led to until then.
+// The order in which the steps on parts are taken: endpoints first, then what takes away, then what adds, from the
+// pools to the listeners that lead to them; and at last the pools that listeners which stay have led to until then.
 const (
 	stepVIP = iota
 	stepMembers
@@ -34,10 +35,13 @@ const (
 	steps
 )
 
-// balance plans what makes the parts of a load balancer as they should be. Steps that only have to be taken one after another
-// do not wait for each other: each makes the load balancer Busy, so whoever applies them takes the first and plans anew.
+// balance plans what makes the parts of a load balancer as they should be. Steps that only have to be taken one after
+// another do not wait for each other: each makes the load balancer Busy, so whoever applies them takes the first and
+// plans anew.
 func balance(c *plan.Computation, m *plan.Match) {
-	b := &partsPlan{c: c, m: m, hints: HintsOf(m.Desired), pools: map[string]map[string]any{}, frozen: map[plan.Part]bool{}}
+	b := &partsPlan{
+		c: c, m: m, hints: HintsOf(m.Desired), pools: map[string]map[string]any{}, frozen: map[plan.Part]bool{},
+	}
 	first := len(c.Plan.Steps)
 	b.vip()
 	if pools, managed := m.Desired.Attrs["pools"].([]any); managed {
@@ -96,8 +100,8 @@ func (b *partsPlan) step(at int, op plan.Op, part plan.Part, attrs map[string]an
 		waits = append(waits, plan.Wait{Message: fmt.Sprintf("waiting for %s, which is in ERROR", of)})
 	}
 	b.ordered[at] = append(b.ordered[at], plan.Step{
-		Op: op, Kind: b.m.Kind, Identity: b.m.Desired.Identity, ID: b.m.Observed.ID, Part: &part, Attrs: attrs, Reason: reason,
-		Waits: waits, Mends: reason == inError,
+		Op: op, Kind: b.m.Kind, Identity: b.m.Desired.Identity, ID: b.m.Observed.ID, Part: &part, Attrs: attrs,
+		Reason: reason, Waits: waits, Mends: reason == inError,
 	})
 }
 
@@ -122,9 +126,11 @@ func (b *partsPlan) ours(doc map[string]any) bool {
 	return ok && id.Key() == b.m.Key
 }
 
-// existing pairs the parts that are wanted with those that are there, and returns those that are to go. Of twins the first that is used
-// stays, else the first.
-func (b *partsPlan) existing(list string, wanted map[string]bool, used map[string]bool) (byName map[string]map[string]any, gone []map[string]any) {
+// existing pairs the parts that are wanted with those that are there, and returns those that are to go. Of twins the
+// first that is used stays, else the first.
+func (b *partsPlan) existing(list string, wanted, used map[string]bool) (
+	byName map[string]map[string]any, gone []map[string]any,
+) {
 	byName = map[string]map[string]any{}
 	docs := structures(b.m.Observed.Attrs[list])
 	slices.SortStableFunc(docs, func(x, y map[string]any) int {
@@ -201,8 +207,8 @@ func (b *partsPlan) unfit(p plan.Part, want, have map[string]any, immutable ...s
 		return ""
 	}
 	for _, name := range immutable {
-		if d := (plan.Difference{Name: name, Old: have[name], New: want[name]}); canonical(name, want[name]) != canonical(name, have[name]) {
-			return d.String() + ", which cannot be changed in place"
+		if canonical(name, want[name]) != canonical(name, have[name]) {
+			return plan.Difference{Name: name, Old: have[name], New: want[name]}.String() + ", which cannot be changed in place"
 		}
 	}
 	if b.mends(p) && have["provisioning_status"] == statusError {
@@ -231,7 +237,8 @@ func (b *partsPlan) addPool(want map[string]any, waits ...plan.Wait) {
 	if textAt(structure(attrs["session_persistence"]), "type") == "" {
 		delete(attrs, "session_persistence")
 	}
-	b.step(stepPool, plan.Create, plan.Part{Kind: Pool, Name: textAt(want, "name")}, attrs, "there is no such pool yet", waits...)
+	part := plan.Part{Kind: Pool, Name: textAt(want, "name")}
+	b.step(stepPool, plan.Create, part, attrs, "there is no such pool yet", waits...)
 }
 
 // structure is a value as a map; nil where it is none.
@@ -245,7 +252,8 @@ func (b *partsPlan) changePool(want, have map[string]any) {
 	changes, reason := changes(want, have, "lb_algorithm", "admin_state_up")
 	if wanted, managed := want["session_persistence"]; managed && !covered(wanted, have["session_persistence"]) {
 		changes["session_persistence"] = none(wanted)
-		reason = append(reason, plan.Difference{Name: "session_persistence", Old: have["session_persistence"], New: none(wanted)}.String())
+		d := plan.Difference{Name: "session_persistence", Old: have["session_persistence"], New: none(wanted)}
+		reason = append(reason, d.String())
 	}
 	if len(changes) > 0 {
 		b.step(stepPool, plan.Update, part, changes, strings.Join(reason, " and "))
@@ -305,7 +313,8 @@ func (b *partsPlan) monitor(pool plan.Part, want, have map[string]any) {
 	case why != "":
 		b.step(stepMonitor, plan.Delete, part, nil, why)
 	default:
-		changed, reason := changes(attrs, there, "delay", "timeout", "max_retries", "max_retries_down", "http_method", "url_path", "expected_codes")
+		changed, reason := changes(attrs, there, "delay", "timeout", "max_retries", "max_retries_down", "http_method",
+			"url_path", "expected_codes")
 		if len(changed) > 0 {
 			b.step(stepMonitor, plan.Update, part, changed, strings.Join(reason, " and "))
 		}
@@ -321,7 +330,8 @@ func (b *partsPlan) allListeners(list []any) {
 	var missing []map[string]any
 	for _, want := range wanted {
 		have := there[textAt(want, "name")]
-		switch why := b.unfit(plan.Part{Kind: Listener, Name: textAt(want, "name")}, want, have, "protocol", "protocol_port"); {
+		part := plan.Part{Kind: Listener, Name: textAt(want, "name")}
+		switch why := b.unfit(part, want, have, "protocol", "protocol_port"); {
 		case have == nil:
 			missing = append(missing, want)
 		case why != "":
@@ -342,7 +352,8 @@ func (b *partsPlan) unlisten(doc map[string]any, reason string) {
 	b.remove(stepUnlisten, Listener, doc, reason)
 }
 
-// poolID returns the id of the pool that a listener leads to; nil for none. It is not there yet as long as there is a wait.
+// poolID returns the id of the pool that a listener leads to; nil for none. It is not there yet as long as there is a
+// wait.
 func (b *partsPlan) poolID(want map[string]any) (any, []plan.Wait) {
 	name := textAt(want, "default_pool")
 	if name == "" {
@@ -364,10 +375,13 @@ func (b *partsPlan) listen(want map[string]any) {
 	}
 	for _, doc := range b.going {
 		if transport(doc) == transport(want) {
-			waits = append(waits, plan.Wait{Message: fmt.Sprintf("waiting for listener %q to go, which has the same port", textAt(doc, "name"))})
+			waits = append(waits, plan.Wait{
+				Message: fmt.Sprintf("waiting for listener %q to go, which has the same port", textAt(doc, "name")),
+			})
 		}
 	}
-	b.step(stepListen, plan.Create, plan.Part{Kind: Listener, Name: textAt(want, "name")}, attrs, "there is no such listener yet", waits...)
+	part := plan.Part{Kind: Listener, Name: textAt(want, "name")}
+	b.step(stepListen, plan.Create, part, attrs, "there is no such listener yet", waits...)
 }
 
 // transport is what only one listener can have.
@@ -380,8 +394,8 @@ func transport(listener map[string]any) string {
 }
 
 func (b *partsPlan) changeListener(want, have map[string]any) {
-	changed, reason := changes(want, have, "connection_limit", "allowed_cidrs", "timeout_client_data", "timeout_member_connect",
-		"timeout_member_data", "timeout_tcp_inspect", "admin_state_up")
+	changed, reason := changes(want, have, "connection_limit", "allowed_cidrs", "timeout_client_data",
+		"timeout_member_connect", "timeout_member_data", "timeout_tcp_inspect", "admin_state_up")
 	id, waits := b.poolID(want)
 	if len(waits) > 0 || canonical("id", id) != canonical("id", have["default_pool_id"]) {
 		changed["default_pool_id"] = id

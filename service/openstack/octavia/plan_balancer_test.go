@@ -229,7 +229,8 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// TestIgnoredAddresses: another load balancer of a provider that was seen to make no further addresses would have none either.
+// TestIgnoredAddresses: another load balancer of a provider that was seen to make no further addresses would have none
+// either.
 func TestIgnoredAddresses(t *testing.T) {
 	wish := lbWish(func(lb *drivers.LoadBalancer) {
 		lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
@@ -291,7 +292,8 @@ func TestRivalsByFurtherAddress(t *testing.T) {
 	}
 }
 
-// TestBalancerThatDoesNotGo: a deletion of what is in ERROR counts as mending, whatever it is for, and waits while it rests.
+// TestBalancerThatDoesNotGo: a deletion of what is in ERROR counts as mending, whatever it is for, and waits while it
+// rests.
 func TestBalancerThatDoesNotGo(t *testing.T) {
 	broken := lbDoc(func(o *plan.Observed) { o.Status = "ERROR" })
 	other := lbWish(func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") })

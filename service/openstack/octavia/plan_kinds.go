@@ -28,11 +28,13 @@ func HintsOf(d *plan.Desired) Hints {
 	return hints
 }
 
-// Kinds describes the kind of resources that Octavia keeps. A load balancer is compared with all its parts; see balance.
+// Kinds describes the kind of resources that Octavia keeps. A load balancer is compared with all its parts; see
+// balance.
 func Kinds() []plan.Descriptor {
 	return []plan.Descriptor{{
 		Kind: drivers.KindLoadBalancer, Rank: 90, Status: true, Serial: true, Alternative: drivers.KindOVNLoadBalancer,
-		References: plan.IDs("vip_subnet_id", "vip_network_id", "vip_sg_ids[]", "additional_vips[].subnet_id", "pools[].members[].subnet_id"),
+		References: plan.IDs("vip_subnet_id", "vip_network_id", "vip_sg_ids[]", "additional_vips[].subnet_id",
+			"pools[].members[].subnet_id"),
 		Trim:       trim,
 		Form:       canonicalText,
 		Matchers:   map[string]plan.Matcher{"additional_vips": matchVIPs},
@@ -111,9 +113,13 @@ func depart(_ *plan.Computation, o *plan.Observed, s *plan.Step) {
 	at := &plan.Resource{Kind: o.Kind, ID: o.ID, Identity: o.Identity}
 	switch {
 	case o.Status == "PENDING_DELETE" || o.Status == "DELETED":
-		s.Waits = append(s.Waits, plan.Wait{Resource: at, Message: fmt.Sprintf("waiting for load balancer %s to be gone", o.Identity)})
+		s.Waits = append(s.Waits, plan.Wait{
+			Resource: at, Message: fmt.Sprintf("waiting for load balancer %s to be gone", o.Identity),
+		})
 	case strings.HasPrefix(o.Status, pendingPrefix):
-		s.Waits = append(s.Waits, plan.Wait{Busy: at, Message: fmt.Sprintf("waiting for load balancer %s, which is %s", o.Identity, o.Status)})
+		s.Waits = append(s.Waits, plan.Wait{
+			Busy: at, Message: fmt.Sprintf("waiting for load balancer %s, which is %s", o.Identity, o.Status),
+		})
 	}
 }
 
@@ -122,8 +128,8 @@ func trim(attrs map[string]any) {
 	trimmed := func(doc map[string]any) map[string]any {
 		doc = maps.Clone(doc)
 		for _, name := range []string{
-			"operating_status", "updated_at", "created_at", "tenant_id", "project_id", "tags", "loadbalancers", "l7policies", "insert_headers",
-			"listeners", "tls_container_ref", "sni_container_refs",
+			"operating_status", "updated_at", "created_at", "tenant_id", "project_id", "tags", "loadbalancers",
+			"l7policies", "insert_headers", "listeners", "tls_container_ref", "sni_container_refs",
 		} {
 			delete(doc, name)
 		}

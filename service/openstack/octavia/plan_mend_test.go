@@ -68,7 +68,8 @@ func TestMending(t *testing.T) {
 	}
 }
 
-// TestTwinPools: the one that a listener leads to stays, wherever it is in the list; one that a listener still leads to goes last.
+// TestTwinPools: the one that a listener leads to stays, wherever it is in the list; one that a listener still leads to
+// goes last.
 func TestTwinPools(t *testing.T) {
 	twin := map[string]any{"id": "p-0", "name": "a", "protocol": "TCP", "description": lbIdentity().Description()}
 	for name, c := range map[string]struct {

@@ -9,7 +9,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// addressesOf lists the addresses of a load balancer with the subnet or network that each is on; of those it leaves to the cloud none.
+// addressesOf lists the addresses of a load balancer with the subnet or network that each is on; of those it leaves to
+// the cloud none.
 func addressesOf(attrs map[string]any) []vip {
 	var list []vip
 	add := func(address any, kind drivers.Kind, at any) {
@@ -55,7 +56,8 @@ func rivals(c *plan.Computation, m *plan.Match, attrs map[string]any) []plan.Wai
 			}
 			waits = append(waits, plan.Wait{
 				Resource: &plan.Resource{Kind: other.Kind, ID: other.ID, Identity: other.Identity},
-				Message:  fmt.Sprintf("waiting for load balancer %s to go, which has the address %s", other.Identity, v.address),
+				Message: fmt.Sprintf("waiting for load balancer %s to go, which has the address %s",
+					other.Identity, v.address),
 			})
 		}
 	}
@@ -65,8 +67,8 @@ func rivals(c *plan.Computation, m *plan.Match, attrs map[string]any) []plan.Wai
 // pretends is the provider that shows further addresses which it does not make.
 const pretends = "ovn"
 
-// ignored says, for people, which further addresses of a load balancer its provider has ignored. Of one that stays as it is
-// whatever is wished others tell why.
+// ignored says, for people, which further addresses of a load balancer its provider has ignored. Of one that stays as
+// it is whatever is wished others tell why.
 func ignored(c *plan.Computation, m *plan.Match) {
 	wanted, _ := m.Desired.Attrs["additional_vips"].([]any)
 	have, _ := m.Observed.Attrs["additional_vips"].([]any)
@@ -75,12 +77,13 @@ func ignored(c *plan.Computation, m *plan.Match) {
 		return
 	}
 	c.Plan.Notices = append(c.Plan.Notices, plan.Notice{Reason: "LoadBalancer", Message: fmt.Sprintf(
-		"provider %s has ignored the %d additional addresses of load balancer %q, which nobody serves: let it have a load balancer for each address",
+		"provider %s has ignored the %d additional addresses of load balancer %q, which nobody serves: "+
+			"let it have a load balancer for each address",
 		provider, len(wanted), name(m))})
 }
 
-// matchVIPs compares the further addresses of a load balancer. Where there are none because its provider ignores them another one of it
-// would have none either.
+// matchVIPs compares the further addresses of a load balancer. Where there are none because its provider ignores them
+// another one of it would have none either.
 func matchVIPs(d *plan.Desired, _ *plan.Observed, want, have any) (any, bool) {
 	wanted, _ := want.([]any)
 	observed, shown := have.([]any)
