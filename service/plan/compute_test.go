@@ -367,7 +367,7 @@ func TestCreateBody(t *testing.T) {
 		{
 			"port", "a second create of it is refused",
 			drivers.Port{NetworkID: drivers.Text("n")},
-			map[string]any{"network_id": "n", "mac_address": plan.MAC(named("x"))},
+			map[string]any{"network_id": "n", "mac_address": neutron.MAC(named("x"))},
 		},
 		{
 			"port with MAC", "the driver's own counts",
@@ -384,7 +384,7 @@ func TestCreateBody(t *testing.T) {
 		{"interface", "it is a port", drivers.RouterInterface{
 			RouterID: drivers.Text("r"), NetworkID: drivers.Text("n"), SubnetID: drivers.Text("s"), IPAddress: drivers.Text("10.0.0.1"),
 		}, map[string]any{
-			"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s", "ip_address": "10.0.0.1"}}, "mac_address": plan.MAC(named("rif.x")),
+			"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s", "ip_address": "10.0.0.1"}}, "mac_address": neutron.MAC(named("rif.x")),
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -166,16 +166,6 @@ func (i Identity) String() string {
 	return fmt.Sprintf("%q of %s %s", i.Name, i.Owner.Driver, i.Owner.UID)
 }
 
-// MAC returns the MAC address that a port of this identity gets when nothing else is wanted: locally administered, 46
-// bits of a hash. Neutron refuses an address twice on one network, so a create that is sent twice cannot make two
-// ports.
-func MAC(i Identity) string {
-	k := i.Key()
-	sum := sha256.Sum256([]byte(k.Cluster + "\x00" + k.Driver + "\x00" + k.UID + "\x00" + k.Name))
-	sum[0] = sum[0]&0xfc | 0x02
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4], sum[5])
-}
-
 // Parse reads an identity back from a resource's tags and description. It returns false unless one of the two proves
 // it.
 //

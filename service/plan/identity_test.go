@@ -147,22 +147,6 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-func TestMAC(t *testing.T) {
-	id := port()
-	mac := MAC(id)
-	if mac[1] != '2' && mac[1] != '6' && mac[1] != 'a' && mac[1] != 'e' {
-		t.Errorf("%s is not locally administered unicast", mac)
-	}
-	back, _ := Parse(id.Tags(), "")
-	if MAC(back) != mac {
-		t.Error("the address depends on where the identity comes from")
-	}
-	id.Name = "other"
-	if MAC(id) == mac {
-		t.Error("two identities have one address")
-	}
-}
-
 func TestExpansionOf(t *testing.T) {
 	long := strings.Repeat("subnet-", 9)
 	for _, tc := range []struct {
@@ -229,7 +213,7 @@ func FuzzRoundTrip(f *testing.F) {
 			return
 		}
 		back, ok := Parse(id.Tags(), "")
-		if !ok || back.Key() != id.Key() || MAC(back) != MAC(id) {
+		if !ok || back.Key() != id.Key() {
 			t.Errorf("%+v became %+v", id, back)
 		}
 	})

@@ -1,6 +1,7 @@
 package neutron
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -121,9 +122,19 @@ func withoutEmptyGateway(_ *plan.Computation, _ *plan.Match, attrs map[string]an
 // portBody adds the MAC address to what a port is created with.
 func portBody(_ *plan.Computation, m *plan.Match, attrs map[string]any) (map[string]any, []plan.Wait) {
 	if canonical("mac_address", attrs["mac_address"]) == "" {
-		attrs["mac_address"] = plan.MAC(m.Desired.Identity)
+		attrs["mac_address"] = MAC(m.Desired.Identity)
 	}
 	return attrs, nil
+}
+
+// MAC returns the MAC address that a port of this identity gets when nothing else is wanted: locally administered, 46
+// bits of a hash. Neutron refuses an address twice on one network, so a create that is sent twice cannot make two
+// ports.
+func MAC(i plan.Identity) string {
+	k := i.Key()
+	sum := sha256.Sum256([]byte(k.Cluster + "\x00" + k.Driver + "\x00" + k.UID + "\x00" + k.Name))
+	sum[0] = sum[0]&0xfc | 0x02
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4], sum[5])
 }
 
 // detachPort detaches a port from its router instead of deleting it, which deletes it as well: Neutron refuses to

@@ -14,7 +14,6 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/openstack/internal/stacktest"
-	"github.com/kuryr/raven/service/plan"
 	sim "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -38,7 +37,7 @@ func TestAHostThatMayNotBeSetIsRefusedOnce(t *testing.T) {
 			s.ResetLog()
 			attrs := func(i int) map[string]any {
 				return map[string]any{
-					"network_id": network.ID, "mac_address": plan.MAC(stacktest.IdentityOf(i)), "binding:host_id": "node-1",
+					"network_id": network.ID, "mac_address": MAC(stacktest.IdentityOf(i)), "binding:host_id": "node-1",
 				}
 			}
 			for _, err := range many(t.Context(), c, ports, attrs) {

@@ -88,7 +88,7 @@ func TestEveryKind(t *testing.T) {
 	}
 	port := must(
 		t, c, drivers.KindPort, "port",
-		map[string]any{"network_id": network.ID, "mac_address": plan.MAC(stacktest.Named("port"))},
+		map[string]any{"network_id": network.ID, "mac_address": MAC(stacktest.Named("port"))},
 	)
 	must(t, c, drivers.KindFloatingIP, "fip", map[string]any{"floating_network_id": external.ID, "port_id": port.ID})
 
@@ -120,7 +120,7 @@ func TestEveryKind(t *testing.T) {
 	}
 
 	if _, err := c.Create(t.Context(), drivers.KindPort, stacktest.Named("port"), map[string]any{
-		"network_id": network.ID, "mac_address": plan.MAC(stacktest.Named("port")),
+		"network_id": network.ID, "mac_address": MAC(stacktest.Named("port")),
 	}); openstack.Classify(err) != openstack.ClassExists {
 		t.Errorf("the same port again: %v (%v)", err, openstack.Classify(err))
 	}
@@ -247,7 +247,7 @@ func TestSimulatedBulk(t *testing.T) {
 			network, _ := place(t, c, "10.0.0.0/16")
 			attrs := make([]map[string]any, 60)
 			for i := range attrs {
-				attrs[i] = map[string]any{"network_id": network.ID, "mac_address": plan.MAC(stacktest.IdentityOf(i))}
+				attrs[i] = map[string]any{"network_id": network.ID, "mac_address": MAC(stacktest.IdentityOf(i))}
 			}
 			test.setup(t, s, attrs)
 			errs := many(t.Context(), c, len(attrs), func(i int) map[string]any { return attrs[i] })
@@ -314,7 +314,7 @@ func TestSimulatedAmbiguity(t *testing.T) {
 				t.Fatal(err)
 			}
 			attrs := func(i int) map[string]any {
-				return map[string]any{"network_id": network.ID, "mac_address": plan.MAC(stacktest.IdentityOf(i))}
+				return map[string]any{"network_id": network.ID, "mac_address": MAC(stacktest.IdentityOf(i))}
 			}
 			if got := classes(many(t.Context(), c, 40, attrs)); got[openstack.ClassAmbiguous] != 40 {
 				t.Fatalf("got %v, want all ambiguous", got)
