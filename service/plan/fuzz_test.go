@@ -1,4 +1,4 @@
-package plan
+package plan_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
 	"github.com/kuryr/raven/plugins/wire"
+	"github.com/kuryr/raven/service/plan"
 )
 
 // FuzzCompute plans for any valid Set that a driver may send: first in an empty cloud, then in one that has made of
@@ -55,30 +56,30 @@ func FuzzCompute(f *testing.F) {
 		if err != nil || set.Validate(info) != nil {
 			return
 		}
-		made := fuzzPlans(t, Input{Desired: fuzzDesired(set), Prune: true})
+		made := fuzzPlans(t, plan.Input{Desired: fuzzDesired(set), Prune: true})
 		if lost > 0 { // every resource with such a number is gone
-			kept := slices.DeleteFunc(made, func(o Observed) bool { return o.Revision%int64(lost) == 0 })
-			made = fuzzPlans(t, Input{Desired: fuzzDesired(set), Observed: kept, Prune: true})
+			kept := slices.DeleteFunc(made, func(o plan.Observed) bool { return o.Revision%int64(lost) == 0 })
+			made = fuzzPlans(t, plan.Input{Desired: fuzzDesired(set), Observed: kept, Prune: true})
 		}
-		for _, step := range Compute(Input{Observed: made, Prune: true}).Steps {
-			if step.Op == Create {
+		for _, step := range kinds.Compute(plan.Input{Observed: made, Prune: true}).Steps {
+			if step.Op == plan.Create {
 				t.Errorf("nothing is wanted, and %s %q is created", step.Kind, step.Identity.Name)
 			}
 		}
 	})
 }
 
-func fuzzDesired(set drivers.Set) []Desired {
-	var desired []Desired
+func fuzzDesired(set drivers.Set) []plan.Desired {
+	var desired []plan.Desired
 	for _, r := range set.Resources {
 		kind := r.Spec.Kind()
 		if kind == drivers.KindLookup {
 			continue
 		}
-		desired = append(desired, Desired{
+		desired = append(desired, plan.Desired{
 			Kind: kind, Attrs: drivers.Attributes(r.Spec), Expand: r.Expand, After: r.After,
-			Identity: Identity{
-				Cluster: testCluster, Owner: podOwner("shop", 0), Name: LogicalName(kind, r.Name), Policy: r.OnDelete,
+			Identity: plan.Identity{
+				Cluster: testCluster, Owner: podOwner("shop", 0), Name: kinds.LogicalName(kind, r.Name), Policy: r.OnDelete,
 			},
 		})
 	}
@@ -86,34 +87,34 @@ func fuzzDesired(set drivers.Set) []Desired {
 }
 
 // fuzzPlans plans, and makes what can be made, until there is nothing more to make. It returns what there is then.
-func fuzzPlans(t *testing.T, in Input) []Observed {
+func fuzzPlans(t *testing.T, in plan.Input) []plan.Observed {
 	t.Helper()
 	in.Resolve = func(ref drivers.Ref) (any, bool) {
 		if ref.Role != nil {
 			return "11111111-1111-4111-8111-111111111111", true
 		}
 		for _, o := range in.Observed {
-			if o.Identity.Name == ref.Name || o.Identity.Name == LogicalName(drivers.KindRouterInterface, ref.Name) {
+			if o.Identity.Name == ref.Name || o.Identity.Name == kinds.LogicalName(drivers.KindRouterInterface, ref.Name) {
 				return o.ID, true
 			}
 		}
 		return nil, false
 	}
 	for range len(in.Desired) + 1 {
-		steps := Compute(in).Steps
-		if again := Compute(in).Steps; !reflect.DeepEqual(steps, again) {
+		steps := kinds.Compute(in).Steps
+		if again := kinds.Compute(in).Steps; !reflect.DeepEqual(steps, again) {
 			t.Fatalf("computed again the steps are others:\n%+v\n%+v", steps, again)
 		}
 		before := len(in.Observed)
 		for _, step := range steps {
-			if step.Op != Create || !step.Ready() || step.Part != nil {
+			if step.Op != plan.Create || !step.Ready() || step.Part != nil {
 				continue
 			}
-			same := func(o Observed) bool { return o.Kind == step.Kind && o.Identity.Key() == step.Identity.Key() }
+			same := func(o plan.Observed) bool { return o.Kind == step.Kind && o.Identity.Key() == step.Identity.Key() }
 			if slices.ContainsFunc(in.Observed, same) {
 				t.Fatalf("%s %q is created twice", step.Kind, step.Identity.Name)
 			}
-			in.Observed = append(in.Observed, Observed{
+			in.Observed = append(in.Observed, plan.Observed{
 				Kind: step.Kind, ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", len(in.Observed)), Identity: step.Identity,
 				Managed: true, Attrs: step.Attrs, Tags: step.Identity.Tags(), Description: step.Identity.Description(),
 				Revision: int64(len(in.Observed)),
