@@ -27,21 +27,21 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-const cleanupHelp = `Remove from the cloud what Raven made for a cluster that is gone, and nothing else: what carries that
-
-cluster's identity in its tags or its description. Nothing is removed without --yes.
+const cleanupHelp = `Remove from the cloud what Raven made for a cluster that is gone, and nothing else: what carries
+that cluster's identity in its tags or its description. Nothing is removed without --yes.
 
 The cluster is named by its id, which is the UID that its namespace kube-system had, or its [raven] cluster_id.
 Without --cluster the clusters are listed that have something in the project.
 
-With --driver only that goes which one driver made for objects, and which stays as it is since the driver was left out of
-[raven] drivers, for as long as its objects are there. The cluster lives on, and Raven may run there. "raven status" says
-which drivers have left something.
+With --driver only that goes which one driver made for objects, and which stays as it is since the driver was left
+out of [raven] drivers, for as long as its objects are there. The cluster lives on, and Raven may run there. "raven
+status" says which drivers have left something.
 
-Only [neutron] has to be configured, and [ovn] where OVN load balancers were made. If the cluster is the one that [kubernetes] reaches, and it answers, --force is
-needed: stop Raven there first, or it makes everything again.
+Only [neutron] has to be configured, and [ovn] where OVN load balancers were made. If the cluster is the one that
+[kubernetes] reaches, and it answers, --force is needed: stop Raven there first, or it makes everything again.
 
-Exit statuses: 0 nothing (left) to remove, 2 there is something to remove, 1 an error or something could not be removed.`
+Exit statuses: 0 nothing (left) to remove, 2 there is something to remove, 1 an error or something could not be
+removed.`
 
 type cleanupFlags struct {
 	cluster, format      string
@@ -66,18 +66,20 @@ func newCleanupCommand(flags *globalFlags, io streams) *cobra.Command {
 				return err
 			}
 			if f.cluster == "" && f.driver == "" && (f.yes || f.retained || f.force) {
-				return statusError{exitUsage, fmt.Errorf("name the cluster with --cluster; %q without flags lists them", "raven cleanup")}
+				return statusError{exitUsage, fmt.Errorf("name the cluster with --cluster; %q without flags lists them",
+					"raven cleanup")}
 			}
 			return runCleanup(cmd.Context(), flags, io, f)
 		},
 	}
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "the `id` of the cluster")
-	cmd.Flags().StringVar(&f.driver, "driver", "", "only what this `driver` made, which is not enabled any more; the cluster is the one that is "+
-		"configured, unless --cluster names another")
+	cmd.Flags().StringVar(&f.driver, "driver", "", "only what this `driver` made, which is not enabled any more; the "+
+		"cluster is the one that is configured, unless --cluster names another")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "remove it")
 	cmd.Flags().BoolVar(&f.retained, "retained", false, "also what was to outlive its object (policy retain)")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also if the cluster still answers")
-	cmd.Flags().DurationVar(&f.patience, "patience", 30*time.Second, "how long to go on when nothing can be removed, because of others")
+	cmd.Flags().DurationVar(&f.patience, "patience", 30*time.Second, "how long to go on when nothing can be removed, "+
+		"because of others")
 	cmd.Flags().StringVarP(&f.format, "output", "o", "table", "output `format`: table, json or yaml")
 	return cmd
 }
@@ -141,8 +143,8 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 	return cleanup(ctx, c, cloud, io, f)
 }
 
-// disabledOwner is whose name stands on what a driver made: its own, or that of its role. The driver must not be enabled, nor another
-// that holds the role, for that one has taken everything over.
+// disabledOwner is whose name stands on what a driver made: its own, or that of its role. The driver must not be
+// enabled, nor another that holds the role, for that one has taken everything over.
 func disabledOwner(ctx context.Context, flags *globalFlags, name string) (string, error) {
 	programs, err := flags.loader().Enabled(ctx)
 	if err != nil {
@@ -169,7 +171,8 @@ func disabledOwner(ctx context.Context, flags *globalFlags, name string) (string
 	}
 	for _, p := range programs {
 		if p.Name == name {
-			return "", fmt.Errorf("driver %s is enabled: leave it out of [%s] drivers, and reload Raven, first", name, daemon.OptionGroup)
+			return "", fmt.Errorf("driver %s is enabled: leave it out of [%s] drivers, and reload Raven, first", name,
+				daemon.OptionGroup)
 		}
 		if p.Info.Role == owner {
 			return "", fmt.Errorf("driver %s holds the role %s, too, and has taken over what %s made", p.Name, owner, name)
@@ -208,7 +211,8 @@ func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *cloud.Cloud, io s
 		return err
 	}
 	report := cleanupReport{
-		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{}, Left: []reconcile.Leftover{},
+		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{},
+		Left:   []reconcile.Leftover{},
 		Unseen: p.Unseen,
 	}
 	for _, text := range p.Unseen {
@@ -230,7 +234,10 @@ func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *cloud.Cloud, io s
 	}
 	if f.yes && len(p.Steps) > 0 {
 		var removed atomic.Int64
-		stop := progress(io.err, io.colour, func() string { return fmt.Sprintf("removed %d of %d", removed.Load(), len(p.Steps)) })
+		stop := progress(io.err, io.colour, func() string {
+			return fmt.Sprintf("removed %d of %d", removed.Load(),
+				len(p.Steps))
+		})
 		c.Removed = func(plan.Step) { removed.Add(1) }
 		report.Left, err = c.Run(ctx)
 		stop()
@@ -247,7 +254,8 @@ func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *cloud.Cloud, io s
 	case err != nil:
 		return err
 	case len(report.Left) > 0:
-		return statusError{exitError, fmt.Errorf("%d resources are left, with the reasons above; run it again when they are mended", len(report.Left))}
+		return statusError{exitError, fmt.Errorf("%d resources are left, with the reasons above; run it again when they "+
+			"are mended", len(report.Left))}
 	case !f.yes && len(report.Remove) > 0:
 		return statusError{status: exitChanges}
 	}

@@ -18,10 +18,12 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
-		Use:     "sample",
-		Short:   "Print a sample kuryr.conf with every option of Raven and of the drivers that are installed, or enabled by the flags",
-		Example: "  raven config sample > kuryr.conf.sample\n  raven config sample --set raven.plugin_dir=$PWD --set raven.drivers=mine",
-		Args:    cobra.NoArgs,
+		Use: "sample",
+		Short: "Print a sample kuryr.conf with every option of Raven and of the drivers that are installed, or enabled " +
+			"by the flags",
+		Example: "  raven config sample > kuryr.conf.sample\n  raven config sample --set raven.plugin_dir=$PWD --set " +
+			"raven.drivers=mine",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := flags.loader().InstalledOptions(cmd.Context(), flags.given())
 			if err != nil {
@@ -62,8 +64,9 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 			return l.Values.ShowChanged(io.out)
 		},
 	}, &cobra.Command{
-		Use:     "docs",
-		Short:   "Print a reference of every option of Raven and of the drivers that are installed, or enabled by the flags, in Markdown",
+		Use: "docs",
+		Short: "Print a reference of every option of Raven and of the drivers that are installed, or enabled by the " +
+			"flags, in Markdown",
 		Example: "  raven config docs > options.md",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -27,7 +27,8 @@ func TestCheckOfWhatIsNoDriver(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if status != exitError || len(report.Results) != 1 || report.Results[0].Check != "host" || report.Results[0].Verdict != conformance.Fail {
+	if status != exitError || len(report.Results) != 1 || report.Results[0].Check != "host" ||
+		report.Results[0].Verdict != conformance.Fail {
 		t.Errorf("status %d, %+v", status, report)
 	}
 	if !strings.Contains(report.Results[0].Details[0], path) || !strings.Contains(errs, "plugin-protocol.md") {

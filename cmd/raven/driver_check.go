@@ -25,17 +25,18 @@ func newDriverCheckCommand(flags *globalFlags, out streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PATH [-- ARGUMENT...]",
 		Short: "Put a driver's program through what the contract asks of it, with no cluster and no cloud",
-		Long: `Start a driver's program as Raven does, confined, and ask, repeat, disturb and measure: the contract, determinism, purity as far as it
-can be seen from outside, needs, bad and huge objects, cancellation, deadlines, memory, and the end.
+		Long: `Start a driver's program as Raven does, confined, and ask, repeat, disturb and measure: the contract,
+determinism, purity as far as it can be seen from outside, needs, bad and huge objects, cancellation, deadlines,
+memory, and the end.
 
-The driver is asked about objects that are made up from what it watches, and about those of the files that are given with -f:
-those of its source watches are translated, and all of them answer needs. Without files little is seen of a driver of custom
-resources. Options have their defaults, or what --set and --config-file say.
+The driver is asked about objects that are made up from what it watches, and about those of the files that are given
+with -f: those of its source watches are translated, and all of them answer needs. Without files little is seen of a
+driver of custom resources. Options have their defaults, or what --set and --config-file say.
 
-The program never runs with more than Raven would give it, whatever [raven] driver_sandbox says; the first result names what
-this machine lacks for that. What confinement refuses, a file that the driver would open or a process that it would start, is
-not seen by the check of purity. For a program that you wrote or trust, --unconfined runs all but the first check with all that you
-may do yourself, and shows it.
+The program never runs with more than Raven would give it, whatever [raven] driver_sandbox says; the first result
+names what this machine lacks for that. What confinement refuses, a file that the driver would open or a process
+that it would start, is not seen by the check of purity. For a program that you wrote or trust, --unconfined runs
+all but the first check with all that you may do yourself, and shows it.
 
 Exit statuses: 0 nothing failed, 1 a check failed, 64 the command line is wrong.`,
 		Example: `  raven driver check ./raven-driver-floatingip -f examples/claim.yaml
@@ -48,9 +49,10 @@ Exit statuses: 0 nothing failed, 1 a check failed, 64 the command line is wrong.
 			return runDriverCheck(cmd.Context(), flags, out, driverCheck{args[0], args[1:], files, unconfined}, format)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file` with objects to translate, and others that they need, - for "+
-		"standard input; may be given again")
-	cmd.Flags().BoolVar(&unconfined, "unconfined", false, "run the program with all that you may do: only for one that you trust")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file` with objects to translate, and others "+
+		"that they need, - for standard input; may be given again")
+	cmd.Flags().BoolVar(&unconfined, "unconfined", false, "run the program with all that you may do: only for one that "+
+		"you trust")
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
 	return cmd
 }
@@ -97,7 +99,8 @@ func runDriverCheck(ctx context.Context, flags *globalFlags, out streams, c driv
 		return err
 	}
 	if report.Failed() {
-		return statusError{exitError, errors.New("the driver does not keep the contract; docs/plugin-protocol.md says what it asks")}
+		return statusError{exitError, errors.New("the driver does not keep the contract; docs/plugin-protocol.md says what " +
+			"it asks")}
 	}
 	return nil
 }
@@ -124,7 +127,8 @@ func (c driverCheck) starting(as host.Config) func(context.Context, ...string) (
 
 // underHost starts the driver as the daemon would, and looks at what it declares as the daemon does.
 func (c driverCheck) underHost(ctx context.Context, as host.Config) conformance.Result {
-	result := conformance.Result{Check: "host", Verdict: conformance.Pass, What: "Raven's host starts it, confined, and its options read nothing of Raven's"}
+	result := conformance.Result{Check: "host", Verdict: conformance.Pass, What: "Raven's host starts it, confined, and " +
+		"its options read nothing of Raven's"}
 	refuse := func(err error) conformance.Result {
 		result.Verdict, result.Details = conformance.Fail, []string{err.Error()}
 		return result
@@ -140,12 +144,14 @@ func (c driverCheck) underHost(ctx context.Context, as host.Config) conformance.
 		return refuse(err)
 	}
 	info := plugin.Info()
-	if err := errors.Join(plugin.Stop(ctx), daemon.CheckName(info.Name), daemon.CheckDeclared(info.Name, info)); err != nil {
+	if err := errors.Join(plugin.Stop(ctx), daemon.CheckName(info.Name),
+		daemon.CheckDeclared(info.Name, info)); err != nil {
 		return refuse(err)
 	}
 	if want := daemon.ProgramPrefix + info.Name; filepath.Base(as.Path) != want {
 		result.Verdict = conformance.Warn
-		result.Details = append(result.Details, fmt.Sprintf("the program is called %s; Raven looks for %s unless [driver:%s] command says otherwise",
+		result.Details = append(result.Details, fmt.Sprintf("the program is called %s; Raven looks for %s unless "+
+			"[driver:%s] command says otherwise",
 			filepath.Base(as.Path), want, info.Name))
 	}
 	return result
@@ -163,7 +169,8 @@ func printReport(io streams, report conformance.Report) error {
 			fmt.Fprintf(io.out, "                      %s\n", strings.ReplaceAll(detail, "\n", " "))
 		}
 	}
-	_, err := fmt.Fprintf(io.out, "\n%s %s: %d passed, %d warnings, %d failed, %d skipped.\n", report.Driver, report.Version,
+	_, err := fmt.Fprintf(io.out, "\n%s %s: %d passed, %d warnings, %d failed, %d skipped.\n", report.Driver,
+		report.Version,
 		counts[conformance.Pass], counts[conformance.Warn], counts[conformance.Fail], counts[conformance.Skip])
 	return err
 }

@@ -26,7 +26,8 @@ func TestCheckedProgramIsConfined(t *testing.T) {
 	}
 	folder := t.TempDir()
 	driver := filepath.Join(folder, "driver")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", driver, "../../test/drivers/raven-driver-hostile").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", driver,
+		"../../test/drivers/raven-driver-hostile").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	open := filepath.Join(t.TempDir(), "open")
@@ -51,7 +52,8 @@ func TestCheckedProgramIsConfined(t *testing.T) {
 	if _, err := os.Stat(trace); err == nil {
 		t.Error("it wrote where a driver may not")
 	}
-	if status, out, errs := command(t, append(check, "--unconfined", script, "--", "garbage-answers")...); status != exitError {
+	if status, out, errs := command(t, append(check, "--unconfined", script, "--",
+		"garbage-answers")...); status != exitError {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}
 	if _, err := os.Stat(trace); err != nil {

@@ -19,11 +19,11 @@ func newDriverNewCommand(_ *globalFlags, io streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new NAME",
 		Short: "Write the first files of a driver of your own, in a module of its own: it builds, tests and runs at once",
-		Long: `Write the first files of a driver of your own, in a folder of its own: the driver, its main program, goldens, an example and
-a Makefile. It builds, tests and runs at once, with no cluster and no cloud.
+		Long: `Write the first files of a driver of your own, in a folder of its own: the driver, its main program,
+goldens, an example and a Makefile. It builds, tests and runs at once, with no cluster and no cloud.
 
-A module in Go requires the release that this raven is. One that is no release leads to its source instead: to --raven, else to the
-checkout that this program was built in.`,
+A module in Go requires the release that this raven is. One that is no release leads to its source instead: to
+--raven, else to the checkout that this program was built in.`,
 		Example: `  raven driver new floatingip
   raven driver new firewall --lang python --dir ../firewall
   raven driver new floatingip --module github.com/me/raven-driver-floatingip --raven ~/src/raven`,
@@ -71,7 +71,8 @@ func runDriverNew(io streams, m scaffold.Module) error {
 
 var releaseVersion = regexp.MustCompile(`^v?(\d+\.\d+\.\d+)$`)
 
-// findSource says what a module in Go requires: a checkout that was named, the release that this raven is, or the checkout that it was built in.
+// findSource says what a module in Go requires: a checkout that was named, the release that this raven is, or the
+// checkout that it was built in.
 func findSource(m *scaffold.Module, self string) error {
 	if m.Checkout != "" {
 		path, err := filepath.Abs(m.Checkout)
@@ -85,7 +86,8 @@ func findSource(m *scaffold.Module, self string) error {
 	checkout := filepath.Dir(filepath.Dir(self)) // bin/raven
 	mod, err := os.ReadFile(filepath.Join(checkout, "go.mod"))
 	if err != nil || !strings.HasPrefix(string(mod), "module github.com/kuryr/raven\n") {
-		return errors.New("this raven (" + version + ") is no release, and was not built in a checkout: say with --raven where Raven's source is")
+		return errors.New("this raven (" + version + ") is no release, and was not built in a checkout: say with --raven " +
+			"where Raven's source is")
 	}
 	m.Checkout = checkout
 	return nil

@@ -31,14 +31,16 @@ func splitSet(text string) (group, name, value string, err error) {
 	key, value, ok := strings.Cut(text, "=")
 	group, name, dotted := strings.Cut(key, ".")
 	if !ok || !dotted || group == "" || name == "" {
-		return "", "", "", statusError{exitUsage, fmt.Errorf("--set %q: it must be GROUP.NAME=VALUE, for example raven.drivers=namespace,pod", text)}
+		return "", "", "", statusError{exitUsage, fmt.Errorf("--set %q: it must be GROUP.NAME=VALUE, for example "+
+			"raven.drivers=namespace,pod", text)}
 	}
 	return group, name, value, nil
 }
 
 // sources returns where the configuration comes from.
 func (g *globalFlags) sources() (config.Sources, error) {
-	s := config.Sources{Environ: os.Environ(), Files: g.files, Dirs: g.dirs, Strict: g.strict, Args: map[config.Name][]string{}}
+	s := config.Sources{Environ: os.Environ(), Files: g.files, Dirs: g.dirs, Strict: g.strict,
+		Args: map[config.Name][]string{}}
 	for _, text := range g.set {
 		group, name, value, err := splitSet(text)
 		if err != nil {

@@ -28,7 +28,8 @@ func TestCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, password := values.String("neutron", "username"), values.String("neutron", "password"); user != "kuryr" || password != "handed over" {
+	if user, password := values.String("neutron", "username"), values.String("neutron", "password"); user != "kuryr" ||
+		password != "handed over" {
 		t.Errorf("got user %q, password %q", user, password)
 	}
 }

@@ -23,8 +23,9 @@ func newDriverInfoCommand(flags *globalFlags, io streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info NAME",
 		Short: "Show one driver: versions, digest, options, watches, the rights it needs, and what confines it here",
-		Long: `Show one driver, enabled or not, as this configuration would run it: its program and the digest to pin it by, its options,
-what it watches and writes, the rights in the cluster that this takes, and what confines it on this machine.`,
+		Long: `Show one driver, enabled or not, as this configuration would run it: its program and the digest to pin it
+by, its options, what it watches and writes, the rights in the cluster that this takes, and what confines it on this
+machine.`,
 		Example: "  raven driver info pod\n  raven driver info pod -o json | jq -r .sha256",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,7 +88,8 @@ type watchInfo struct {
 
 func runDriverInfo(ctx context.Context, flags *globalFlags, io streams, name, format string) error {
 	alone := *flags
-	alone.set = append(append([]string{}, flags.set...), daemon.OptionGroup+".drivers="+name) // whether it is enabled or not
+	// whether it is enabled or not
+	alone.set = append(append([]string{}, flags.set...), daemon.OptionGroup+".drivers="+name)
 	l, err := alone.loader().Load(ctx)
 	if err != nil {
 		return err
@@ -110,9 +112,11 @@ func runDriverInfo(ctx context.Context, flags *globalFlags, io streams, name, fo
 
 func describe(p daemon.Program, watches []drivers.Watch, digest string) driverInfo {
 	info := driverInfo{
-		Name: p.Name, Version: p.Info.Version, Protocol: wire.ProtocolVersion, Description: p.Info.Description, Role: p.Info.Role,
+		Name: p.Name, Version: p.Info.Version, Protocol: wire.ProtocolVersion, Description: p.Info.Description,
+		Role: p.Info.Role,
 		Path: p.Path, Args: p.Args, SHA256: digest, Pinned: p.Authority.SHA256 != "", Kinds: p.Info.Kinds,
-		Annotations: p.Info.Annotations, Labels: p.Info.Labels, Status: p.Info.Status, Capabilities: p.Info.Capabilities, Sandbox: p.Sandbox.Measures(),
+		Annotations: p.Info.Annotations, Labels: p.Info.Labels, Status: p.Info.Status, Capabilities: p.Info.Capabilities,
+		Sandbox: p.Sandbox.Measures(),
 		Options: []optionInfo{}, Watches: []watchInfo{}, Rules: []rbacv1.PolicyRule{},
 	}
 	if attributes, all := p.Authority.Contributes(p.Name); all {
@@ -122,7 +126,8 @@ func describe(p daemon.Program, watches []drivers.Watch, digest string) driverIn
 	}
 	for _, o := range p.Info.Options {
 		shown := optionInfo{
-			Group: o.Group, Name: o.Name, Type: string(o.Type), Required: o.Required, Secret: o.Secret, Choices: o.Choices, Help: o.Help,
+			Group: o.Group, Name: o.Name, Type: string(o.Type), Required: o.Required, Secret: o.Secret, Choices: o.Choices,
+			Help: o.Help,
 		}
 		if o.HasDefault && !o.Secret {
 			shown.Default = o.Default
@@ -133,7 +138,8 @@ func describe(p daemon.Program, watches []drivers.Watch, digest string) driverIn
 	n.driver(p.Info, watches)
 	for _, w := range watches {
 		info.Watches = append(info.Watches, watchInfo{
-			Name: w.Name, Resource: daemon.ResourceName(w.GVR), Version: w.GVR.Version, Namespace: w.Namespace, LabelSelector: w.LabelSelector,
+			Name: w.Name, Resource: daemon.ResourceName(w.GVR), Version: w.GVR.Version, Namespace: w.Namespace,
+			LabelSelector: w.LabelSelector,
 			FieldSelector: w.FieldSelector, Fields: w.Fields, Source: w.Source,
 		})
 	}
@@ -162,7 +168,8 @@ func (i driverInfo) print(out io.Writer) error {
 	for _, written := range []struct {
 		what string
 		keys []string
-	}{{"annotates", i.Annotations}, {"labels", i.Labels}, {"status", i.Status}, {"can, unknown to this Raven and ignored", i.Capabilities}} {
+	}{{"annotates", i.Annotations}, {"labels", i.Labels}, {"status", i.Status},
+		{"can, unknown to this Raven and ignored", i.Capabilities}} {
 		if len(written.keys) > 0 {
 			rows = append(rows, []string{written.what, strings.Join(written.keys, ", ")})
 		}
@@ -188,15 +195,18 @@ func (i driverInfo) print(out io.Writer) error {
 		if w.Source {
 			why = "source"
 		}
-		rows = append(rows, []string{w.Resource, w.Version, why, w.Namespace, w.LabelSelector, w.FieldSelector, strings.Join(w.Fields, ",")})
+		rows = append(rows, []string{w.Resource, w.Version, why, w.Namespace, w.LabelSelector, w.FieldSelector,
+			strings.Join(w.Fields, ",")})
 	}
 	fmt.Fprintln(out)
-	if err := table(out, []string{"WATCHES", "VERSION", "FOR", "NAMESPACE", "LABELS", "FIELDS", "READS"}, rows); err != nil {
+	if err := table(out, []string{"WATCHES", "VERSION", "FOR", "NAMESPACE", "LABELS", "FIELDS", "READS"},
+		rows); err != nil {
 		return err
 	}
 	rows = nil
 	for _, r := range i.Rules {
-		rows = append(rows, []string{strings.Join(r.Resources, ","), strings.Join(r.APIGroups, ","), strings.Join(r.Verbs, ",")})
+		rows = append(rows, []string{strings.Join(r.Resources, ","), strings.Join(r.APIGroups, ","),
+			strings.Join(r.Verbs, ",")})
 	}
 	fmt.Fprintln(out)
 	if err := table(out, []string{"RIGHTS ON", "GROUP", "VERBS"}, rows); err != nil || len(i.Options) == 0 {

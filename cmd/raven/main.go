@@ -1,5 +1,5 @@
-// Command raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it. It must never do more than
-// wire the packages of service together and talk to people.
+// Command raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it. It must never do more
+// than wire the packages of service together and talk to people.
 package main
 
 import (
@@ -81,7 +81,6 @@ func run(ctx context.Context, args []string, io streams) int {
 }
 
 const rootHelp = `Raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it:
-
 namespaces become networks, subnets and routers; pods become ports.
 
 Exit statuses:

@@ -26,8 +26,9 @@ func newPlanCommand(flags *globalFlags, io streams) *cobra.Command {
 		Long: `Print what Raven would create, change and delete now, and why. Nothing is written, neither to the cloud
 nor to Kubernetes.
 
-With -f neither is asked: it prints what would be made of the objects in the files, if they were all of a cluster and nothing of it
-existed in the cloud. What an operator names there is taken to exist, and shown by its name in place of its id.
+With -f neither is asked: it prints what would be made of the objects in the files, if they were all of a cluster
+and nothing of it existed in the cloud. What an operator names there is taken to exist, and shown by its name in
+place of its id.
 
 Exit statuses: 0 nothing to do, 2 there are changes, 1 an error.`,
 		Example: `  raven plan
@@ -46,7 +47,8 @@ Exit statuses: 0 nothing to do, 2 there are changes, 1 an error.`,
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file`, - for standard input, in place of cluster and cloud; may be given again")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file`, - for standard input, in place of "+
+		"cluster and cloud; may be given again")
 	return cmd
 }
 
@@ -141,7 +143,8 @@ func printPlan(io streams, p planReport) {
 		fmt.Fprintln(io.out, "Nothing to do: the cloud is as the cluster wants it.")
 		return
 	}
-	fmt.Fprintf(io.out, "\n%d to create, %d to change, %d to delete, %d objects to annotate.\n", p.Create, p.Change, p.Delete, p.Write)
+	fmt.Fprintf(io.out, "\n%d to create, %d to change, %d to delete, %d objects to annotate.\n", p.Create, p.Change,
+		p.Delete, p.Write)
 }
 
 func printStep(io streams, s plan.Step) {
@@ -220,7 +223,8 @@ func show(v any) string {
 	}
 }
 
-// runPlanOffline prints what would be made of the objects in files if they were all of a cluster, in a cloud where nothing of it exists.
+// runPlanOffline prints what would be made of the objects in files if they were all of a cluster, in a cloud where
+// nothing of it exists.
 func runPlanOffline(ctx context.Context, flags *globalFlags, io streams, files []string, format string) error {
 	objects, err := readManifests(io.in, files)
 	if err != nil {

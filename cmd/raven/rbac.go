@@ -25,10 +25,11 @@ func newDriverRBACCommand(flags *globalFlags, io streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rbac",
 		Short: "Print the ServiceAccount and the roles that Raven needs in the cluster with the enabled drivers, and no more",
-		Long: `Print, as a manifest, the ServiceAccount and the roles that Raven needs in the cluster: what the enabled drivers
-watch and write under this configuration, and what Raven itself does. Neither the cluster nor the cloud is asked.`,
+		Long: `Print, as a manifest, the ServiceAccount and the roles that Raven needs in the cluster: what the enabled
+drivers watch and write under this configuration, and what Raven itself does. Neither the cluster nor the cloud is
+asked.`,
 		Example: `  raven driver rbac | kubectl apply -f -
-  raven driver rbac --namespace kube-system --set raven.drivers=namespace,pod,lbaas --set kubernetes.controller_ha=true`,
+  raven driver rbac --set raven.drivers=namespace,pod,lbaas --set kubernetes.controller_ha=true`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDriverRBAC(cmd.Context(), flags, io, account)
@@ -99,8 +100,8 @@ func (n rights) add(namespace string, on right, verbs ...string) {
 	}
 }
 
-// driver adds what a driver needs: what it watches is listed and watched, what it writes on is patched; a refused patch is explained
-// by a look at the object.
+// driver adds what a driver needs: what it watches is listed and watched, what it writes on is patched; a refused patch
+// is explained by a look at the object.
 func (n rights) driver(info drivers.Info, watches []drivers.Watch) {
 	for _, w := range watches {
 		on := right{w.GVR.Group, w.GVR.Resource, ""}
@@ -118,8 +119,8 @@ func (n rights) driver(info drivers.Info, watches []drivers.Watch) {
 	}
 }
 
-// isServices says whether a watch is the source of Services: the one part of a status that drivers write is theirs, so that who has
-// them writes no status of its other sources.
+// isServices says whether a watch is the source of Services: the one part of a status that drivers write is theirs, so
+// that who has them writes no status of its other sources.
 func isServices(w drivers.Watch) bool {
 	return w.Source && w.GVR.Group == "" && w.GVR.Resource == "services"
 }
@@ -130,7 +131,10 @@ func (n rights) rules(namespace string) []rbacv1.PolicyRule {
 	for on, allowed := range n[namespace] {
 		allowed = maps.Clone(allowed)
 		if on.name != "" { // what is allowed by all names need not be said again
-			maps.DeleteFunc(allowed, func(verb string, _ bool) bool { return n[namespace][right{on.group, on.resource, ""}][verb] })
+			maps.DeleteFunc(allowed, func(verb string, _ bool) bool {
+				return n[namespace][right{on.group, on.resource,
+					""}][verb]
+			})
 		}
 		verbs := ordered(allowed)
 		if len(verbs) == 0 {
@@ -151,7 +155,8 @@ func (n rights) rules(namespace string) []rbacv1.PolicyRule {
 		rules = append(rules, *rule)
 	}
 	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int {
-		return cmp.Or(slices.Compare(a.APIGroups, b.APIGroups), slices.Compare(a.Resources, b.Resources), slices.Compare(a.Verbs, b.Verbs))
+		return cmp.Or(slices.Compare(a.APIGroups, b.APIGroups), slices.Compare(a.Resources, b.Resources),
+			slices.Compare(a.Verbs, b.Verbs))
 	})
 	return rules
 }
@@ -183,7 +188,8 @@ func (a rbacAccount) manifest(n rights) []any {
 		},
 		&rbacv1.ClusterRole{TypeMeta: kinds("ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: a.name}, Rules: n.rules("")},
 		&rbacv1.ClusterRoleBinding{
-			TypeMeta: kinds("ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: a.name}, Subjects: subject, RoleRef: refer("ClusterRole"),
+			TypeMeta: kinds("ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: a.name}, Subjects: subject,
+			RoleRef: refer("ClusterRole"),
 		},
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(n)) {

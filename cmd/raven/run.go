@@ -36,7 +36,8 @@ Exit statuses: 0 stopped as asked, 1 an error, 130 and 143 ended at once by a se
 
 func runDaemon(ctx context.Context, flags *globalFlags, out streams) error {
 	daemon.PaceGarbageCollection()
-	// From here on a signal is either heard by the daemon or ends the load: none gets lost between them, nor ends the process.
+	// From here on a signal is either heard by the daemon or ends the load: none gets lost between them, nor ends the
+	// process.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)

@@ -25,15 +25,16 @@ const (
 
 const serviceHelp = `Install Raven as a service of this machine, and start and stop it.
 
-On systemd that is a unit that confines it: a user of its own, no privileges, nothing to write but its own folders. It is the unit
-that packages install; where one did, it is used. On OpenRC, Upstart, procd and System V it is what there is, as root. Raven runs on
-Linux only.
+On systemd that is a unit that confines it: a user of its own, no privileges, nothing to write but its own folders.
+It is the unit that packages install; where one did, it is used. On OpenRC, Upstart, procd and System V it is what
+there is, as root. Raven runs on Linux only.
 
-The flags --config-file, --config-dir, --set and --strict become part of the service's command line. Secrets need not be in those files: what is in
-/etc/credstore/raven.conf, readable by root only, systemd hands to the service as its last configuration file.
+The flags --config-file, --config-dir, --set and --strict become part of the service's command line. Secrets need
+not be in those files: what is in /etc/credstore/raven.conf, readable by root only, systemd hands to the service as
+its last configuration file.
 
-Exit statuses: 0 done, or it is so already; 1 an error, also where root is needed; 3 status: it does not run; 4 it is not installed;
-64 the command line is wrong.`
+Exit statuses: 0 done, or it is so already; 1 an error, also where root is needed; 3 status: it does not run; 4 it
+is not installed; 64 the command line is wrong.`
 
 func newServiceCommand(flags *globalFlags, io streams) *cobra.Command {
 	cmd := &cobra.Command{
@@ -103,9 +104,10 @@ func (g *globalFlags) publicSet() error {
 			return err
 		}
 		key := config.Option{Group: group, Name: name}.Key()
-		if known, declared := secret[key]; known || !declared && log.SecretName(name) { // a driver's are known by what they are called
-			return statusError{exitUsage, fmt.Errorf("--set %s.%s: a service's command line can be read by everybody; put the secret into "+
-				"/etc/credstore/raven.conf, or a file that --config-file names", group, name)}
+		// a driver's are known by what they are called
+		if known, declared := secret[key]; known || !declared && log.SecretName(name) {
+			return statusError{exitUsage, fmt.Errorf("--set %s.%s: a service's command line can be read by everybody; put the "+
+				"secret into /etc/credstore/raven.conf, or a file that --config-file names", group, name)}
 		}
 	}
 	return nil
@@ -122,8 +124,9 @@ func newServiceStatusCommand(flags *globalFlags, io streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the service runs; `raven status` shows what it does",
-		Long:  "Show whether the service runs.\n\nExit statuses: 0 it runs, 3 it does not, 4 it is not installed, 1 an error.",
-		Args:  cobra.NoArgs,
+		Long: "Show whether the service runs.\n\n" +
+			"Exit statuses: 0 it runs, 3 it does not, 4 it is not installed, 1 an error.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {
 				return err

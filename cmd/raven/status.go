@@ -33,7 +33,8 @@ func checkState(state string) error {
 func newStatusCommand(flags *globalFlags, io streams) *cobra.Command {
 	var (
 		format, address string
-		query           = map[string]*string{"driver": new(""), "kind": new(""), "namespace": new(""), "name": new(""), "state": new("")}
+		query           = map[string]*string{"driver": new(""), "kind": new(""), "namespace": new(""), "name": new(""),
+			"state": new("")}
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -86,7 +87,8 @@ func runStatus(ctx context.Context, out streams, address string, query url.Value
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?", address, err)
+		return fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?", address,
+			err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)

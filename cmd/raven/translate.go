@@ -46,7 +46,8 @@ Exit statuses: 0 everything was translated, 1 something could not be.`,
 			return runTranslate(cmd.Context(), flags, io, files, format)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file` in YAML or JSON, - for standard input; may be given again")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifest `file` in YAML or JSON, - for standard input; "+
+		"may be given again")
 	cmd.Flags().StringVarP(&format, "output", "o", "yaml", "output `format`: yaml or json")
 	return cmd
 }

@@ -37,36 +37,40 @@ func authorityOptions(names []string) []config.Option {
 		group := DriverGroup(name)
 		options = append(options, config.Option{
 			Group: group, Name: "command", Declarer: declarer,
-			Help: "The driver's program and its arguments, separated by blanks, in place of the search for raven-driver-" + name + ".",
+			Help: "The driver's program and its arguments, separated by blanks, in place of the search for raven-driver-" +
+				name + ".",
 		}, config.Option{
 			Group: group, Name: "sha256", Pattern: "^([0-9A-Fa-f]{64})?$", Declarer: declarer,
 			Help: "The digest that the program must have, in hexadecimal. Another program is refused.",
 		}, config.Option{
 			Group: group, Name: "allow_watches", Type: config.List, Declarer: declarer,
-			Help: "The resources that the driver may watch, as resource or resource.group, for example pods or servicecidrs.networking.k8s.io. " +
-				"Unset: everything but Secrets, which must always be named.",
+			Help: "The resources that the driver may watch, as resource or resource.group, for example pods or " +
+				"servicecidrs.networking.k8s.io. Unset: everything but Secrets, which must always be named.",
 		}, config.Option{
 			Group: group, Name: "allow_kinds", Type: config.List, Declarer: declarer,
 			Help: "The kinds of resources that the driver may make, for example port. Unset: all that it declares.",
 		}, config.Option{
 			Group: group, Name: "allow_outputs", Type: config.List, Declarer: declarer,
-			Help: "The annotations, labels and parts of the status that the driver may write on its objects, for example example.org/address or " +
-				"loadBalancer. Unset: all that it declares but keys of kubernetes.io and k8s.io, which must always be named.",
+			Help: "The annotations, labels and parts of the status that the driver may write on its objects, for example " +
+				"example.org/address or loadBalancer. Unset: all that it declares but keys of kubernetes.io and k8s.io, which " +
+				"must always be named.",
 		}, config.Option{
 			Group: group, Name: "allow_roles", Type: config.List, Declarer: declarer,
-			Help: "The exclusive roles that the driver may hold, for example service-proxy. Unset: that of the driver of this name that comes with " +
-				"Raven, no other.",
+			Help: "The exclusive roles that the driver may hold, for example service-proxy. Unset: that of the driver of this " +
+				"name that comes with Raven, no other.",
 		}, config.Option{
 			Group: group, Name: "allow_contributions", Type: config.List, Declarer: declarer,
-			Help: "What the driver may add to resources of other drivers: security_groups and allowed_address_pairs of ports, routes of routers, " +
-				"networks and routers of OVN's load balancers. Unset: all for the drivers that come with Raven, nothing for others.",
+			Help: "What the driver may add to resources of other drivers: security_groups and allowed_address_pairs of ports, " +
+				"routes of routers, networks and routers of OVN's load balancers. Unset: all for the drivers that come with " +
+				"Raven, nothing for others.",
 		}, config.Option{
 			Group: group, Name: "allow_read", Type: config.List, Declarer: declarer,
-			Help: "Files and folders that the driver may read and execute, beside its program and what is below /usr and /lib: for example a " +
-				"Python environment. Absolute paths.",
+			Help: "Files and folders that the driver may read and execute, beside its program and what is below /usr and " +
+				"/lib: for example a Python environment. Absolute paths.",
 		}, config.Option{
 			Group: group, Name: "attach", Declarer: declarer, Advanced: true, Env: []string{attachEnv(name)},
-			Help: "The socket of this driver, started by hand with --debug, to attach to instead of starting one. Needs [raven] allow_attach.",
+			Help: "The socket of this driver, started by hand with --debug, to attach to instead of starting one. Needs " +
+				"[raven] allow_attach.",
 		})
 	}
 	return options
@@ -77,8 +81,9 @@ func authorityOf(v *config.Values, name string) Authority {
 	return Authority{
 		command: strings.Fields(v.String(group, "command")), SHA256: v.String(group, "sha256"),
 		allowWatches: v.List(group, "allow_watches"), allowKinds: v.List(group, "allow_kinds"),
-		allowOutputs: v.List(group, "allow_outputs"), allowRoles: v.List(group, "allow_roles"), allowContributions: v.List(group, "allow_contributions"),
-		allowRead: v.List(group, "allow_read"), attach: v.String(group, "attach"),
+		allowOutputs: v.List(group, "allow_outputs"), allowRoles: v.List(group, "allow_roles"),
+		allowContributions: v.List(group, "allow_contributions"),
+		allowRead:          v.List(group, "allow_read"), attach: v.String(group, "attach"),
 	}
 }
 
@@ -102,14 +107,15 @@ func (a Authority) program(name, pluginDir string) (path string, args []string, 
 func (a Authority) checkKinds(name string, info drivers.Info) error {
 	for _, kind := range info.Kinds {
 		if len(a.allowKinds) > 0 && !slices.Contains(a.allowKinds, string(kind)) {
-			return fmt.Errorf("driver(%s): it makes resources of kind %s, which [%s] allow_kinds does not name", name, kind, DriverGroup(name))
+			return fmt.Errorf("driver(%s): it makes resources of kind %s, which [%s] allow_kinds does not name", name, kind,
+				DriverGroup(name))
 		}
 	}
 	return nil
 }
 
-// ours are the drivers that come with Raven, with the exclusive role of each. They are known by name: what program a name stands for is the
-// operator's word, see [raven] drivers, plugin_dir and [driver:NAME].
+// ours are the drivers that come with Raven, with the exclusive role of each. They are known by name: what program a
+// name stands for is the operator's word, see [raven] drivers, plugin_dir and [driver:NAME].
 func ours() map[string]string {
 	return map[string]string{"namespace": "", "pod": "", "lbaas": drivers.ServiceProxy, "kubeproxy": drivers.ServiceProxy}
 }
@@ -125,13 +131,15 @@ func (a Authority) checkInfo(name string, info drivers.Info) error {
 			return fmt.Errorf("driver(%s): it writes %s, which [%s] allow_outputs does not name", name, key, DriverGroup(name))
 		}
 		if !named && kubernetesOwn(key) {
-			return fmt.Errorf("driver(%s): it writes %s, a key of Kubernetes' own, which needs your consent: name it, and all else that it writes, in "+
-				"[%s] allow_outputs", name, key, DriverGroup(name))
+			return fmt.Errorf("driver(%s): it writes %s, a key of Kubernetes' own, which needs your consent: name it, and all "+
+				"else that it writes, in [%s] allow_outputs", name, key, DriverGroup(name))
 		}
 	}
 	role, known := ours()[name]
-	if info.Role != "" && !slices.Contains(a.allowRoles, info.Role) && (len(a.allowRoles) > 0 || !known || role != info.Role) {
-		return fmt.Errorf("driver(%s): it holds the role %s, in which it takes the place of another driver: name it in [%s] allow_roles if it is to",
+	if info.Role != "" && !slices.Contains(a.allowRoles, info.Role) &&
+		(len(a.allowRoles) > 0 || !known || role != info.Role) {
+		return fmt.Errorf("driver(%s): it holds the role %s, in which it takes the place of another driver: name it in "+
+			"[%s] allow_roles if it is to",
 			name, info.Role, DriverGroup(name))
 	}
 	return nil
@@ -171,11 +179,12 @@ func (a Authority) checkWatches(name string, watches []drivers.Watch) error {
 		resource := ResourceName(w.GVR)
 		named := slices.Contains(a.allowWatches, resource)
 		if !named && len(a.allowWatches) > 0 {
-			return fmt.Errorf("driver(%s): it watches %s, which [%s] allow_watches does not name", name, resource, DriverGroup(name))
+			return fmt.Errorf("driver(%s): it watches %s, which [%s] allow_watches does not name", name, resource,
+				DriverGroup(name))
 		}
 		if !named && resource == "secrets" {
-			return fmt.Errorf("driver(%s): it watches Secrets, which needs your consent: name secrets, and all else that it watches, in "+
-				"[%s] allow_watches", name, DriverGroup(name))
+			return fmt.Errorf("driver(%s): it watches Secrets, which needs your consent: name secrets, and all else that it "+
+				"watches, in [%s] allow_watches", name, DriverGroup(name))
 		}
 	}
 	return nil

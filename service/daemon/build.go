@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/raven/service/writeback"
 )
 
-// connectOVN begins to connect to OVN's northbound database, if one is configured. That it cannot be reached is no error: what concerns it
-// waits.
+// connectOVN begins to connect to OVN's northbound database, if one is configured. That it cannot be reached is no
+// error: what concerns it waits.
 func (r *runtime) connectOVN(ctx context.Context) error {
 	c, configured := ovn.FromConfig(r.loaded.Values)
 	if !configured {
@@ -67,8 +67,10 @@ func (r *runtime) engineConfig() reconcile.Config {
 	v := r.loaded.Values
 	return reconcile.Config{
 		Presence: r.clients, Contributes: contributions(r.loaded.Programs),
-		Cluster: r.cluster, Northbound: asNorthbound(r.northbound), Concurrency: int(v.Int(OptionGroup, "concurrency")), Drivers: v.List(OptionGroup, "drivers"),
-		DriftInterval: v.Duration(OptionGroup, "drift_check_interval"), SweepInterval: v.Duration(OptionGroup, "sweep_interval"),
+		Cluster: r.cluster, Northbound: asNorthbound(r.northbound), Concurrency: int(v.Int(OptionGroup, "concurrency")),
+		Drivers:              v.List(OptionGroup, "drivers"),
+		DriftInterval:        v.Duration(OptionGroup, "drift_check_interval"),
+		SweepInterval:        v.Duration(OptionGroup, "sweep_interval"),
 		SweepLimit:           int(v.Int(OptionGroup, "sweep_limit")),
 		MaxReplayDeletes:     int(v.Int(OptionGroup, "max_replay_deletes")),
 		MaxReplayDeleteShare: v.Float(OptionGroup, "max_replay_delete_share"),
@@ -80,7 +82,8 @@ func (r *runtime) engineConfig() reconcile.Config {
 }
 
 func (r *runtime) newEngine() error {
-	engine, err := reconcile.New(r.engineConfig(), r.cloud, writeback.NewFenced(r.writer, r.cloud.Pass), clock.RealClock{}, r.log)
+	engine, err := reconcile.New(r.engineConfig(), r.cloud, writeback.NewFenced(r.writer, r.cloud.Pass), clock.RealClock{},
+		r.log)
 	if err == nil {
 		r.engines.Store(engine)
 		if r.northbound != nil {
@@ -101,10 +104,12 @@ func OpenCloud(ctx context.Context, values *config.Values, log *slog.Logger) (*c
 
 // NewCleanup removes what a cluster has in the cloud and in OVN's northbound database, if there is one.
 func NewCleanup(cloud *cloud.Cloud, northbound *ovn.Northbound, cluster string) *reconcile.Cleanup {
-	return &reconcile.Cleanup{Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: cluster, Clock: clock.RealClock{}}
+	return &reconcile.Cleanup{Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: cluster,
+		Clock: clock.RealClock{}}
 }
 
 // newOfflineEngine makes an engine for a plan from files.
 func newOfflineEngine(names []string, log *slog.Logger) (*reconcile.Engine, error) {
-	return reconcile.New(reconcile.Config{Cluster: offlineCluster, Drivers: names}, emptyCloud{}, noWriteback{}, clock.RealClock{}, log)
+	return reconcile.New(reconcile.Config{Cluster: offlineCluster, Drivers: names}, emptyCloud{}, noWriteback{},
+		clock.RealClock{}, log)
 }

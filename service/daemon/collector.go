@@ -7,9 +7,10 @@ import (
 	"runtime/metrics"
 )
 
-// The garbage collector runs when the heap has grown by gcPercent since the last time: that keeps a daemon with 10,000 pods at some 230 MiB
-// (resident, `raven-sim bench --scenario large-0ms`), for a few percent of processor time. A small heap would be collected all the time in a burst, for nothing worth
-// having, so it may always grow by gcFloor. GOGC sets a percentage instead, and nothing is done then.
+// The garbage collector runs when the heap has grown by gcPercent since the last time: that keeps a daemon with 10,000
+// pods at some 230 MiB (resident, `raven-sim bench --scenario large-0ms`), for a few percent of processor time. A small
+// heap would be collected all the time in a burst, for nothing worth having, so it may always grow by gcFloor. GOGC
+// sets a percentage instead, and nothing is done then.
 const (
 	gcPercent = 50
 	gcFloor   = 48 << 20 // bytes

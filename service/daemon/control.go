@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// controlName is the socket in the runtime folder by which a running daemon is told what to do. Only its own user and root may.
+	// controlName is the socket in the runtime folder by which a running daemon is told what to do. Only its own user and
+	// root may.
 	controlName = "control"
 	// restartTimeout bounds the restart of one driver: it starts, is configured, and the old one ends.
 	restartTimeout = 90 * time.Second
@@ -113,7 +114,8 @@ func (c *control) restart(w http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(w).Encode(report) // a client that has gone is nobody's error
 }
 
-// restartDriver replaces one driver's process by what stands under its path now. No other driver and no watch is touched.
+// restartDriver replaces one driver's process by what stands under its path now. No other driver and no watch is
+// touched.
 func (d *Daemon) restartDriver(ctx context.Context, name string) (RestartReport, error) {
 	r := d.current()
 	if r == nil {

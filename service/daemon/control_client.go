@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// OrderRestart tells the daemon whose runtime folder is named, or else the one that systemd runs, to replace a driver's process.
+// OrderRestart tells the daemon whose runtime folder is named, or else the one that systemd runs, to replace a driver's
+// process.
 func OrderRestart(ctx context.Context, folder, name string) (report RestartReport, err error) {
 	path, err := controlSocket(folder)
 	if err != nil {
@@ -34,7 +35,8 @@ func OrderRestart(ctx context.Context, folder, name string) (report RestartRepor
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return report, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [raven] runtime_dir?", path, err)
+		return report, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [raven] runtime_dir?", path,
+			err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
@@ -60,6 +62,7 @@ func controlSocket(folder string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("no daemon takes orders in %s or %s: is `raven run` running as this user, with this [raven] runtime_dir?",
+	return "", fmt.Errorf("no daemon takes orders in %s or %s: is `raven run` running as this user, with this [raven] "+
+		"runtime_dir?",
 		folder, serviceRuntimeDir)
 }

@@ -1,6 +1,6 @@
-// Package daemon is Raven at work: it brings up what a configuration names, watchers, backends and the engine, keeps it going through
-// reloads, changes of the leader and losses of drivers, and takes it down within a bound. It must never parse a command line or print: it is
-// told by a Config and by signals, and speaks by its log, its reports and systemd.
+// Package daemon is Raven at work: it brings up what a configuration names, watchers, backends and the engine, keeps it
+// going through reloads, changes of the leader and losses of drivers, and takes it down within a bound. It must never
+// parse a command line or print: it is told by a Config and by signals, and speaks by its log, its reports and systemd.
 package daemon
 
 import (
@@ -28,8 +28,8 @@ import (
 type Config struct {
 	// Loader reads the configuration, at the start and at each reload.
 	Loader Loader
-	// Signals are those that the daemon heeds: SIGTERM and SIGINT stop it, SIGHUP reloads. It needs a buffer: the daemon asks itself for
-	// a reload by it, too.
+	// Signals are those that the daemon heeds: SIGTERM and SIGINT stop it, SIGHUP reloads. It needs a buffer: the daemon
+	// asks itself for a reload by it, too.
 	Signals chan os.Signal
 	// Notify tells systemd how the daemon stands; nil: there is no systemd.
 	Notify *service.Notifier
@@ -87,7 +87,8 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		config: c, logs: logs, log: logs.Logger(), loaded: l, started: time.Now(), registry: health.NewRegistry(clock.RealClock{}),
+		config: c, logs: logs, log: logs.Logger(), loaded: l, started: time.Now(),
+		registry: health.NewRegistry(clock.RealClock{}),
 		progress: service.NewProgress(clock.RealClock{}), done: make(chan struct{}),
 	}
 	d.state = d.registry.Component("raven")
@@ -95,12 +96,14 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 	return d, nil
 }
 
-// Run serves until a signal ends it, and closes the log. The error, which shows no secret, is for service.ExitStatus. It is called once.
+// Run serves until a signal ends it, and closes the log. The error, which shows no secret, is for service.ExitStatus.
+// It is called once.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer func() { _ = d.logs.Close() }()
 	l := d.loaded
 	l.report(d.log)
-	d.log.Info("starting", "version", d.config.Loader.Version, "drivers", l.Values.List(OptionGroup, "drivers"), "pid", os.Getpid())
+	d.log.Info("starting", "version", d.config.Loader.Version, "drivers", l.Values.List(OptionGroup, "drivers"), "pid",
+		os.Getpid())
 	err := d.launcher(l.Values).Run(context.WithoutCancel(ctx)) // what has ended ctx is in the signals too
 	if err == nil {
 		d.log.Info("stopped")

@@ -15,8 +15,8 @@ import (
 	"github.com/kuryr/raven/service/reconcile"
 )
 
-// A daemon makes what the cluster asks for, is ready when every object was answered, and leaves no process behind when it is stopped; what it
-// made stays.
+// A daemon makes what the cluster asks for, is ready when every object was answered, and leaves no process behind when
+// it is stopped; what it made stays.
 func TestStartAndStop(t *testing.T) {
 	r := newRig(t)
 	r.create(configmaps, "a")
@@ -31,7 +31,8 @@ func TestStartAndStop(t *testing.T) {
 	pids := map[string]int{}
 	for _, d := range report.Drivers {
 		pids[d.Name] = d.PID
-		if d.State != string(host.Ready) || d.PID == 0 || len(d.Watches) != 1 || !d.Watches[0].Synced || d.Watches[0].Objects != 1 {
+		if d.State != string(host.Ready) || d.PID == 0 || len(d.Watches) != 1 || !d.Watches[0].Synced ||
+			d.Watches[0].Objects != 1 {
 			t.Errorf("driver %s: %+v", d.Name, d)
 		}
 	}
@@ -135,7 +136,8 @@ func TestWatcherStopsAndStartsOnItsOwn(t *testing.T) {
 	}
 	r.awaitNetworks("configmaps-b", "serviceaccounts-b")
 	p.awaitReady()
-	if got := p.of(configmaps); got.State != string(host.Ready) || got.PID == pid || got.PID == 0 || len(got.Watches) != 1 {
+	if got := p.of(configmaps); got.State != string(host.Ready) || got.PID == pid || got.PID == 0 ||
+		len(got.Watches) != 1 {
 		t.Errorf("started, it reports %+v", got)
 	}
 	if err := w.Restart(t.Context()); err != nil {
@@ -173,15 +175,18 @@ func TestDaemonWithADriverThatDoesNotStart(t *testing.T) {
 	p.awaitComponent("driver "+serviceaccounts, health.Ready, "")
 	r.awaitNetworks("serviceaccounts-a")
 	p.awaitComponent("driver "+configmaps, health.Degraded, "no database today")
-	if got := p.of(configmaps); got.State != string(host.Quarantined) || !strings.Contains(got.Problem, "no database today") {
+	if got := p.of(configmaps); got.State != string(host.Quarantined) ||
+		!strings.Contains(got.Problem, "no database today") {
 		t.Errorf("it reports %+v", got)
 	}
 	folder := p.values().String(OptionGroup, "runtime_dir")
-	if _, err := OrderRestart(t.Context(), folder, configmaps); err == nil || !strings.Contains(err.Error(), "no database today") {
+	if _, err := OrderRestart(t.Context(), folder, configmaps); err == nil ||
+		!strings.Contains(err.Error(), "no database today") {
 		t.Errorf("a restart: %v", err)
 	}
 	r.script("driver", "exec "+program(t)+" driver:"+configmaps)
-	if _, err := OrderRestart(t.Context(), folder, configmaps); err == nil || !strings.Contains(err.Error(), "it starts now") {
+	if _, err := OrderRestart(t.Context(), folder, configmaps); err == nil ||
+		!strings.Contains(err.Error(), "it starts now") {
 		t.Errorf("a restart of what starts now: %v", err)
 	}
 	r.awaitNetworks("configmaps-a", "serviceaccounts-a")

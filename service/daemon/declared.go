@@ -17,7 +17,8 @@ const driverName = "^[a-z0-9][a-z0-9-]{0,39}$"
 // CheckName refuses what cannot be the name of a driver.
 func CheckName(name string) error {
 	if !regexp.MustCompile(driverName).MatchString(name) {
-		return fmt.Errorf("[%s] drivers: %q is no name of a driver: it has lower case letters, digits and dashes, at most 40", OptionGroup, name)
+		return fmt.Errorf("[%s] drivers: %q is no name of a driver: it has lower case letters, digits and dashes, at most 40",
+			OptionGroup, name)
 	}
 	if name == plan.Shared {
 		return fmt.Errorf("[%s] drivers: %q is the owner of shared resources and cannot be a driver", OptionGroup, name)
@@ -25,8 +26,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckDeclared refuses a driver whose options would read what is the core's: its groups, its former names, other options by
-// substitution in a default, or the environment. Secrets stay in the core.
+// CheckDeclared refuses a driver whose options would read what is the core's: its groups, its former names, other
+// options by substitution in a default, or the environment. Secrets stay in the core.
 func CheckDeclared(name string, info drivers.Info) error {
 	groups, former := coreNames()
 	refuse := func(o drivers.Option, what string) error {
@@ -45,7 +46,8 @@ func CheckDeclared(name string, info drivers.Info) error {
 		}
 		for _, env := range o.Env {
 			if !allowedEnv(name, env) {
-				return refuse(o, fmt.Sprintf("reads the environment variable %s; allowed are names that begin with %s", env, envPrefix(name)))
+				return refuse(o, fmt.Sprintf("reads the environment variable %s; allowed are names that begin with %s", env,
+					envPrefix(name)))
 			}
 		}
 	}
@@ -78,14 +80,14 @@ func coreNames() (groups map[string]bool, former map[config.Name]bool) {
 	return groups, former
 }
 
-// formerlyOurs lists options of the first Raven and of kuryr-kubernetes that stood in groups which are the core's now, and whose
-// meaning is a driver's. No secret is among them.
+// formerlyOurs lists options of the first Raven and of kuryr-kubernetes that stood in groups which are the core's now,
+// and whose meaning is a driver's. No secret is among them.
 func formerlyOurs() [][2]string {
 	return [][2]string{{"raven", "lb_method"}, {"kubernetes", "endpoints_driver_octavia_provider"}}
 }
 
-// allowedEnv says whether a driver may read a variable: one with its own name in front, or one that operators of the first Raven
-// know.
+// allowedEnv says whether a driver may read a variable: one with its own name in front, or one that operators of the
+// first Raven know.
 func allowedEnv(name, env string) bool {
 	known := []string{"SUBNET_POOL", "SERVICE_CLUSTER_IP_RANGE", "FLANNEL_NET"}
 	return slices.Contains(known, env) || strings.HasPrefix(env, envPrefix(name))
@@ -103,7 +105,8 @@ func checkSharedSecrets(programs []Program) error {
 			key := config.Option{Group: o.Group, Name: o.Name}.Key()
 			other, taken := owners[key]
 			if taken && o.Secret {
-				return fmt.Errorf("driver(%s): its secret option %s is driver %s's too; a secret has one reader", p.Name, key, other)
+				return fmt.Errorf("driver(%s): its secret option %s is driver %s's too; a secret has one reader", p.Name, key,
+					other)
 			}
 			owners[key] = p.Name
 		}

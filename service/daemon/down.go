@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr/raven/service/host"
 )
 
-// A driver that does not start is left out: the others work, what it made stays, and it is tried again like one in quarantine. What it
-// declares is not known until it starts, so that a reload takes it in.
+// A driver that does not start is left out: the others work, what it made stays, and it is tried again like one in
+// quarantine. What it declares is not known until it starts, so that a reload takes it in.
 
 // leaveOut tells of the drivers that did not start. With none that did there is nothing to do.
 func (r *runtime) leaveOut() error {
@@ -60,7 +60,8 @@ func (d *Daemon) awaitStart(ctx context.Context, r *runtime) {
 	}
 	interval := r.loaded.Values.Duration(OptionGroup, "driver_quarantine")
 	loop := service.Loop{
-		Clock: clock.RealClock{}, Name: "drivers that do not start", Logger: r.log, Delay: interval, Interval: interval, KeepGoing: true,
+		Clock: clock.RealClock{}, Name: "drivers that do not start", Logger: r.log, Delay: interval, Interval: interval,
+		KeepGoing: true,
 	}
 	_ = loop.Run(ctx, func(ctx context.Context) error { // it ends with ctx alone
 		for _, w := range r.watchers {
@@ -81,7 +82,8 @@ func (d *Daemon) awaitStart(ctx context.Context, r *runtime) {
 // takeIn asks for a reload, as a SIGHUP from outside does.
 func (d *Daemon) takeIn(w *Watcher) {
 	if d.values().String(config.DefaultGroup, "restart_method") == service.RestartMutate {
-		d.log.Warn("driver starts now; with restart_method = mutate only a new start of Raven takes it in", "driver", w.Name())
+		d.log.Warn("driver starts now; with restart_method = mutate only a new start of Raven takes it in", "driver",
+			w.Name())
 		return
 	}
 	d.log.Info("driver starts now: reloading to take it in", "driver", w.Name())

@@ -13,13 +13,15 @@ import (
 	"github.com/kuryr/raven/service/host"
 )
 
-// Commands need every driver; a daemon goes on without one that does not start, and a reload without one that it has no use of.
+// Commands need every driver; a daemon goes on without one that does not start, and a reload without one that it has no
+// use of.
 func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	r := newRig(t)
 	r.set(DriverGroup(configmaps), "command", r.script("driver", "echo no database today >&2; exit 3"))
 	r.set(DriverGroup(configmaps), "allow_read", program(t))
 	from := r.loader(nil)
-	if _, err := from.Load(t.Context()); !errors.Is(err, host.ErrNotStarted) || !strings.Contains(err.Error(), "no database today") {
+	if _, err := from.Load(t.Context()); !errors.Is(err, host.ErrNotStarted) ||
+		!strings.Contains(err.Error(), "no database today") {
 		t.Fatalf("commands that need every driver: %v", err)
 	}
 	l, err := from.loadDespite(t.Context(), func(string) bool { return true })
@@ -36,7 +38,8 @@ func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	if !d.without(configmaps) || d.without(serviceaccounts) {
 		t.Error("a reload must go on without the one that does not start, and never without the other")
 	}
-	if _, err := d.restartDriver(t.Context(), configmaps); err == nil || !strings.Contains(err.Error(), "no database today") || len(signals) > 0 {
+	if _, err := d.restartDriver(t.Context(), configmaps); err == nil ||
+		!strings.Contains(err.Error(), "no database today") || len(signals) > 0 {
 		t.Errorf("raven driver restart: %v", err)
 	}
 	r.script("driver", "exec "+program(t)+" driver:"+configmaps)

@@ -10,7 +10,8 @@ import (
 	"github.com/kuryr/raven/service/host"
 )
 
-// Hosting is how the daemon would run a driver's program that need not be enabled: confined as the configuration says, and always confined.
+// Hosting is how the daemon would run a driver's program that need not be enabled: confined as the configuration says,
+// and always confined.
 func (l Loader) Hosting(path string, args []string) (host.Config, error) {
 	sources, err := l.Sources()
 	if err != nil {

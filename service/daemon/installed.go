@@ -11,8 +11,8 @@ import (
 	"github.com/kuryr/raven/service/config"
 )
 
-// InstalledOptions are the options of the core and of every driver beside the raven program, and, where configured says so, of the drivers
-// that the configuration enables.
+// InstalledOptions are the options of the core and of every driver beside the raven program, and, where configured says
+// so, of the drivers that the configuration enables.
 func (l Loader) InstalledOptions(ctx context.Context, configured bool) ([]config.Option, error) {
 	names, err := installed()
 	if err != nil {

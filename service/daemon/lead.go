@@ -15,7 +15,8 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// nominate makes this runtime a candidate, if a leader is to be elected. Nothing is changed in the cloud then before it leads.
+// nominate makes this runtime a candidate, if a leader is to be elected. Nothing is changed in the cloud then before it
+// leads.
 func (r *runtime) nominate() error {
 	if !leader.Enabled(r.loaded.Values) {
 		return nil
@@ -35,8 +36,8 @@ func (r *runtime) nominate() error {
 	return nil
 }
 
-// contend stands by and leads in turn, until ctx ends. Each term has an engine of its own, which stands by first: what one knew
-// that lost the Lease is out of date.
+// contend stands by and leads in turn, until ctx ends. Each term has an engine of its own, which stands by first: what
+// one knew that lost the Lease is out of date.
 func (r *runtime) contend(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -96,7 +97,8 @@ func (t *engineTerm) end() {
 	<-t.ended
 }
 
-// lead works until it is asked to end or the Lease is lost. Changes that are under way end with the Lease at the latest.
+// lead works until it is asked to end or the Lease is lost. Changes that are under way end with the Lease at the
+// latest.
 func (r *runtime) lead(ctx, lease context.Context, t *engineTerm) error {
 	r.cloud.Admit(lease, r.candidate.Valid)
 	defer r.cloud.Fence()
@@ -178,7 +180,8 @@ func (l *LeaderReport) String() string {
 	case l.Holder == "":
 		text = fmt.Sprintf("standing by as %s: nobody holds Lease %s", l.Identity, l.Lease)
 	default:
-		text = fmt.Sprintf("standing by as %s: %s leads since %s or longer; ask it what became of each object", l.Identity, l.Holder, since(l.Since))
+		text = fmt.Sprintf("standing by as %s: %s leads since %s or longer; ask it what became of each object", l.Identity,
+			l.Holder, since(l.Since))
 	}
 	if l.Problem != "" {
 		text += "; the Lease cannot be reached: " + l.Problem
@@ -197,7 +200,8 @@ func (r *runtime) collectLeader(to chan<- prometheus.Metric) {
 		leading = 1
 	}
 	to <- prometheus.MustNewConstMetric(prometheus.NewDesc("raven_leading",
-		"Whether this process leads: 1 or 0.", []string{"identity", "lease"}, nil), prometheus.GaugeValue, leading, s.Identity, s.Lease)
+		"Whether this process leads: 1 or 0.", []string{"identity", "lease"}, nil), prometheus.GaugeValue, leading,
+		s.Identity, s.Lease)
 	to <- prometheus.MustNewConstMetric(prometheus.NewDesc("raven_leader_terms_total",
 		"How often this process began to lead.", nil, nil), prometheus.CounterValue, float64(s.Terms))
 }

@@ -49,13 +49,14 @@ type Settings struct {
 	version  string
 }
 
-// Load reads the configuration in rounds: the first says which drivers there are, the second which programs they are, and they
-// say which further options there are. All drivers must start for that.
+// Load reads the configuration in rounds: the first says which drivers there are, the second which programs they are,
+// and they say which further options there are. All drivers must start for that.
 func (l Loader) Load(ctx context.Context) (*Settings, error) {
 	return l.loadDespite(ctx, func(string) bool { return false })
 }
 
-// loadDespite is Load that goes on without drivers that do not start now, where without says so: what is set of their options is passed over.
+// loadDespite is Load that goes on without drivers that do not start now, where without says so: what is set of their
+// options is passed over.
 func (l Loader) loadDespite(ctx context.Context, without func(driver string) bool) (*Settings, error) {
 	sources, err := l.Sources()
 	if err != nil {
@@ -103,8 +104,8 @@ func enabled(ctx context.Context, sources config.Sources, version string) ([]Pro
 	if err == nil {
 		return programs, nil
 	}
-	// An option elsewhere is wrong, or a driver is. In the former case the drivers can be asked nevertheless, and the last round
-	// finds everything that is wrong at once.
+	// An option elsewhere is wrong, or a driver is. In the former case the drivers can be asked nevertheless, and the last
+	// round finds everything that is wrong at once.
 	if programs, again := enabledBy(ctx, sources, placeOptions(), version); again == nil {
 		return programs, nil
 	}
@@ -118,7 +119,8 @@ func placeOptions() []config.Option {
 	}), sandboxOptions()...)
 }
 
-func enabledBy(ctx context.Context, sources config.Sources, options []config.Option, version string) ([]Program, error) {
+func enabledBy(ctx context.Context, sources config.Sources, options []config.Option, version string) ([]Program,
+	error) {
 	sources.Strict = false
 	first, _, err := config.Load(known(sources, options), options)
 	if err != nil {
@@ -202,10 +204,13 @@ func inspectAll(ctx context.Context, names []string, v *config.Values, version s
 	return programs, checkSharedSecrets(programs)
 }
 
-func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox, version string) (Program, error) {
-	p := Program{Name: name, Authority: authorityOf(v, name), runtimeDir: RuntimeDir(v), Sandbox: sandbox, version: version}
+func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox, version string) (Program,
+	error) {
+	p := Program{Name: name, Authority: authorityOf(v, name), runtimeDir: RuntimeDir(v), Sandbox: sandbox,
+		version: version}
 	if p.Authority.attach != "" && !v.Bool(OptionGroup, "allow_attach") {
-		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name, p.Authority.attach, OptionGroup)
+		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name,
+			p.Authority.attach, OptionGroup)
 	}
 	var err error
 	if p.Path = p.Authority.attach; p.Path == "" {
@@ -267,7 +272,8 @@ func (l *Settings) Launch(ctx context.Context, p Program, log *slog.Logger) (*ho
 	return host.Launch(ctx, c)
 }
 
-// Watches asks a driver what it would watch with its options as the configuration has them, and checks that the operator allows it.
+// Watches asks a driver what it would watch with its options as the configuration has them, and checks that the
+// operator allows it.
 func (l *Settings) Watches(ctx context.Context, p Program) ([]drivers.Watch, error) {
 	plugin, err := l.Launch(ctx, p, nil)
 	if err != nil {
@@ -277,8 +283,8 @@ func (l *Settings) Watches(ctx context.Context, p Program) ([]drivers.Watch, err
 	return watches, errors.Join(p.Authority.checkWatches(p.Name, watches), plugin.Stop(ctx))
 }
 
-// Validate checks all that can be checked without reaching out: the drivers' own opinion of their options, and whether the options suffice to
-// find a cluster and a cloud.
+// Validate checks all that can be checked without reaching out: the drivers' own opinion of their options, and whether
+// the options suffice to find a cluster and a cloud.
 func (l *Settings) Validate(ctx context.Context) error {
 	var problems []error
 	cloud, err := openstack.FromConfig(l.Values)

@@ -14,7 +14,8 @@ import (
 // TestLogOptions: log_options prints every option with its origin at debug level, secrets masked; without it nothing.
 func TestLogOptions(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false} {
-		values, _, err := config.Load(config.Sources{Environ: []string{"OS_NEUTRON__PASSWORD=hush", "OS_DEFAULT__LOG_OPTIONS=" + value}}, Options())
+		values, _, err := config.Load(config.Sources{Environ: []string{"OS_NEUTRON__PASSWORD=hush",
+			"OS_DEFAULT__LOG_OPTIONS=" + value}}, Options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,7 +23,8 @@ func TestLogOptions(t *testing.T) {
 		l := &Settings{Values: values}
 		l.report(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		text := out.String()
-		shown := strings.Contains(text, "level=DEBUG") && strings.Contains(text, "graceful_shutdown_timeout = 1m0s") && strings.Contains(text, "# default") &&
+		shown := strings.Contains(text, "level=DEBUG") && strings.Contains(text, "graceful_shutdown_timeout = 1m0s") &&
+			strings.Contains(text, "# default") &&
 			strings.Contains(text, "password = ****") && strings.Contains(text, "environment OS_NEUTRON__PASSWORD")
 		if shown != want || strings.Contains(text, "hush") {
 			t.Errorf("log_options = %s:\n%s", value, text)
@@ -30,8 +32,8 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
-// TestSecretsOfOtherFilesStayHidden: what stands in clouds.yaml, in a kubeconfig or in a token file is a secret as what stands in
-// kuryr.conf is.
+// TestSecretsOfOtherFilesStayHidden: what stands in clouds.yaml, in a kubeconfig or in a token file is a secret as what
+// stands in kuryr.conf is.
 func TestSecretsOfOtherFilesStayHidden(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -44,7 +46,9 @@ func TestSecretsOfOtherFilesStayHidden(t *testing.T) {
 	}
 	clouds := write("clouds.yaml", `clouds:
   user: {auth: {auth_url: "http://k/v3", username: u, password: cloudy-hush, project_name: p}}
-  app: {auth_type: v3applicationcredential, auth: {auth_url: "http://k/v3", application_credential_id: i, application_credential_secret: app-hush}}
+  app:
+    auth_type: v3applicationcredential
+    auth: {auth_url: "http://k/v3", application_credential_id: i, application_credential_secret: app-hush}
 `)
 	kubeconfig := write("kubeconfig", `apiVersion: v1
 kind: Config

@@ -49,6 +49,6 @@ func (l *Settings) report(logger *slog.Logger) {
 
 func (l *Settings) logWarnings(logger *slog.Logger) {
 	for _, w := range l.Warnings {
-		logger.Warn("configuration: " + w.String()) //nolint:sloglint // each is a message of its own, as oslo.config logs them
+		logger.Warn("configuration: " + w.String()) //nolint:sloglint // one message each, as oslo.config logs them
 	}
 }

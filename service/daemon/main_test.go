@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// namer is a driver that makes a network of each object of the resource that it is called by, with a prefix in front of the object's name.
+// namer is a driver that makes a network of each object of the resource that it is called by, with a prefix in front of
+// the object's name.
 type namer struct {
 	name   string
 	prefix string
@@ -38,7 +39,8 @@ type namer struct {
 func (d *namer) Info() drivers.Info {
 	return drivers.Info{
 		Name: d.name, Kinds: []drivers.Kind{drivers.KindNetwork},
-		Options: []drivers.Option{{Group: d.name, Name: "prefix", Type: drivers.StringOption, HasDefault: true, Default: d.name + "-", Help: "A prefix."}},
+		Options: []drivers.Option{{Group: d.name, Name: "prefix", Type: drivers.StringOption, HasDefault: true,
+			Default: d.name + "-", Help: "A prefix."}},
 	}
 }
 
@@ -50,7 +52,8 @@ func (d *namer) Configure(_ context.Context, values drivers.Values) error {
 func (d *namer) Watches() []drivers.Watch {
 	kind := map[string]string{"configmaps": "ConfigMap", "serviceaccounts": "ServiceAccount"}[d.name]
 	return []drivers.Watch{{
-		Name: "sources", GVR: schema.GroupVersionResource{Version: "v1", Resource: d.name}, Kind: kind, Namespace: testNamespace, Source: true,
+		Name: "sources", GVR: schema.GroupVersionResource{Version: "v1", Resource: d.name}, Kind: kind,
+		Namespace: testNamespace, Source: true,
 	}}
 }
 
@@ -59,5 +62,6 @@ func (d *namer) Translate(_ context.Context, object drivers.Object, _ *drivers.N
 	if err != nil {
 		return drivers.Set{}, fmt.Errorf("reading the object: %w", err)
 	}
-	return drivers.Set{Resources: []drivers.Resource{{Name: "network", Spec: drivers.Network{Name: new(d.prefix + meta.Name)}}}}, nil
+	return drivers.Set{Resources: []drivers.Resource{{Name: "network",
+		Spec: drivers.Network{Name: new(d.prefix + meta.Name)}}}}, nil
 }

@@ -15,8 +15,9 @@ import (
 // ovnComponent is OVN's northbound database, in /readyz and raven status.
 const ovnComponent = "ovn"
 
-// mayDropOVN refuses a configuration without OVN's northbound database while load balancers of ours are in it, as far as that was seen: nobody would
-// see them any more, so that they served on, as they are, beside those of another driver.
+// mayDropOVN refuses a configuration without OVN's northbound database while load balancers of ours are in it, as far
+// as that was seen: nobody would see them any more, so that they served on, as they are, beside those of another
+// driver.
 func (r *runtime) mayDropOVN(next *config.Values) error {
 	if r == nil || r.northbound == nil {
 		return nil
@@ -32,12 +33,14 @@ func (r *runtime) mayDropOVN(next *config.Values) error {
 	if !s.Connected {
 		gone = "; it is away: if it is gone for good, start Raven anew without the option"
 	}
-	return fmt.Errorf("[ovn] nb_connection is not in it any more, and OVN's northbound database still has %d load balancers of this cluster's, which nobody would "+
-		"see then: they would serve on as they are, also beside those of another driver; keep the option until `raven status` says 0 load balancers, which "+
-		"another driver for Services or `raven cleanup --driver NAME` brings about%s", s.Balancers, gone)
+	return fmt.Errorf("[ovn] nb_connection is not in it any more, and OVN's northbound database still has %d load "+
+		"balancers of this cluster's, which nobody would see then: they would serve on as they are, also beside those of "+
+		"another driver; keep the option until `raven status` says 0 load balancers, which another driver for Services or "+
+		"`raven cleanup --driver NAME` brings about%s", s.Balancers, gone)
 }
 
-// waitOVN waits as long as an attempt to connect may take, so that what is there is seen from the beginning. The error says that it is not.
+// waitOVN waits as long as an attempt to connect may take, so that what is there is seen from the beginning. The error
+// says that it is not.
 func (r *runtime) waitOVN(ctx context.Context) error {
 	if r.northbound == nil {
 		return nil
@@ -63,7 +66,8 @@ func (r *runtime) wantsOVN() []string {
 func (r *runtime) reportOVN(c *health.Component) {
 	problems := r.waiting()
 	if r.northbound == nil {
-		text := fmt.Sprintf("driver %s makes OVN load balancers, and [ovn] nb_connection names no database", strings.Join(r.wantsOVN(), ", "))
+		text := fmt.Sprintf("driver %s makes OVN load balancers, and [ovn] nb_connection names no database",
+			strings.Join(r.wantsOVN(), ", "))
 		c.Degraded(strings.Join(append([]string{text}, problems...), "; "))
 		return
 	}
@@ -121,5 +125,6 @@ func NorthboundText(s ovn.Status) string {
 	if s.Outdated != "" {
 		old = "; it is too old: " + s.Outdated
 	}
-	return fmt.Sprintf("connected to OVN's northbound database at %s since %s%s: %d load balancers in %d groups", s.Endpoint, since(s.Since), version, s.Balancers, s.Groups) + old
+	return fmt.Sprintf("connected to OVN's northbound database at %s since %s%s: %d load balancers in %d groups",
+		s.Endpoint, since(s.Since), version, s.Balancers, s.Groups) + old
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/raven/test/sim/northbound"
 )
 
-// TestOVNIsReported: a database that is wanted and not configured, or away, degrades the daemon with the reason; one that nobody wants is not
-// spoken of.
+// TestOVNIsReported: a database that is wanted and not configured, or away, degrades the daemon with the reason; one
+// that nobody wants is not spoken of.
 func TestOVNIsReported(t *testing.T) {
 	registry := health.NewRegistry(clock.RealClock{})
 	said := func(r *runtime) health.Report {
@@ -30,17 +30,20 @@ func TestOVNIsReported(t *testing.T) {
 		return health.Report{}
 	}
 	watching := func(name string, kind drivers.Kind) []*Watcher {
-		return []*Watcher{newWatcher(watcherConfig{Program: Program{Name: name, Info: drivers.Info{Kinds: []drivers.Kind{kind}}}})}
+		return []*Watcher{newWatcher(watcherConfig{Program: Program{Name: name,
+			Info: drivers.Info{Kinds: []drivers.Kind{kind}}}})}
 	}
 	r := &runtime{watchers: watching("pod", drivers.KindPort)}
 	if r.hasOVN() || r.ovnReport() != nil {
 		t.Error("nobody wants it, and it is spoken of")
 	}
 	r.watchers = watching("kubeproxy", drivers.KindOVNLoadBalancer)
-	if got := said(r); !r.hasOVN() || got.State != health.Degraded || !strings.Contains(got.Reason, "kubeproxy") || !strings.Contains(got.Reason, "[ovn] nb_connection") {
+	if got := said(r); !r.hasOVN() || got.State != health.Degraded || !strings.Contains(got.Reason, "kubeproxy") ||
+		!strings.Contains(got.Reason, "[ovn] nb_connection") {
 		t.Errorf("wanted and not configured: %+v", got)
 	}
-	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c", Endpoints: []string{"unix:" + t.TempDir() + "/none"}}, slog.New(slog.DiscardHandler))
+	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c", Endpoints: []string{"unix:" + t.TempDir() + "/none"}},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +57,8 @@ func TestOVNIsReported(t *testing.T) {
 	}
 }
 
-// TestOVNIsNotDropped: a configuration without OVN's northbound database is refused while load balancers of the cluster's are in it, also while
-// it is away; with another address of it, or when they are gone, it is not.
+// TestOVNIsNotDropped: a configuration without OVN's northbound database is refused while load balancers of the
+// cluster's are in it, also while it is away; with another address of it, or when they are gone, it is not.
 func TestOVNIsNotDropped(t *testing.T) {
 	if err := northbound.Available(); err != nil {
 		t.Skip(err)
@@ -65,7 +68,8 @@ func TestOVNIsNotDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
-	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c", Endpoints: []string{server.Unix()}}, slog.New(slog.DiscardHandler))
+	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c", Endpoints: []string{server.Unix()}},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +89,8 @@ func TestOVNIsNotDropped(t *testing.T) {
 	check := func(when string, refused bool) {
 		t.Helper()
 		err := r.mayDropOVN(without)
-		if (err != nil) != refused || refused && !(strings.Contains(err.Error(), "[ovn] nb_connection") && strings.Contains(err.Error(), "1 load balancers")) {
+		if (err != nil) != refused || refused && !(strings.Contains(err.Error(), "[ovn] nb_connection") &&
+			strings.Contains(err.Error(), "1 load balancers")) {
 			t.Errorf("%s: %v", when, err)
 		}
 		if err := r.mayDropOVN(elsewhere); err != nil {
@@ -93,16 +98,18 @@ func TestOVNIsNotDropped(t *testing.T) {
 		}
 	}
 	check("nothing is there", false)
-	identity := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "kubeproxy", UID: "u"}, Name: "lb", Policy: drivers.Delete}
+	identity := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "kubeproxy", UID: "u"}, Name: "lb",
+		Policy: drivers.Delete}
 	group, err := n.Create(t.Context(), drivers.KindOVNLoadBalancerGroup, identity, map[string]any{"name": "g"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	check("a group is there", false)
 	serve := func() (id string) {
-		made, err := n.Create(t.Context(), drivers.KindOVNLoadBalancer, identity, map[string]any{"name": "shop/web", "group_id": group.ID, "vips": []any{
-			map[string]any{"protocol": "TCP", "address": "10.96.0.10", "port": int64(80), "backends": []any{}},
-		}})
+		made, err := n.Create(t.Context(), drivers.KindOVNLoadBalancer, identity,
+			map[string]any{"name": "shop/web", "group_id": group.ID, "vips": []any{
+				map[string]any{"protocol": "TCP", "address": "10.96.0.10", "port": int64(80), "backends": []any{}},
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func (l *Settings) PlanOffline(ctx context.Context, objects []*unstructured.Unst
 		if err != nil {
 			return DryRun{}, err
 		}
-		if err := engine.Add(p.Name, plugin, source); err != nil { //nolint:contextcheck // nothing is started: the engine does not run
+		if err := engine.Add(p.Name, plugin, source); err != nil { //nolint:contextcheck // the engine does not run
 			return DryRun{}, err
 		}
 	}
@@ -97,7 +97,8 @@ func (s *fileSource) Get(key watch.Key) (drivers.Object, watch.Meta, watch.State
 		}
 		if object, err := w.Object(o.Object); err == nil {
 			return object, watch.Meta{
-				UID: string(o.GetUID()), Deleting: o.GetDeletionTimestamp() != nil, Annotations: o.GetAnnotations(), Labels: o.GetLabels(),
+				UID: string(o.GetUID()), Deleting: o.GetDeletionTimestamp() != nil, Annotations: o.GetAnnotations(),
+				Labels: o.GetLabels(),
 			}, watch.Present
 		}
 	}
@@ -130,7 +131,8 @@ func (s *fileSource) Answer(need drivers.Need) ([]drivers.Object, watch.State) {
 // Remember implements reconcile.Source.
 func (*fileSource) Remember(watch.Key, []drivers.Need) {}
 
-// emptyCloud is a cloud where nothing of the cluster exists, and all that an operator names. What would change it is never called.
+// emptyCloud is a cloud where nothing of the cluster exists, and all that an operator names. What would change it is
+// never called.
 type emptyCloud struct{ reconcile.Cloud }
 
 // Observe implements reconcile.Reader.

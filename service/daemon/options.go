@@ -31,7 +31,8 @@ func num(f float64) *float64 { return &f }
 func ravenOptions() []config.Option {
 	return []config.Option{
 		{
-			Group: OptionGroup, Name: "drivers", Type: config.List, Default: "namespace,pod", Pattern: driverName, Declarer: declarer,
+			Group: OptionGroup, Name: "drivers", Type: config.List, Default: "namespace,pod", Pattern: driverName,
+			Declarer: declarer,
 			Help: "The drivers to run, by name: each is a program raven-driver-<name>, looked for in plugin_dir and then " +
 				"beside the raven program.",
 		},
@@ -59,16 +60,19 @@ func ravenOptions() []config.Option {
 			Help: "How many objects of one driver are worked on at once. Requests to the cloud are bounded by [neutron].",
 		},
 		{
-			Group: OptionGroup, Name: "drift_check_interval", Type: config.Duration, Default: "300", Min: num(1), Declarer: declarer,
-			Help: "The time between two checks of the cloud for changes that somebody else made, in seconds: a few lists per kind.",
+			Group: OptionGroup, Name: "drift_check_interval", Type: config.Duration, Default: "300", Min: num(1),
+			Declarer: declarer,
+			Help: "The time between two checks of the cloud for changes that somebody else made, in seconds: a few lists per " +
+				"kind.",
 		},
 		{
 			Group: OptionGroup, Name: "sweep_interval", Type: config.Duration, Default: "60", Min: num(1), Declarer: declarer,
 			Help: "The time between two looks for resources whose objects are gone, in seconds.",
 		},
 		{
-			Group: OptionGroup, Name: "sweep_limit", Type: config.Integer, Default: "100", Min: num(1), Advanced: true, Declarer: declarer,
-			Help: "How many vanished objects one look clears up at most.",
+			Group: OptionGroup, Name: "sweep_limit", Type: config.Integer, Default: "100", Min: num(1), Advanced: true,
+			Declarer: declarer,
+			Help:     "How many vanished objects one look clears up at most.",
 		},
 		{
 			Group: OptionGroup, Name: "max_replay_deletes", Type: config.Integer, Default: "20", Min: num(0), Declarer: declarer,
@@ -76,13 +80,15 @@ func ravenOptions() []config.Option {
 				"started anew. More is held back until an operator raises this; `raven plan` shows it.",
 		},
 		{
-			Group: OptionGroup, Name: "max_replay_delete_share", Type: config.Float, Default: "0.1", Min: num(0), Max: num(1), Declarer: declarer,
-			Help: "The same bound as a share of the driver's resources. The lower of the two holds, but ten deletions always pass if " +
-				"max_replay_deletes lets them: in a small cluster a few pods are a large share.",
+			Group: OptionGroup, Name: "max_replay_delete_share", Type: config.Float, Default: "0.1", Min: num(0), Max: num(1),
+			Declarer: declarer,
+			Help: "The same bound as a share of the driver's resources. The lower of the two holds, but ten deletions always " +
+				"pass if max_replay_deletes lets them: in a small cluster a few pods are a large share.",
 		},
 		{
-			Group: OptionGroup, Name: "translate_timeout", Type: config.Duration, Default: "30", Min: num(1), Advanced: true, Declarer: declarer,
-			Help: "How long a driver may take over one object, in seconds.",
+			Group: OptionGroup, Name: "translate_timeout", Type: config.Duration, Default: "30", Min: num(1), Advanced: true,
+			Declarer: declarer,
+			Help:     "How long a driver may take over one object, in seconds.",
 		},
 	}
 }
@@ -99,7 +105,8 @@ func laterOptions() []config.Option {
 	const made = "neutron_defaults"
 	return []config.Option{
 		{
-			Group: made, Name: "resource_tags", Type: config.List, Advanced: true, Declarer: declarer, Help: "Tags of all that is made.",
+			Group: made, Name: "resource_tags", Type: config.List, Advanced: true, Declarer: declarer,
+			Help:     "Tags of all that is made.",
 			NoEffect: "Raven marks what it makes by tags of its own, raven:cluster= and others; tags that an operator adds stay",
 		},
 		{
@@ -120,7 +127,8 @@ func laterOptions() []config.Option {
 // Options are all options but those of drivers.
 func Options() []config.Option {
 	return slices.Concat(
-		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(), watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), octavia.Options(), ovn.Options(),
+		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(),
+		watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), octavia.Options(), ovn.Options(),
 		laterOptions(),
 	)
 }
@@ -129,10 +137,12 @@ func Options() []config.Option {
 func driverOption(driver string, o drivers.Option) config.Option {
 	option := config.Option{
 		Group: o.Group, Name: o.Name, Type: config.Type(o.Type), Default: o.Default, HasDefault: o.HasDefault, Help: o.Help,
-		Choices: o.Choices, ChoiceHelp: o.ChoiceHelp, Min: o.Min, Max: o.Max, Secret: o.Secret, Required: o.Required, Env: o.Env,
+		Choices: o.Choices, ChoiceHelp: o.ChoiceHelp, Min: o.Min, Max: o.Max, Secret: o.Secret, Required: o.Required,
+		Env:  o.Env,
 		Item: config.Type(o.Item), Pattern: o.Pattern, IgnoreCase: o.IgnoreCase, MaxLength: o.MaxLength, Schemes: o.Schemes,
-		IPVersion: o.IPVersion, SampleDefault: o.SampleDefault, Advanced: o.Advanced, DeprecatedForRemoval: o.DeprecatedForRemoval,
-		DeprecatedSince: o.DeprecatedSince, Reason: o.DeprecatedReason, Declarer: "driver " + driver,
+		IPVersion: o.IPVersion, SampleDefault: o.SampleDefault, Advanced: o.Advanced,
+		DeprecatedForRemoval: o.DeprecatedForRemoval,
+		DeprecatedSince:      o.DeprecatedSince, Reason: o.DeprecatedReason, Declarer: "driver " + driver,
 	}
 	for _, d := range o.Deprecated {
 		option.Deprecated = append(option.Deprecated, config.Name{Group: d[0], Name: d[1]})

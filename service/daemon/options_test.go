@@ -12,7 +12,8 @@ import (
 	"github.com/kuryr/raven/service/config"
 )
 
-// A driver's options of every type are read by the rules of kuryr.conf, and handed over as the Go types that drivers know.
+// A driver's options of every type are read by the rules of kuryr.conf, and handed over as the Go types that drivers
+// know.
 func TestOptionsOfADriver(t *testing.T) {
 	declare := []drivers.Option{
 		{Name: "text", Type: drivers.StringOption, Pattern: "^[a-z]+$"},
@@ -42,21 +43,24 @@ func TestOptionsOfADriver(t *testing.T) {
 		return values, err
 	}
 	values, err := load(map[string][]string{
-		"text": {"abc"}, "port": {"80"}, "time": {"1500ms"}, "lines": {"a,b", "c"}, "ip": {"192.0.2.1"}, "ranges": {"10.0.0.0/8,fd00::/64"},
-		"uri": {"https://x"}, "name": {"crow.example.org"}, "address": {"192.0.2.1"}, "level": {"HIGH"},
+		"text": {"abc"}, "port": {"80"}, "time": {"1500ms"}, "lines": {"a,b", "c"}, "ip": {"192.0.2.1"},
+		"ranges": {"10.0.0.0/8,fd00::/64"},
+		"uri":    {"https://x"}, "name": {"crow.example.org"}, "address": {"192.0.2.1"}, "level": {"HIGH"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := drivers.Values{"crow": {
-		"text": "abc", "port": int64(80), "time": 1.5, "lines": []string{"a,b", "c"}, "ip": "192.0.2.1", "ranges": []string{"10.0.0.0/8", "fd00::/64"},
-		"uri": "https://x", "name": "crow.example.org", "address": "192.0.2.1", "level": "High",
+		"text": "abc", "port": int64(80), "time": 1.5, "lines": []string{"a,b", "c"}, "ip": "192.0.2.1",
+		"ranges": []string{"10.0.0.0/8", "fd00::/64"},
+		"uri":    "https://x", "name": "crow.example.org", "address": "192.0.2.1", "level": "High",
 	}}
 	if diff := cmp.Diff(want, (&Settings{Values: values}).valuesFor(p)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for name, text := range map[string]string{
-		"text": "ABC", "port": "65536", "time": "61", "ip": "fd00::1", "ranges": "10.0.0.1/8", "uri": "http://x", "name": "a_b", "address": "a b", "level": "mid",
+		"text": "ABC", "port": "65536", "time": "61", "ip": "fd00::1", "ranges": "10.0.0.1/8", "uri": "http://x",
+		"name": "a_b", "address": "a b", "level": "mid",
 	} {
 		if _, err := load(map[string][]string{name: {text}}); err == nil || !strings.Contains(err.Error(), "[crow] "+name) {
 			t.Errorf("%s = %s: %v", name, text, err)

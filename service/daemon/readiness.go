@@ -16,19 +16,20 @@ import (
 const (
 	// readinessInterval is the time between two looks at how the watchers stand.
 	readinessInterval = time.Second
-	// stalledAfter is how long a look may take before systemd's watchdog is not answered any more. A look waits for every lock of
-	// the core and for nothing outside, so that one that does not end is a core that hangs.
+	// stalledAfter is how long a look may take before systemd's watchdog is not answered any more. A look waits for every
+	// lock of the core and for nothing outside, so that one that does not end is a core that hangs.
 	stalledAfter = 20 * time.Second
 )
 
-// stillAfter is how long a queue of the core that holds work may end nothing while no request to the cloud is under way. Within that a
-// pass may wait for its driver, and for the API server where it writes: both have bounds.
+// stillAfter is how long a queue of the core that holds work may end nothing while no request to the cloud is under
+// way. Within that a pass may wait for its driver, and for the API server where it writes: both have bounds.
 func stillAfter(translate time.Duration) time.Duration { return 2*translate + 4*RequestTimeout }
 
-// reportReadiness keeps a component per driver: not ready until every object was answered once, degraded while its process is
-// down, its watches fail or its replay is held. It tells systemd the same in a sentence, and that the core turns. It ends with ctx,
-// and its components with it.
-func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry, notify *service.Notifier, progress *service.Progress) {
+// reportReadiness keeps a component per driver: not ready until every object was answered once, degraded while its
+// process is down, its watches fail or its replay is held. It tells systemd the same in a sentence, and that the core
+// turns. It ends with ctx, and its components with it.
+func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry, notify *service.Notifier,
+	progress *service.Progress) {
 	beat := progress.Watch("core", stalledAfter)
 	defer beat.End()
 	components := map[string]*health.Component{}
@@ -41,7 +42,8 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	if r.hasOVN() {
 		components[ovnComponent] = registry.Component(ovnComponent)
 	}
-	works := &works{progress: progress, within: stillAfter(r.loaded.Values.Duration(OptionGroup, "translate_timeout")), byName: map[string]*service.Work{}}
+	works := &works{progress: progress, within: stillAfter(r.loaded.Values.Duration(OptionGroup, "translate_timeout")),
+		byName: map[string]*service.Work{}}
 	defer works.end()
 	loop := service.Loop{Clock: clock.RealClock{}, Name: "readiness", Logger: r.log, Interval: readinessInterval}
 	err := loop.Run(ctx, func(context.Context) error {
@@ -102,7 +104,8 @@ func (r *runtime) sentence(reports []health.Report) string {
 	counts := r.engine().Counts()
 	total := 0
 	var parts []string
-	for _, phase := range []reconcile.Phase{reconcile.Done, reconcile.Pending, reconcile.Waiting, reconcile.Failing, reconcile.Terminal} {
+	for _, phase := range []reconcile.Phase{reconcile.Done, reconcile.Pending, reconcile.Waiting, reconcile.Failing,
+		reconcile.Terminal} {
 		if n := counts[phase]; n > 0 {
 			total += n
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))

@@ -11,7 +11,8 @@ import (
 	"github.com/kuryr/raven/service/reconcile"
 )
 
-// TestAQueueThatHangsIsToldToTheWatchdog, but not one whose passes wait for a cloud that does not answer, for however long.
+// TestAQueueThatHangsIsToldToTheWatchdog, but not one whose passes wait for a cloud that does not answer, for however
+// long.
 func TestAQueueThatHangsIsToldToTheWatchdog(t *testing.T) {
 	hung := []reconcile.Work{{Name: "queue pod", Held: 3, Ended: 7}, {Name: "queue namespace", Ended: 2}}
 	for name, c := range map[string]struct {

@@ -14,9 +14,10 @@ import (
 	"github.com/kuryr/raven/service/log"
 )
 
-// Reset reads the configuration again. A bad one, or one with which a side cannot be reached or a driver not be launched, changes
-// nothing; a good one takes the place of the old one. If neither works any more, both are tried until one does: a cloud that is
-// away for a while ends no daemon. Where nothing but drivers' programs is new, only those are started anew.
+// Reset reads the configuration again. A bad one, or one with which a side cannot be reached or a driver not be
+// launched, changes nothing; a good one takes the place of the old one. If neither works any more, both are tried until
+// one does: a cloud that is away for a while ends no daemon. Where nothing but drivers' programs is new, only those are
+// started anew.
 func (d *Daemon) Reset(ctx context.Context) error { return d.told(d.reload(ctx)) }
 
 func (d *Daemon) reload(ctx context.Context) error {
@@ -58,8 +59,8 @@ func (d *Daemon) reload(ctx context.Context) error {
 	return d.recover(ctx, l, err)
 }
 
-// Mutate reads the configuration again and takes over the mutable options in place; connections, drivers and work go on. A bad one
-// changes nothing.
+// Mutate reads the configuration again and takes over the mutable options in place; connections, drivers and work go
+// on. A bad one changes nothing.
 func (d *Daemon) Mutate(ctx context.Context) error { return d.told(d.mutate(ctx)) }
 
 // told shows whoever looks at the daemon that its files are not what is in force, until a reload succeeds.
@@ -67,7 +68,8 @@ func (d *Daemon) told(err error) error {
 	switch {
 	case d.current() == nil: // neither works, or it stops
 	case err != nil:
-		d.state.Degraded("the last reload failed, what was configured before is in force: " + d.logs.Redactor().Text(err.Error()))
+		d.state.Degraded("the last reload failed, what was configured before is in force: " +
+			d.logs.Redactor().Text(err.Error()))
 	default:
 		d.state.Ready()
 	}

@@ -50,7 +50,8 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	r := &rig{t: t, dir: dir, kube: simkube.New(simkube.Options{}), cloud: simcloud.New(simcloud.Options{}), options: map[config.Name]string{}}
+	r := &rig{t: t, dir: dir, kube: simkube.New(simkube.Options{}), cloud: simcloud.New(simcloud.Options{}),
+		options: map[config.Name]string{}}
 	t.Cleanup(r.kube.Close)
 	t.Cleanup(r.cloud.Close)
 	if _, err := r.kube.Start(""); err != nil {
@@ -138,7 +139,8 @@ func (r *rig) create(resource, name string) {
 
 func (r *rig) remove(resource, name string) {
 	r.t.Helper()
-	if err := r.kube.Delete(schema.GroupVersionResource{Version: "v1", Resource: resource}, testNamespace, name); err != nil {
+	if err := r.kube.Delete(schema.GroupVersionResource{Version: "v1", Resource: resource}, testNamespace,
+		name); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -167,7 +169,8 @@ func (r *rig) networks() []string {
 	return names
 }
 
-// holdCreate lets the next create of a network wait in the cloud: it is there when inFlight is closed, and ends when release was called.
+// holdCreate lets the next create of a network wait in the cloud: it is there when inFlight is closed, and ends when
+// release was called.
 func (r *rig) holdCreate() (inFlight <-chan struct{}, release func()) {
 	came, released := make(chan struct{}), make(chan struct{})
 	release = sync.OnceFunc(func() { close(released) })

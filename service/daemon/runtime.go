@@ -54,8 +54,9 @@ type runtime struct {
 // RequestTimeout bounds one request to the Kubernetes API that is no watch.
 const RequestTimeout = 30 * time.Second
 
-// prepare reaches both sides and launches the drivers. Nothing is read of what is ours, and nothing is written, so that it may
-// be done beside a runtime that is still working. elect says whether it is to work only while it leads, if so configured.
+// prepare reaches both sides and launches the drivers. Nothing is read of what is ours, and nothing is written, so that
+// it may be done beside a runtime that is still working. elect says whether it is to work only while it leads, if so
+// configured.
 func prepare(ctx context.Context, l *Settings, log *slog.Logger, elect bool) (*runtime, error) {
 	r := &runtime{loaded: l, log: log, beside: l.beside()}
 	ok := false
@@ -74,7 +75,8 @@ func prepare(ctx context.Context, l *Settings, log *slog.Logger, elect bool) (*r
 	if err := r.connectOVN(ctx); err != nil {
 		return nil, err
 	}
-	r.writer = writeback.New(clients.Dynamic, writeback.Events{Disabled: writeback.EventsDisabled(l.Values), Logger: log}) //nolint:contextcheck // lasts until Close
+	events := writeback.Events{Disabled: writeback.EventsDisabled(l.Values), Logger: log}
+	r.writer = writeback.New(clients.Dynamic, events) //nolint:contextcheck // lasts until Close
 	if elect {
 		if err := r.nominate(); err != nil {
 			return nil, err
@@ -118,7 +120,8 @@ func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) 
 	return clients, nil
 }
 
-// engineGrace is how much of graceful_shutdown_timeout the work in flight gets: all but what stopping the drivers may take.
+// engineGrace is how much of graceful_shutdown_timeout the work in flight gets: all but what stopping the drivers may
+// take.
 func engineGrace(timeout time.Duration) time.Duration {
 	const forDrivers = 10 * time.Second
 	if timeout == 0 {
@@ -218,7 +221,8 @@ func (r *runtime) quarantined(name string, err error) {
 
 func (r *runtime) tell(reason, text string) {
 	r.writer.Event(writeback.Target{
-		GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace", Name: metav1.NamespaceSystem,
+		GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
+		Name: metav1.NamespaceSystem,
 	}, drivers.Error, reason, text)
 }
 

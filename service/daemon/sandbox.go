@@ -14,33 +14,37 @@ func sandboxOptions() []config.Option {
 		{
 			Group: OptionGroup, Name: "driver_sandbox", Default: string(host.SandboxAuto), Declarer: declarer,
 			Choices: []string{string(host.SandboxAuto), string(host.SandboxRequired), string(host.SandboxOff)},
-			Help: "How drivers are confined: auto by all that this machine has, required as well and no driver runs where Landlock or " +
-				"seccomp is missing, nor as root where Raven is root, off not at all. `raven driver info` says what confines them here.",
+			Help: "How drivers are confined: auto by all that this machine has, required as well and no driver runs where " +
+				"Landlock or seccomp is missing, nor as root where Raven is root, off not at all. `raven driver info` says what " +
+				"confines them here.",
 		},
 		{
 			Group: OptionGroup, Name: "driver_user", Declarer: declarer,
-			Help: "The user that drivers run as, by name or number, which takes a Raven that runs as root. Default: a number of its own for " +
-				"each driver where Raven is root, else Raven's user.",
+			Help: "The user that drivers run as, by name or number, which takes a Raven that runs as root. Default: a number " +
+				"of its own for each driver where Raven is root, else Raven's user.",
 		},
 		{
-			Group: OptionGroup, Name: "driver_memory_limit", Type: config.Integer, Default: "512", Min: num(0), Declarer: declarer,
-			Help: "How much memory a driver may have, in MiB, by a control group where Raven has one of its own (Delegate=memory), else by " +
-				"rlimit. 0 is no bound.",
+			Group: OptionGroup, Name: "driver_memory_limit", Type: config.Integer, Default: "512", Min: num(0),
+			Declarer: declarer,
+			Help: "How much memory a driver may have, in MiB, by a control group where Raven has one of its own " +
+				"(Delegate=memory), else by rlimit. 0 is no bound.",
 		},
 		{
-			Group: OptionGroup, Name: "driver_max_losses", Type: config.Integer, Default: "10", Min: num(1), Advanced: true, Declarer: declarer,
-			Help: "How often in a row a driver may be lost, without having lived for two minutes in between, before it is quarantined: left alone " +
-				"for driver_quarantine.",
+			Group: OptionGroup, Name: "driver_max_losses", Type: config.Integer, Default: "10", Min: num(1), Advanced: true,
+			Declarer: declarer,
+			Help: "How often in a row a driver may be lost, without having lived for two minutes in between, before it is " +
+				"quarantined: left alone for driver_quarantine.",
 		},
 		{
-			Group: OptionGroup, Name: "driver_quarantine", Type: config.Duration, Default: "600", Min: num(1), Advanced: true, Declarer: declarer,
-			Help: "How long a driver is left alone that is lost again and again, and how long an object is kept from a driver that it ended or hung " +
-				"three times.",
+			Group: OptionGroup, Name: "driver_quarantine", Type: config.Duration, Default: "600", Min: num(1), Advanced: true,
+			Declarer: declarer,
+			Help: "How long a driver is left alone that is lost again and again, and how long an object is kept from a driver " +
+				"that it ended or hung three times.",
 		},
 		{
 			Group: OptionGroup, Name: "allow_attach", Type: config.Boolean, Default: "False", Advanced: true, Declarer: declarer,
-			Help: "Whether a driver may be attached to that was started by hand with --debug, by [driver:<name>] attach or $RAVEN_ATTACH_<NAME>. " +
-				"It is not confined and has no deadline: for those who write drivers.",
+			Help: "Whether a driver may be attached to that was started by hand with --debug, by [driver:<name>] attach or " +
+				"$RAVEN_ATTACH_<NAME>. It is not confined and has no deadline: for those who write drivers.",
 		},
 	}
 }

@@ -30,8 +30,8 @@ func stampOf(path string) string {
 	return fmt.Sprint(inode, " ", info.Size(), " ", info.ModTime().UnixNano())
 }
 
-// beside are the stamps of all files that a reload reads besides the configuration's own: whatever an option, or what clients read of their
-// own accord, names.
+// beside are the stamps of all files that a reload reads besides the configuration's own: whatever an option, or what
+// clients read of their own accord, names.
 func (l *Settings) beside() stamps {
 	out := stamps{}
 	add := func(path string) {
@@ -64,8 +64,8 @@ func (l *Settings) beside() stamps {
 	return out
 }
 
-// upgraded lists the drivers that run and whose programs were replaced since, if that is all that a reload would bring: then they alone are
-// started anew, and no other driver and no watch is disturbed.
+// upgraded lists the drivers that run and whose programs were replaced since, if that is all that a reload would bring:
+// then they alone are started anew, and no other driver and no watch is disturbed.
 func (d *Daemon) upgraded(l *Settings, changes []config.Change) []*Watcher {
 	r := d.current()
 	if r == nil || len(changes) > 0 || len(r.watchers) != len(l.Programs) || !maps.Equal(r.beside, l.beside()) {
@@ -85,7 +85,8 @@ func (d *Daemon) upgraded(l *Settings, changes []config.Change) []*Watcher {
 	return list
 }
 
-// errOtherWatches says that a replaced program watches something else than the old one: that takes a reload of everything.
+// errOtherWatches says that a replaced program watches something else than the old one: that takes a reload of
+// everything.
 var errOtherWatches = errors.New("it declares other watches")
 
 // upgrade starts drivers anew in place.

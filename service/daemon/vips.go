@@ -13,9 +13,9 @@ import (
 	"github.com/kuryr/raven/service/openstack/octavia"
 )
 
-// Whether a cloud's load balancers can have several addresses is left to Raven by [octavia_defaults] dual_stack = auto. Where the load
-// balancing service cannot be asked when the drivers are launched it counts as new, and is asked again until it answers: it may be started
-// after Raven.
+// Whether a cloud's load balancers can have several addresses is left to Raven by [octavia_defaults] dual_stack = auto.
+// Where the load balancing service cannot be asked when the drivers are launched it counts as new, and is asked again
+// until it answers: it may be started after Raven.
 
 const (
 	vipsGroup  = "octavia_defaults"
@@ -43,12 +43,13 @@ func (r *runtime) knownVIPs(ctx context.Context, err error) bool {
 	if errors.Is(err, octavia.ErrNoBalancing) {
 		level = slog.LevelDebug // most likely nobody wants one
 	}
-	r.log.Log(ctx, level, "asking for the versions of the load balancing service; until it answers it counts as new", "error", err)
+	r.log.Log(ctx, level, "asking for the versions of the load balancing service; until it answers it counts as new",
+		"error", err)
 	return false
 }
 
-// separateVIPs decides what was left to Raven: a cloud whose load balancers have one address makes one for each address of a Service. It
-// says whether that was left to it.
+// separateVIPs decides what was left to Raven: a cloud whose load balancers have one address makes one for each address
+// of a Service. It says whether that was left to it.
 func separateVIPs(values drivers.Values) bool {
 	if values.String(vipsGroup, vipsOption) != vipsAuto {
 		return false
@@ -81,13 +82,16 @@ type reconfigurable interface {
 	Configure(ctx context.Context, values drivers.Values) error
 }
 
-// separateLater has a driver that runs make a load balancer for each address, if that was left to Raven, and its objects translated anew.
-func separateLater(ctx context.Context, log *slog.Logger, name string, driver reconfigurable, values drivers.Values, replay func(string)) error {
+// separateLater has a driver that runs make a load balancer for each address, if that was left to Raven, and its
+// objects translated anew.
+func separateLater(ctx context.Context, log *slog.Logger, name string, driver reconfigurable, values drivers.Values,
+	replay func(string)) error {
 	if !separateVIPs(values) {
 		return nil
 	}
 	if err := driver.Configure(ctx, values); err != nil {
-		log.WarnContext(ctx, "telling a driver that the cloud's load balancers have one address; it is told again", "driver", name, "error", err)
+		log.WarnContext(ctx, "telling a driver that the cloud's load balancers have one address; it is told again", "driver",
+			name, "error", err)
 		return err
 	}
 	log.InfoContext(ctx, "the cloud's load balancers have one address: each address of a Service gets one", "driver", name)

@@ -83,7 +83,8 @@ func TestSeparateLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := &told{err: c.err}
 			var again []string
-			err := separateLater(t.Context(), slog.New(slog.DiscardHandler), "lbaas", d, c.values, func(name string) { again = append(again, name) })
+			err := separateLater(t.Context(), slog.New(slog.DiscardHandler), "lbaas", d, c.values,
+				func(name string) { again = append(again, name) })
 			if !errors.Is(err, c.err) {
 				t.Errorf("got %v", err)
 			}

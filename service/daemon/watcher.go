@@ -17,8 +17,9 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// Watcher is one driver at work: its process, and the watch task that tells the engine which of its objects changed. They are started,
-// stopped and reported as one. A Watcher that is stopped has no opinion: what its driver made stays as it is.
+// Watcher is one driver at work: its process, and the watch task that tells the engine which of its objects changed.
+// They are started, stopped and reported as one. A Watcher that is stopped has no opinion: what its driver made stays
+// as it is.
 //
 //	(new) ──Launch──▶ launched ──Start──▶ started ──Stop──▶ stopped
 //	   │                                     ▲                 │
@@ -81,7 +82,8 @@ func (w *Watcher) Name() string { return w.config.Program.Name }
 // Program is what it runs.
 func (w *Watcher) Program() Program { return w.config.Program }
 
-// Launch starts the driver's process, unless it runs. A program that does not become a driver is no error: the Watcher is down then.
+// Launch starts the driver's process, unless it runs. A program that does not become a driver is no error: the Watcher
+// is down then.
 func (w *Watcher) Launch(ctx context.Context) error {
 	w.changing.Lock()
 	defer w.changing.Unlock()
@@ -97,7 +99,8 @@ func (w *Watcher) launch(ctx context.Context) error {
 	c := p.launch(w.values)
 	w.mu.RUnlock()
 	launched := make(chan struct{})
-	c.Logger, c.Timeouts, c.MaxLosses, c.OnQuarantine = w.config.Logger, w.config.Timeouts, w.config.MaxLosses, w.config.OnQuarantine
+	c.Logger, c.Timeouts, c.MaxLosses, c.OnQuarantine = w.config.Logger, w.config.Timeouts, w.config.MaxLosses,
+		w.config.OnQuarantine
 	c.OnReady = func() { w.isBack(launched) }
 	w.stamp.Store(new(stampOf(p.Path)))
 	plugin, err := host.Launch(ctx, c)
@@ -149,8 +152,8 @@ func (w *Watcher) Down() error {
 	return w.down
 }
 
-// isBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that takes
-// a reload: what it declares is asked for, checked and subscribed to only there.
+// isBack replays a driver whose process was lost. If its program was replaced by one that declares something else, that
+// takes a reload: what it declares is asked for, checked and subscribed to only there.
 func (w *Watcher) isBack(launched <-chan struct{}) {
 	w.stamp.Store(new(stampOf(w.config.Program.Path)))
 	select {
@@ -165,9 +168,11 @@ func (w *Watcher) isBack(launched <-chan struct{}) {
 	w.config.Engine().Replay(w.Name())
 }
 
-const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send SIGHUP to take them over"
+const replacedText = "the driver's program was replaced by one with other options, kinds, keys or watches: send " +
+	"SIGHUP to take them over"
 
-// declaresOther says whether the process declares something else than its program did when it was inspected and subscribed.
+// declaresOther says whether the process declares something else than its program did when it was inspected and
+// subscribed.
 func (w *Watcher) declaresOther() bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -176,8 +181,9 @@ func (w *Watcher) declaresOther() bool {
 	return !reflect.DeepEqual(then, now) || !reflect.DeepEqual(w.watches, w.plugin.Watches())
 }
 
-// Start launches the process, unless it runs, begins to watch, waits until the caches are synced, and makes the driver known to the engine,
-// or has the engine translate all its objects again where it knows it. After an error it is to be stopped.
+// Start launches the process, unless it runs, begins to watch, waits until the caches are synced, and makes the driver
+// known to the engine, or has the engine translate all its objects again where it knows it. After an error it is to be
+// stopped.
 func (w *Watcher) Start(ctx context.Context) error {
 	w.changing.Lock()
 	defer w.changing.Unlock()
@@ -198,12 +204,14 @@ func (w *Watcher) Start(ctx context.Context) error {
 	w.partial = err
 	w.mu.Unlock()
 	if err != nil {
-		w.config.Logger.Warn("some needs cannot be answered; the objects that depend on them wait", "driver", w.Name(), "error", err)
+		w.config.Logger.Warn("some needs cannot be answered; the objects that depend on them wait", "driver", w.Name(),
+			"error", err)
 	}
 	return w.join()
 }
 
-// Subscribe begins to watch, unless that has begun. Watchers that subscribe before the watches run share informers at once.
+// Subscribe begins to watch, unless that has begun. Watchers that subscribe before the watches run share informers at
+// once.
 func (w *Watcher) Subscribe() error {
 	w.changing.Lock()
 	defer w.changing.Unlock()
@@ -297,7 +305,8 @@ func (w *Watcher) Status(of reconcile.DriverStatus) DriverReport {
 		return report
 	}
 	status := w.driver().Status()
-	report.PID, report.State, report.Restarts, report.Isolated = status.PID, string(status.State), status.Restarts, status.Isolated
+	report.PID, report.State, report.Restarts, report.Isolated = status.PID, string(status.State), status.Restarts,
+		status.Isolated
 	report.Version = w.driver().Info().Version // the executable may have been replaced and the driver started anew
 	if status.State != host.Ready {
 		report.Problem = status.LastExit
@@ -327,7 +336,8 @@ func (w *Watcher) Health(c *health.Component, of reconcile.DriverStatus) {
 	case status.State != host.Ready:
 		c.Degraded("its process is " + string(status.State) + ": " + status.LastExit)
 	case status.Isolated > 0:
-		c.Degraded(fmt.Sprintf("%d objects ended or hung it and are kept from it: see raven status --driver %s --state terminal",
+		c.Degraded(fmt.Sprintf("%d objects ended or hung it and are kept from it: see raven status --driver %s --state "+
+			"terminal",
 			status.Isolated, w.Name()))
 	case w.replaced.Load():
 		c.Degraded(replacedText)
@@ -357,6 +367,6 @@ func (w *Watcher) failing() string {
 }
 
 func (w *Watcher) downText() string {
-	return "it does not start, and what it made stays as it is; it is tried again every driver_quarantine, at a reload and by " +
-		"`raven driver restart`: " + w.Down().Error()
+	return "it does not start, and what it made stays as it is; it is tried again every driver_quarantine, at a reload " +
+		"and by `raven driver restart`: " + w.Down().Error()
 }

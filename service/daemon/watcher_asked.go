@@ -7,7 +7,8 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// askedDriver is a Watcher's process as the engine asks it. It stays the same when the Watcher is stopped and started again.
+// askedDriver is a Watcher's process as the engine asks it. It stays the same when the Watcher is stopped and started
+// again.
 type askedDriver struct{ w *Watcher }
 
 // Info implements drivers.Driver.
