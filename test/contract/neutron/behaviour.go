@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // Run runs the whole suite against a cloud.
@@ -57,7 +59,7 @@ func creation(a *api) {
 		a.t.Errorf("network is %v", n)
 	}
 	for _, key := range []string{"created_at", "updated_at", "project_id", "tenant_id"} {
-		if text(n, key) == "" {
+		if rest.Text(n, key) == "" {
 			a.t.Errorf("network has no %s", key)
 		}
 	}
@@ -65,12 +67,12 @@ func creation(a *api) {
 	if s["gateway_ip"] != "10.91.0.1" || s["enable_dhcp"] != true {
 		a.t.Errorf("subnet is %v", s)
 	}
-	pools := docs(s["allocation_pools"])
+	pools := rest.Docs(s["allocation_pools"])
 	if len(pools) != 1 || pools[0]["start"] != "10.91.0.2" || pools[0]["end"] != "10.91.0.254" {
 		a.t.Errorf("allocation pools are %v", pools)
 	}
-	p := a.port(text(n, "id"), attrs{"device_owner": "compute:kuryr", "description": "x"})
-	if p["status"] != "DOWN" || text(p, "mac_address") == "" || len(fixedIPs(p)) != 1 || p["device_owner"] != "compute:kuryr" {
+	p := a.port(rest.Text(n, "id"), attrs{"device_owner": "compute:kuryr", "description": "x"})
+	if p["status"] != "DOWN" || rest.Text(p, "mac_address") == "" || len(fixedIPs(p)) != 1 || p["device_owner"] != "compute:kuryr" {
 		a.t.Errorf("port is %v", p)
 	}
 	if groups, _ := p["security_groups"].([]any); len(groups) != 1 {
@@ -79,13 +81,13 @@ func creation(a *api) {
 	if _, shown := p["binding:host_id"]; shown {
 		a.t.Error("a member sees binding:host_id")
 	}
-	a.must(http.MethodDelete, "/ports/"+text(p, "id"), nil)
-	a.refused(http.StatusNotFound, "PortNotFound", http.MethodGet, "/ports/"+text(p, "id"), nil)
+	a.must(http.MethodDelete, "/ports/"+rest.Text(p, "id"), nil)
+	a.refused(http.StatusNotFound, "PortNotFound", http.MethodGet, "/ports/"+rest.Text(p, "id"), nil)
 }
 
 func addresses(a *api) {
 	n, s := a.network("10.92.0.0/29") // .2 to .6 are free
-	bare := text(a.create("networks", attrs{"name": a.prefix}), "id")
+	bare := rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
 	if ips := fixedIPs(a.port(bare, nil)); len(ips) != 0 {
 		a.t.Errorf("on a network without subnets a port got %v", ips)
 	}
@@ -103,7 +105,7 @@ func addresses(a *api) {
 		a.t.Errorf("five ports got the addresses %v", seen)
 	}
 	a.refused(http.StatusConflict, "IpAddressGenerationFailure", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": n}})
-	more := text(a.create("subnets", attrs{"network_id": n, "ip_version": 4, "cidr": "10.92.1.0/29", "enable_dhcp": false}), "id")
+	more := rest.Text(a.create("subnets", attrs{"network_id": n, "ip_version": 4, "cidr": "10.92.1.0/29", "enable_dhcp": false}), "id")
 	p := a.port(n, nil)
 	if ips := fixedIPs(p); len(ips) != 1 || !strings.HasPrefix(ips[0], "10.92.1.") {
 		a.t.Errorf("with a second subnet %s a port got %v", more, ips)
@@ -125,23 +127,23 @@ func bulk(a *api) {
 	}
 	delete(many[1], "fixed_ips")
 	r := a.must(http.MethodPost, "/ports", attrs{"ports": many})
-	for _, p := range docs(r.body["ports"]) {
-		a.deleteLater("ports", text(p, "id"))
+	for _, p := range rest.Docs(r.Body["ports"]) {
+		a.deleteLater("ports", rest.Text(p, "id"))
 	}
-	if left := a.list("ports", "name="+name); len(left) != 2 || r.status != http.StatusCreated {
-		a.t.Errorf("a bulk of two gave %d and left %d ports", r.status, len(left))
+	if left := a.list("ports", "name="+name); len(left) != 2 || r.Status != http.StatusCreated {
+		a.t.Errorf("a bulk of two gave %d and left %d ports", r.Status, len(left))
 	}
 	r = a.must(http.MethodPost, "/networks", attrs{"networks": []attrs{{"name": name}, {"name": name}}})
-	nets := docs(r.body["networks"])
+	nets := rest.Docs(r.Body["networks"])
 	subnets := make([]attrs, 0, len(nets))
 	for i, x := range nets {
-		a.deleteLater("networks", text(x, "id"))
+		a.deleteLater("networks", rest.Text(x, "id"))
 		subnets = append(subnets, attrs{"network_id": x["id"], "ip_version": 4, "cidr": fmt.Sprintf("10.94.%d.0/24", i)})
 	}
-	if r = a.must(http.MethodPost, "/subnets", attrs{"subnets": subnets}); len(docs(r.body["subnets"])) != 2 {
+	if r = a.must(http.MethodPost, "/subnets", attrs{"subnets": subnets}); len(rest.Docs(r.Body["subnets"])) != 2 {
 		a.t.Errorf("a bulk of two subnets gave %s", r)
 	}
-	sg := text(a.create("security-groups", attrs{"name": a.prefix}), "id")
+	sg := rest.Text(a.create("security-groups", attrs{"name": a.prefix}), "id")
 	rule := func(port int) attrs {
 		return attrs{
 			"security_group_id": sg, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": port, "port_range_max": port,
@@ -151,7 +153,7 @@ func bulk(a *api) {
 	a.refused(http.StatusConflict, "SecurityGroupRuleExists", http.MethodPost, "/security-group-rules",
 		attrs{"security_group_rules": []attrs{rule(82), rule(80)}})
 	other := rule(83)
-	other["security_group_id"] = text(a.create("security-groups", attrs{"name": a.prefix}), "id")
+	other["security_group_id"] = rest.Text(a.create("security-groups", attrs{"name": a.prefix}), "id")
 	a.refused(http.StatusBadRequest, "SecurityGroupNotSingleGroupRules", http.MethodPost, "/security-group-rules",
 		attrs{"security_group_rules": []attrs{rule(82), other}})
 	if rules := a.list("security-group-rules", "direction=ingress&security_group_id="+sg); len(rules) != 2 {
@@ -169,14 +171,14 @@ func tags(a *api) {
 	}
 	at := "/networks/" + n + "/tags"
 	one := func(s string) string { return at + "/" + url.PathEscape(own(s)) }
-	if r := a.must(http.MethodPut, at, attrs{"tags": []string{own("b"), own("c")}}); len(sorted(r.body["tags"])) != 2 {
+	if r := a.must(http.MethodPut, at, attrs{"tags": []string{own("b"), own("c")}}); len(sorted(r.Body["tags"])) != 2 {
 		a.t.Errorf("PUT of tags gave %s", r)
 	}
-	if r := a.must(http.MethodPut, one("d e"), nil); r.status != http.StatusCreated {
+	if r := a.must(http.MethodPut, one("d e"), nil); r.Status != http.StatusCreated {
 		a.t.Errorf("PUT of a tag gave %s, want 201", r)
 	}
 	a.must(http.MethodPut, one("d e"), nil) // twice is no error
-	if r := a.must(http.MethodGet, at, nil); !cmp.Equal([]any{own("b"), own("c"), own("d e")}, sorted(r.body["tags"])) {
+	if r := a.must(http.MethodGet, at, nil); !cmp.Equal([]any{own("b"), own("c"), own("d e")}, sorted(r.Body["tags"])) {
 		a.t.Errorf("tags are %s", r)
 	}
 	a.must(http.MethodGet, one("b"), nil)
@@ -191,11 +193,11 @@ func tags(a *api) {
 		}
 	}
 	a.must(http.MethodDelete, at, nil)
-	if r := a.must(http.MethodGet, at, nil); len(sorted(r.body["tags"])) != 0 {
+	if r := a.must(http.MethodGet, at, nil); len(sorted(r.Body["tags"])) != 0 {
 		a.t.Errorf("after DELETE of all tags there are %s", r)
 	}
 	// How long a tag may be depends on the release: 60 characters do always, 256 never.
-	if r := a.do(http.MethodPut, at+"/"+strings.Repeat("x", 256), nil); r.status != http.StatusBadRequest {
+	if r := a.do(http.MethodPut, at+"/"+strings.Repeat("x", 256), nil); r.Status != http.StatusBadRequest {
 		a.t.Errorf("a tag of 256 characters gave %s, want 400", r)
 	}
 	a.must(http.MethodPut, at+"/"+strings.Repeat("x", 60), nil)
@@ -223,8 +225,8 @@ func marks(a *api) {
 		"security_group_id": g["id"], "direction": "ingress", "ethertype": "IPv4", "description": text1,
 	}))
 	port := attrs{"network_id": n["id"], "description": text1, "tags": []string{tag}}
-	for _, p := range docs(a.must(http.MethodPost, "/ports", attrs{"ports": []attrs{port, port}}).body["ports"]) {
-		a.deleteLater("ports", text(p, "id"))
+	for _, p := range rest.Docs(a.must(http.MethodPost, "/ports", attrs{"ports": []attrs{port, port}}).Body["ports"]) {
+		a.deleteLater("ports", rest.Text(p, "id"))
 		find("ports", p)
 		if diff := cmp.Diff([]any{tag}, p["tags"]); diff != "" {
 			a.t.Errorf("tags given with a bulk create: %s", diff)
@@ -233,7 +235,7 @@ func marks(a *api) {
 	if found := a.list("ports", "tags="+url.QueryEscape(tag)); len(found) != 2 {
 		a.t.Errorf("by their tag %d ports are found, want 2", len(found))
 	}
-	at := "/networks/" + text(n, "id") + "/tags/" + url.PathEscape(tag)
+	at := "/networks/" + rest.Text(n, "id") + "/tags/" + url.PathEscape(tag)
 	a.must(http.MethodPut, at, nil)
 	if found := a.list("networks", "tags="+url.QueryEscape(tag)); len(found) != 1 {
 		a.t.Errorf("by its tag %d networks are found, want 1", len(found))
@@ -251,12 +253,12 @@ func filters(a *api) {
 	n, s := a.network("10.96.0.0/24")
 	p := a.port(n, attrs{"description": "one", "device_owner": "compute:kuryr", "device_id": "dev"})
 	q := a.port(n, attrs{"name": a.prefix + "-q"})
-	mac, ip := text(p, "mac_address"), fixedIPs(p)[0]
+	mac, ip := rest.Text(p, "mac_address"), fixedIPs(p)[0]
 	groups, _ := p["security_groups"].([]any)
 	for query, want := range map[string]int{
 		"": 2, "name=" + a.prefix: 1, "name=" + a.prefix + "&name=" + a.prefix + "-q": 2, "description=one": 1, "device_owner=compute:kuryr": 1,
 		"device_id=dev": 1, "mac_address=" + mac: 1, "fixed_ips=ip_address%3D" + ip: 1, "fixed_ips=subnet_id%3D" + s: 2,
-		"id=" + text(p, "id") + "&id=" + text(q, "id"): 2, "status=DOWN": 2, "admin_state_up=false": 0, "project_id=" + text(p, "project_id"): 2,
+		"id=" + rest.Text(p, "id") + "&id=" + rest.Text(q, "id"): 2, "status=DOWN": 2, "admin_state_up=false": 0, "project_id=" + rest.Text(p, "project_id"): 2,
 		"security_groups=" + fmt.Sprint(groups[0]): 2, "name=nobody": 0,
 	} {
 		if got := a.list("ports", "network_id="+n+"&"+query); len(got) != want {
@@ -265,7 +267,7 @@ func filters(a *api) {
 	}
 	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodGet, "/ports?bogus=1", nil)
 	for _, x := range a.list("ports", "fields=id&fields=name&name="+a.prefix+"&network_id="+n) {
-		if len(x) != 2 || text(x, "id") == "" {
+		if len(x) != 2 || rest.Text(x, "id") == "" {
 			a.t.Errorf("with fields=id&fields=name a port is %v", x)
 		}
 	}
@@ -280,27 +282,27 @@ func pagination(a *api) {
 	for i := range 5 {
 		many = append(many, attrs{"network_id": n, "name": fmt.Sprintf("%s-%d", a.prefix, i), "device_id": a.prefix})
 	}
-	for _, p := range docs(a.must(http.MethodPost, "/ports", attrs{"ports": many}).body["ports"]) {
-		a.deleteLater("ports", text(p, "id"))
+	for _, p := range rest.Docs(a.must(http.MethodPost, "/ports", attrs{"ports": many}).Body["ports"]) {
+		a.deleteLater("ports", rest.Text(p, "id"))
 	}
 	seen := map[string]bool{}
 	next := a.target.Network.Endpoint + "v2.0/ports?limit=2&device_id=" + a.prefix + "&network_id=" + n
 	for pages := 0; next != "" && pages < 10; pages++ {
-		r := a.request(a.t.Context(), http.MethodGet, next, nil, nil)
-		got := docs(r.body["ports"])
+		r := a.request(http.MethodGet, next, nil)
+		got := rest.Docs(r.Body["ports"])
 		if len(got) > 2 {
 			a.t.Errorf("a page of 2 has %d", len(got))
 		}
 		for _, p := range got {
-			if seen[text(p, "id")] {
-				a.t.Errorf("port %s came twice", text(p, "id"))
+			if seen[rest.Text(p, "id")] {
+				a.t.Errorf("port %s came twice", rest.Text(p, "id"))
 			}
-			seen[text(p, "id")] = true
+			seen[rest.Text(p, "id")] = true
 		}
 		next = ""
-		for _, l := range docs(r.body["ports_links"]) {
+		for _, l := range rest.Docs(r.Body["ports_links"]) {
 			if l["rel"] == "next" {
-				next = text(l, "href")
+				next = rest.Text(l, "href")
 			}
 		}
 	}
@@ -308,7 +310,7 @@ func pagination(a *api) {
 		a.t.Errorf("the pages had %d ports, want 5", len(seen))
 	}
 	sortedDown := a.list("ports", "sort_key=name&sort_dir=desc&network_id="+n)
-	if len(sortedDown) != 5 || text(sortedDown[0], "name") != a.prefix+"-4" {
+	if len(sortedDown) != 5 || rest.Text(sortedDown[0], "name") != a.prefix+"-4" {
 		a.t.Errorf("sorted by name downwards: %v first", sortedDown[0]["name"])
 	}
 }

@@ -3,11 +3,8 @@
 package neutron
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // Target is a cloud under test. The credentials are a plain member's.
@@ -45,73 +44,33 @@ func newAPI(t *testing.T, target Target) *api {
 	if target.Timeout == 0 {
 		target.Timeout = 2 * time.Minute
 	}
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
 	return &api{
-		t: t, target: target, prefix: "raven-contract-" + uuid.NewString()[:8],
-		http: &http.Client{Timeout: target.Timeout, Transport: transport},
+		t: t, target: target, prefix: "raven-contract-" + uuid.NewString()[:8], http: rest.Client(t, target.Timeout),
 	}
 }
 
-// reply is an answer of the cloud.
-type reply struct {
-	status int
-	header http.Header
-	body   map[string]any // numbers are json.Number
-	text   string
-}
+type (
+	attrs = rest.Attrs
+	reply = rest.Reply
+)
 
-// errorType returns the exception's name of an error body.
-func (r reply) errorType() string {
-	e, _ := r.body["NeutronError"].(map[string]any)
-	s, _ := e["type"].(string)
-	return s
+// errorTypeOf returns the exception's name of an error body.
+func errorTypeOf(r reply) string {
+	e, _ := r.Body["NeutronError"].(attrs)
+	return rest.Text(e, "type")
 }
-
-func (r reply) String() string { return fmt.Sprintf("%d %.300s", r.status, r.text) }
 
 // do makes a request: path is below /v2.0, headers are "Name: value".
 func (a *api) do(method, path string, body any, headers ...string) reply {
 	a.t.Helper()
-	return a.request(context.WithoutCancel(a.t.Context()), method, a.target.Network.Endpoint+"v2.0"+path, body, headers)
+	return a.request(method, a.target.Network.Endpoint+"v2.0"+path, body, headers...)
 }
 
-func (a *api) request(ctx context.Context, method, url string, body any, headers []string) reply {
+func (a *api) request(method, url string, body any, headers ...string) reply {
 	a.t.Helper()
-	var in io.Reader
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		in = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, url, in)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Auth-Token", a.target.Network.Token())
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Set(name, value)
-	}
-	resp, err := a.http.Do(req)
-	if err != nil {
-		a.t.Fatalf("%s %s: %v", method, url, err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		a.t.Fatalf("%s %s: %v", method, url, err)
-	}
-	r := reply{status: resp.StatusCode, header: resp.Header, text: string(raw)}
-	if len(raw) > 0 {
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.UseNumber()
-		if err := dec.Decode(&r.body); err != nil {
-			a.t.Fatalf("%s %s: %v in %s", method, url, err, r)
-		}
+	r := rest.Do(a.t, a.http, a.target.Network, method, url, body, headers...)
+	if r.Body == nil && r.Text != "" {
+		a.t.Fatalf("%s %s: %s, which is no JSON document", method, url, r)
 	}
 	return r
 }
@@ -120,7 +79,7 @@ func (a *api) request(ctx context.Context, method, url string, body any, headers
 func (a *api) must(method, path string, body any, headers ...string) reply {
 	a.t.Helper()
 	r := a.do(method, path, body, headers...)
-	if r.status < 200 || r.status > 299 {
+	if r.Status < 200 || r.Status > 299 {
 		a.t.Fatalf("%s %s: %s", method, path, r)
 	}
 	return r
@@ -130,20 +89,20 @@ func (a *api) must(method, path string, body any, headers ...string) reply {
 func (a *api) refused(status int, errorType, method, path string, body any, headers ...string) reply {
 	a.t.Helper()
 	r := a.do(method, path, body, headers...)
-	if r.status != status || r.errorType() != errorType {
+	if r.Status != status || errorTypeOf(r) != errorType {
 		a.t.Errorf("%s %s %v: got %s; want %d %s", method, path, body, r, status, errorType)
 	}
-	if method == http.MethodPost && r.status == http.StatusCreated { // it has to go all the same
-		for _, inner := range r.body {
+	if method == http.MethodPost && r.Status == http.StatusCreated { // it has to go all the same
+		for _, inner := range r.Body {
 			one, _ := inner.(attrs)
-			for _, made := range append(docs(inner), one) {
-				if id := text(made, "id"); id != "" {
+			for _, made := range append(rest.Docs(inner), one) {
+				if id := rest.Text(made, "id"); id != "" {
 					a.deleteLater(strings.TrimPrefix(path, "/"), id)
 				}
 			}
 		}
 	}
-	if e, ok := r.body["NeutronError"].(map[string]any); ok {
+	if e, ok := r.Body["NeutronError"].(attrs); ok {
 		for _, key := range []string{"type", "message", "detail"} {
 			if _, there := e[key].(string); !there {
 				a.t.Errorf("%s %s: the error body has no %s: %s", method, path, key, r)
@@ -153,24 +112,22 @@ func (a *api) refused(status int, errorType, method, path string, body any, head
 	return r
 }
 
-type attrs = map[string]any
-
 // create makes a resource that is deleted when the test ends. collection is the URL's segment.
 func (a *api) create(collection string, in attrs) attrs {
 	a.t.Helper()
 	key := strings.ReplaceAll(strings.TrimSuffix(collection, "s"), "-", "_")
 	r := a.must(http.MethodPost, "/"+collection, attrs{key: in})
-	if r.status != http.StatusCreated {
-		a.t.Errorf("POST /%s gave %d, want 201", collection, r.status)
+	if r.Status != http.StatusCreated {
+		a.t.Errorf("POST /%s gave %d, want 201", collection, r.Status)
 	}
-	doc, _ := r.body[key].(attrs)
-	a.deleteLater(collection, text(doc, "id"))
+	doc, _ := r.Body[key].(attrs)
+	a.deleteLater(collection, rest.Text(doc, "id"))
 	return doc
 }
 
 func (a *api) deleteLater(collection, id string) {
 	a.t.Cleanup(func() {
-		if r := a.do(http.MethodDelete, "/"+collection+"/"+id, nil); r.status != http.StatusNoContent && r.status != http.StatusNotFound {
+		if r := a.do(http.MethodDelete, "/"+collection+"/"+id, nil); r.Status != http.StatusNoContent && r.Status != http.StatusNotFound {
 			a.t.Errorf("cleaning up: DELETE /%s/%s: %s", collection, id, r)
 		}
 	})
@@ -180,8 +137,8 @@ func (a *api) deleteLater(collection, id string) {
 // an address for themselves.
 func (a *api) network(cidr string) (network, subnet string) {
 	a.t.Helper()
-	network = text(a.create("networks", attrs{"name": a.prefix}), "id")
-	subnet = text(a.create("subnets", attrs{"name": a.prefix, "network_id": network, "ip_version": 4, "cidr": cidr, "enable_dhcp": false}), "id")
+	network = rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
+	subnet = rest.Text(a.create("subnets", attrs{"name": a.prefix, "network_id": network, "ip_version": 4, "cidr": cidr, "enable_dhcp": false}), "id")
 	return network, subnet
 }
 
@@ -197,7 +154,7 @@ func (a *api) port(network string, more attrs) attrs {
 func (a *api) list(collection, query string) []attrs {
 	a.t.Helper()
 	r := a.must(http.MethodGet, "/"+collection+"?"+query, nil)
-	return others(docs(r.body[strings.ReplaceAll(collection, "-", "_")]))
+	return others(rest.Docs(r.Body[strings.ReplaceAll(collection, "-", "_")]))
 }
 
 // others leaves out the ports that some clouds keep for themselves in every network.
@@ -205,26 +162,6 @@ func others(all []attrs) []attrs {
 	return slices.DeleteFunc(all, func(x attrs) bool {
 		return x["device_owner"] == "network:distributed" || x["device_owner"] == "network:dhcp"
 	})
-}
-
-func docs(v any) []attrs {
-	l, _ := v.([]any)
-	out := make([]attrs, 0, len(l))
-	for _, x := range l {
-		m, _ := x.(attrs)
-		out = append(out, m)
-	}
-	return out
-}
-
-func text(doc attrs, key string) string {
-	switch v := doc[key].(type) {
-	case string:
-		return v
-	case json.Number:
-		return v.String()
-	}
-	return ""
 }
 
 func number(doc attrs, key string) int64 {
@@ -239,8 +176,8 @@ func number(doc attrs, key string) int64 {
 // fixedIPs returns a port's addresses.
 func fixedIPs(port attrs) []string {
 	var out []string
-	for _, f := range docs(port["fixed_ips"]) {
-		out = append(out, text(f, "ip_address"))
+	for _, f := range rest.Docs(port["fixed_ips"]) {
+		out = append(out, rest.Text(f, "ip_address"))
 	}
 	return out
 }

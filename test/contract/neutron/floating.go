@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // external returns the id of a network that floating IPs are of.
@@ -18,7 +20,7 @@ func (a *api) external() string {
 	if len(found) == 0 {
 		a.t.Skip("there is no external network: no floating IPs")
 	}
-	return text(found[0], "id")
+	return rest.Text(found[0], "id")
 }
 
 // way is a network of the project's with a router.
@@ -29,7 +31,7 @@ func (a *api) outside(cidr string) way {
 	a.t.Helper()
 	w := way{external: a.external()}
 	w.network, w.subnet = a.network(cidr)
-	w.router = text(a.create("routers", attrs{"name": a.prefix, "external_gateway_info": attrs{"network_id": w.external}}), "id")
+	w.router = rest.Text(a.create("routers", attrs{"name": a.prefix, "external_gateway_info": attrs{"network_id": w.external}}), "id")
 	a.attach(w.router, w.subnet)
 	return w
 }
@@ -39,11 +41,11 @@ func (a *api) attach(router, subnet string) {
 	a.t.Helper()
 	a.must(http.MethodPut, "/routers/"+router+"/add_router_interface", attrs{"subnet_id": subnet})
 	a.t.Cleanup(func() {
-		for _, f := range docs(a.do(http.MethodGet, "/floatingips?router_id="+router, nil).body["floatingips"]) { // which would hold it
+		for _, f := range rest.Docs(a.do(http.MethodGet, "/floatingips?router_id="+router, nil).Body["floatingips"]) { // which would hold it
 			a.do(http.MethodDelete, floatingAt(f), nil)
 		}
 		r := a.do(http.MethodPut, "/routers/"+router+"/remove_router_interface", attrs{"subnet_id": subnet})
-		if r.status != http.StatusOK && r.status != http.StatusNotFound {
+		if r.Status != http.StatusOK && r.Status != http.StatusNotFound {
 			a.t.Errorf("cleaning up: taking subnet %s from router %s: %s", subnet, router, r)
 		}
 	})
@@ -57,19 +59,19 @@ func (a *api) floating(external string, more attrs) attrs {
 	return a.create("floatingips", in)
 }
 
-func floatingAt(f attrs) string { return "/floatingips/" + text(f, "id") }
+func floatingAt(f attrs) string { return "/floatingips/" + rest.Text(f, "id") }
 
 // floatingNow reads a floating IP.
 func (a *api) floatingNow(f attrs) attrs {
 	a.t.Helper()
-	doc, _ := a.must(http.MethodGet, floatingAt(f), nil).body["floatingip"].(attrs)
+	doc, _ := a.must(http.MethodGet, floatingAt(f), nil).Body["floatingip"].(attrs)
 	return doc
 }
 
 // refloat changes a floating IP, and returns what the cloud makes of it.
 func (a *api) refloat(f, in attrs, headers ...string) attrs {
 	a.t.Helper()
-	doc, _ := a.must(http.MethodPut, floatingAt(f), attrs{"floatingip": in}, headers...).body["floatingip"].(attrs)
+	doc, _ := a.must(http.MethodPut, floatingAt(f), attrs{"floatingip": in}, headers...).Body["floatingip"].(attrs)
 	return doc
 }
 
@@ -94,7 +96,7 @@ func floatingIPs(a *api) {
 	external := a.external()
 	mark := "raven:cluster=" + a.prefix + " raven:name=floatingip-4"
 	f := a.floating(external, attrs{"description": mark})
-	at, address, project := floatingAt(f), text(f, "floating_ip_address"), text(f, "project_id")
+	at, address, project := floatingAt(f), rest.Text(f, "floating_ip_address"), rest.Text(f, "project_id")
 	if addr, err := netip.ParseAddr(address); err != nil || !addr.Is4() || f["floating_network_id"] != external || f["description"] != mark || project == "" {
 		a.t.Errorf("a new floating IP is %v (%v)", f, err)
 	}
@@ -103,7 +105,7 @@ func floatingIPs(a *api) {
 	a.must(http.MethodPut, at+"/tags/"+url.PathEscape(tag), nil)
 	a.must(http.MethodPut, at+"/tags/"+url.PathEscape(tag), nil) // twice is no error
 	other := a.floating(external, nil)
-	both := "id=" + text(f, "id") + "&id=" + text(other, "id")
+	both := "id=" + rest.Text(f, "id") + "&id=" + rest.Text(other, "id")
 	for query, want := range map[string]int{
 		both: 2, both + "&project_id=" + project: 2, both + "&floating_network_id=" + external: 2,
 		"floating_ip_address=" + address: 1, "floating_ip_address=" + address + "&project_id=" + project: 1, "floating_ip_address=192.0.2.1": 0,
@@ -114,7 +116,7 @@ func floatingIPs(a *api) {
 			a.t.Errorf("floatingips?%s gave %d, want %d: %v", query, len(got), want, got)
 		}
 	}
-	for _, x := range a.list("floatingips", "id="+text(f, "id")) {
+	for _, x := range a.list("floatingips", "id="+rest.Text(f, "id")) {
 		if tags := sorted(x["tags"]); x["description"] != mark || len(tags) != 1 || tags[0] != tag || x["floating_ip_address"] != address {
 			a.t.Errorf("in a list the floating IP is %v", x)
 		}
@@ -136,7 +138,7 @@ func floatingIPs(a *api) {
 	a.refused(http.StatusNotFound, "FloatingIPNotFound", http.MethodGet, at, nil)
 	a.refused(http.StatusNotFound, "FloatingIPNotFound", http.MethodPut, at, attrs{"floatingip": text2})
 
-	network := text(a.create("networks", attrs{"name": a.prefix}), "id")
+	network := rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
 	for _, bad := range []struct {
 		status    int
 		errorType string
@@ -156,12 +158,12 @@ func (a *api) floatingPages(query string) {
 	seen := map[string]int{}
 	for marker, pages := "", 0; pages < 5; pages++ {
 		r := a.must(http.MethodGet, "/floatingips?limit=1&"+query+marker, nil)
-		got := docs(r.body["floatingips"])
+		got := rest.Docs(r.Body["floatingips"])
 		for _, f := range got {
-			seen[text(f, "id")]++
-			marker = "&marker=" + text(f, "id")
+			seen[rest.Text(f, "id")]++
+			marker = "&marker=" + rest.Text(f, "id")
 		}
-		next := slices.ContainsFunc(docs(r.body["floatingips_links"]), func(l attrs) bool { return l["rel"] == "next" })
+		next := slices.ContainsFunc(rest.Docs(r.Body["floatingips_links"]), func(l attrs) bool { return l["rel"] == "next" })
 		if len(got) == 0 || !next {
 			break
 		}
@@ -180,7 +182,7 @@ func (a *api) floatingPages(query string) {
 func floatingAddresses(a *api) {
 	external := a.external()
 	first := a.floating(external, nil)
-	address, project := text(first, "floating_ip_address"), text(first, "project_id")
+	address, project := rest.Text(first, "floating_ip_address"), rest.Text(first, "project_id")
 	a.must(http.MethodDelete, floatingAt(first), nil) // so that it is free
 	ask := attrs{"floating_network_id": external, "floating_ip_address": address}
 	body := attrs{"floatingip": ask}
@@ -193,8 +195,8 @@ func floatingAddresses(a *api) {
 	ask["project_id"] = project
 	made := func() attrs {
 		a.t.Helper()
-		doc, _ := a.must(http.MethodPost, "/floatingips", body, admin).body["floatingip"].(attrs)
-		a.deleteLater("floatingips", text(doc, "id"))
+		doc, _ := a.must(http.MethodPost, "/floatingips", body, admin).Body["floatingip"].(attrs)
+		a.deleteLater("floatingips", rest.Text(doc, "id"))
 		if doc["floating_ip_address"] != address || doc["project_id"] != project {
 			a.t.Errorf("asked for %v, the floating IP is %v", ask, doc)
 		}
@@ -204,7 +206,7 @@ func floatingAddresses(a *api) {
 	a.refused(http.StatusConflict, "IpAddressAlreadyAllocated", http.MethodPost, "/floatingips", body, admin)
 	found := a.list("floatingips", "floating_ip_address="+address+"&project_id="+project)
 	if len(found) != 1 || found[0]["id"] != f["id"] {
-		a.t.Fatalf("by its address the project finds %v, want %s", found, text(f, "id"))
+		a.t.Fatalf("by its address the project finds %v, want %s", found, rest.Text(f, "id"))
 	}
 	a.refloat(f, attrs{"description": a.prefix}) // which takes it
 	a.must(http.MethodPut, floatingAt(f)+"/tags/"+a.prefix, nil)
@@ -220,12 +222,12 @@ func floatingRanges(a *api) {
 		return
 	}
 	admin := "X-Auth-Token: " + a.target.Admin.Token()
-	address := text(a.floating(external, nil), "floating_ip_address")
-	subnets := docs(a.must(http.MethodGet, "/subnets?ip_version=4&network_id="+external, nil, admin).body["subnets"])
+	address := rest.Text(a.floating(external, nil), "floating_ip_address")
+	subnets := rest.Docs(a.must(http.MethodGet, "/subnets?ip_version=4&network_id="+external, nil, admin).Body["subnets"])
 	within := func(address string) (attrs, bool) {
 		addr, err := netip.ParseAddr(address)
 		i := slices.IndexFunc(subnets, func(s attrs) bool {
-			cidr, cerr := netip.ParsePrefix(text(s, "cidr"))
+			cidr, cerr := netip.ParsePrefix(rest.Text(s, "cidr"))
 			return err == nil && cerr == nil && cidr.Contains(addr)
 		})
 		if i < 0 {
@@ -245,7 +247,7 @@ func floatingRanges(a *api) {
 	a.refused(http.StatusBadRequest, "InvalidIpForSubnet", http.MethodPost, "/floatingips", body, admin)
 
 	in := a.floating(external, attrs{"subnet_id": subnet["id"]})
-	if s, known := within(text(in, "floating_ip_address")); !known || s["id"] != subnet["id"] {
+	if s, known := within(rest.Text(in, "floating_ip_address")); !known || s["id"] != subnet["id"] {
 		a.t.Errorf("asked for subnet %v, the floating IP is %v", subnet, in)
 	}
 	_, own := a.network("10.73.0.0/24")
@@ -260,7 +262,7 @@ func floatingRanges(a *api) {
 func floatingQuota(a *api) {
 	external := a.external()
 	f := a.floating(external, nil)
-	project := text(f, "project_id")
+	project := rest.Text(f, "project_id")
 	if a.target.Admin == nil {
 		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): quotas are not met")
 		return
@@ -272,7 +274,7 @@ func floatingQuota(a *api) {
 	body := attrs{"floatingip": attrs{"floating_network_id": external}}
 	limit(used)
 	r := a.refused(http.StatusConflict, "OverQuota", http.MethodPost, "/floatingips", body)
-	if e, _ := r.body["NeutronError"].(attrs); e["message"] != "Quota exceeded for resources: ['floatingip']." {
+	if e, _ := r.Body["NeutronError"].(attrs); e["message"] != "Quota exceeded for resources: ['floatingip']." {
 		a.t.Errorf("over quota gave %s", r)
 	}
 	if now := a.list("floatingips", "project_id="+project); int64(len(now)) != used {

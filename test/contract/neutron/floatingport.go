@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // floatingPorts: where floating IPs may lead, and where not.
@@ -16,7 +18,7 @@ func floatingPorts(a *api) {
 	f := a.floating(w.external, to(p))
 	a.leads(f, p, fixedIPs(p)[0], w.router)
 	g := a.floating(w.external, attrs{"port_id": nil})
-	own := "project_id=" + text(f, "project_id")
+	own := "project_id=" + rest.Text(f, "project_id")
 	had := len(a.list("floatingips", own))
 	refused := func(status int, errorType string, port attrs) {
 		a.t.Helper()
@@ -29,13 +31,13 @@ func floatingPorts(a *api) {
 	}
 	refused(http.StatusConflict, "FloatingIPPortAlreadyAssociated", p)
 	refused(http.StatusNotFound, "PortNotFound", attrs{"id": uuid.NewString()})
-	refused(http.StatusBadRequest, "BadRequest", a.port(text(a.create("networks", attrs{"name": a.prefix}), "id"), nil)) // without an address
+	refused(http.StatusBadRequest, "BadRequest", a.port(rest.Text(a.create("networks", attrs{"name": a.prefix}), "id"), nil)) // without an address
 
 	// Without a router, and with one that has no gateway there, the external network is out of reach.
 	n, s := a.network("10.72.0.0/24")
 	far := a.port(n, nil)
 	refused(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound", far)
-	router := text(a.create("routers", attrs{"name": a.prefix}), "id")
+	router := rest.Text(a.create("routers", attrs{"name": a.prefix}), "id")
 	a.attach(router, s)
 	refused(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound", far)
 	a.must(http.MethodPut, "/routers/"+router, attrs{"router": attrs{"external_gateway_info": attrs{"network_id": w.external}}})
@@ -45,9 +47,9 @@ func floatingPorts(a *api) {
 	for _, x := range []struct {
 		query string
 		want  attrs
-	}{{"port_id=" + text(q, "id"), f}, {"router_id=" + w.router, f}, {"router_id=" + router, g}} {
+	}{{"port_id=" + rest.Text(q, "id"), f}, {"router_id=" + w.router, f}, {"router_id=" + router, g}} {
 		if got := a.list("floatingips", x.query); len(got) != 1 || got[0]["id"] != x.want["id"] {
-			a.t.Errorf("floatingips?%s gave %v, want %s", x.query, got, text(x.want, "id"))
+			a.t.Errorf("floatingips?%s gave %v, want %s", x.query, got, rest.Text(x.want, "id"))
 		}
 	}
 	a.leads(a.refloat(f, attrs{"description": a.prefix}), q, fixedIPs(q)[0], w.router) // a description alone leaves that as it is
@@ -68,7 +70,7 @@ func floatingFixed(a *api) {
 	refused := func(f, in attrs, saying string) {
 		a.t.Helper()
 		r := a.refused(http.StatusBadRequest, "BadRequest", http.MethodPut, floatingAt(f), attrs{"floatingip": in})
-		if !strings.Contains(r.text, saying) {
+		if !strings.Contains(r.Text, saying) {
 			a.t.Errorf("%v is refused with %s, want %q in it", in, r, saying)
 		}
 	}
@@ -111,7 +113,7 @@ func floatingStates(a *api) {
 	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at, next, match(answer))
 	a.must(http.MethodPut, at, next, match(state("ACTIVE")))
 	before := number(state("ACTIVE"), "revision_number")
-	a.must(http.MethodDelete, "/ports/"+text(p, "id"), nil)
+	a.must(http.MethodDelete, "/ports/"+rest.Text(p, "id"), nil)
 	a.leads(f, nil, "", "")
 	if after := state("DOWN"); number(after, "revision_number") <= before || after["description"] != a.prefix+" x" ||
 		after["floating_ip_address"] != f["floating_ip_address"] {

@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // quotas lets the project run out of ports: what is over quota is refused whole, and goes through once the limit is raised.
 func quotas(a *api) {
 	n, _ := a.network("10.89.0.0/24")
-	project := text(a.port(n, nil), "project_id")
+	project := rest.Text(a.port(n, nil), "project_id")
 	path := "/quotas/" + project
-	limits, _ := a.must(http.MethodGet, path, nil).body["quota"].(attrs)
+	limits, _ := a.must(http.MethodGet, path, nil).Body["quota"].(attrs)
 	had := number(limits, "port")
 	if _, there := limits["port"]; !there {
 		a.t.Fatalf("quotas are %v", limits)
@@ -38,7 +40,7 @@ func quotas(a *api) {
 	if left := a.list("ports", "name="+name); len(left) != 0 {
 		a.t.Errorf("a bulk over quota left %d ports", len(left))
 	}
-	if e, _ := r.body["NeutronError"].(attrs); e["message"] != "Quota exceeded for resources: ['port']." {
+	if e, _ := r.Body["NeutronError"].(attrs); e["message"] != "Quota exceeded for resources: ['port']." {
 		a.t.Errorf("over quota gave %s", r)
 	}
 	a.port(n, attrs{"name": name})
@@ -60,13 +62,13 @@ func (a *api) limited(project, resource string) (limit func(int64), used int64) 
 		a.t.Helper()
 		a.must(http.MethodPut, path, attrs{"quota": attrs{resource: n}}, "X-Auth-Token: "+a.target.Admin.Token())
 	}
-	limits, _ := a.must(http.MethodGet, path, nil, admin).body["quota"].(attrs)
+	limits, _ := a.must(http.MethodGet, path, nil, admin).Body["quota"].(attrs)
 	if _, there := limits[resource]; !there {
 		a.t.Fatalf("quotas are %v", limits)
 	}
 	had := number(limits, resource)
 	a.t.Cleanup(func() { limit(had) })
-	details, _ := a.must(http.MethodGet, path+"/details.json", nil, admin).body["quota"].(attrs)
+	details, _ := a.must(http.MethodGet, path+"/details.json", nil, admin).Body["quota"].(attrs)
 	is, _ := details[resource].(attrs)
 	return limit, number(is, "used")
 }
@@ -74,8 +76,8 @@ func (a *api) limited(project, resource string) (limit func(int64), used int64) 
 // identity makes a request to Keystone; path is below /v3.
 func (a *api) identity(method, path, token, subject string) reply {
 	a.t.Helper()
-	return a.request(a.t.Context(), method, strings.TrimSuffix(a.target.Network.IdentityEndpoint, "/")+path, nil,
-		[]string{"X-Auth-Token: " + token, "X-Subject-Token: " + subject})
+	return a.request(method, strings.TrimSuffix(a.target.Network.IdentityEndpoint, "/")+path, nil,
+		"X-Auth-Token: "+token, "X-Subject-Token: "+subject)
 }
 
 // login gives a token that nobody else has.
@@ -94,9 +96,9 @@ func (a *api) login() *gophercloud.ProviderClient {
 // unauthorized checks an answer of 401 as clients know it: they log in again and repeat the request.
 func (a *api) unauthorized(r reply, what string) {
 	a.t.Helper()
-	e, _ := r.body["error"].(attrs)
-	if r.status != http.StatusUnauthorized || fmt.Sprint(e["code"]) != "401" || !strings.HasPrefix(r.header.Get("Www-Authenticate"), "Keystone uri=") {
-		a.t.Errorf("%s: %s with %v, want 401 and where to log in", what, r, r.header)
+	e, _ := r.Body["error"].(attrs)
+	if r.Status != http.StatusUnauthorized || fmt.Sprint(e["code"]) != "401" || !strings.HasPrefix(r.Header.Get("Www-Authenticate"), "Keystone uri=") {
+		a.t.Errorf("%s: %s with %v, want 401 and where to log in", what, r, r.Header)
 	}
 }
 
@@ -111,23 +113,23 @@ func tokens(a *api) {
 	if mine == other {
 		a.t.Fatal("two logins gave one token")
 	}
-	if r := network(mine); r.status != http.StatusOK {
+	if r := network(mine); r.Status != http.StatusOK {
 		a.t.Errorf("a new token: %s", r)
 	}
 	r := a.identity(http.MethodGet, "/auth/tokens", mine, other)
-	doc, _ := r.body["token"].(attrs)
-	if end, err := time.Parse(gophercloud.RFC3339Milli, text(doc, "expires_at")); r.status != http.StatusOK || err != nil || !end.After(time.Now()) {
-		a.t.Errorf("a token that was just given expires at %q (%v, %s)", text(doc, "expires_at"), err, r)
+	doc, _ := r.Body["token"].(attrs)
+	if end, err := time.Parse(gophercloud.RFC3339Milli, rest.Text(doc, "expires_at")); r.Status != http.StatusOK || err != nil || !end.After(time.Now()) {
+		a.t.Errorf("a token that was just given expires at %q (%v, %s)", rest.Text(doc, "expires_at"), err, r)
 	}
-	if r := a.identity(http.MethodDelete, "/auth/tokens", mine, other); r.status != http.StatusNoContent {
+	if r := a.identity(http.MethodDelete, "/auth/tokens", mine, other); r.Status != http.StatusNoContent {
 		a.t.Errorf("revoking a token: %s", r)
 	}
 	a.unauthorized(network(other), "a token that was revoked")
 	a.unauthorized(a.identity(http.MethodGet, "/auth/tokens", other, mine), "Keystone asked with a token that was revoked")
-	if r := a.identity(http.MethodGet, "/auth/tokens", mine, other); r.status != http.StatusNotFound {
+	if r := a.identity(http.MethodGet, "/auth/tokens", mine, other); r.Status != http.StatusNotFound {
 		a.t.Errorf("Keystone asked about a token that was revoked: %s, want 404", r)
 	}
-	if r := network(mine); r.status != http.StatusOK {
+	if r := network(mine); r.Status != http.StatusOK {
 		a.t.Errorf("the token of another login after that: %s", r)
 	}
 }
@@ -135,25 +137,25 @@ func tokens(a *api) {
 // catalog names Neutron's place for each interface, and the project and roles that the token has.
 func catalog(a *api) {
 	token := a.login().Token()
-	doc, _ := a.identity(http.MethodGet, "/auth/tokens", token, token).body["token"].(attrs)
+	doc, _ := a.identity(http.MethodGet, "/auth/tokens", token, token).Body["token"].(attrs)
 	project, _ := doc["project"].(attrs)
 	n := a.create("networks", attrs{"name": a.prefix})
-	if text(project, "id") == "" || text(project, "id") != text(n, "project_id") {
+	if rest.Text(project, "id") == "" || rest.Text(project, "id") != rest.Text(n, "project_id") {
 		a.t.Errorf("the token is for project %v, and makes things in %v", project, n["project_id"])
 	}
-	if !slices.ContainsFunc(docs(doc["roles"]), func(role attrs) bool { return role["name"] == "member" }) {
+	if !slices.ContainsFunc(rest.Docs(doc["roles"]), func(role attrs) bool { return role["name"] == "member" }) {
 		a.t.Errorf("roles are %v", doc["roles"])
 	}
 	found := false
-	for _, service := range docs(doc["catalog"]) {
+	for _, service := range rest.Docs(doc["catalog"]) {
 		if service["type"] != "network" {
 			continue
 		}
-		for _, e := range docs(service["endpoints"]) {
-			if text(e, "region") == "" || text(e, "interface") == "" {
+		for _, e := range rest.Docs(service["endpoints"]) {
+			if rest.Text(e, "region") == "" || rest.Text(e, "interface") == "" {
 				a.t.Errorf("an endpoint is %v", e)
 			}
-			found = found || strings.TrimSuffix(text(e, "url"), "/") == strings.TrimSuffix(a.target.Network.Endpoint, "/")
+			found = found || strings.TrimSuffix(rest.Text(e, "url"), "/") == strings.TrimSuffix(a.target.Network.Endpoint, "/")
 		}
 	}
 	if !found {

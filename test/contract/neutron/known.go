@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // difference is one between the simulation and Neutron that Raven does not rely on. Each is looked at: one that is no more fails.
@@ -19,24 +21,24 @@ func differences() []difference {
 		{"a token that is revoked after it was used", "refused", "taken, as long as Neutron remembers that it was good (5 minutes)", revokedAfterUse},
 		{"a PUT that changes nothing", "the revision stays", "the revision rises by 1", func(a *api) string {
 			n := a.create("networks", attrs{"name": a.prefix})
-			after, _ := a.must(http.MethodPut, "/networks/"+text(n, "id"), attrs{"network": attrs{"name": a.prefix}}).body["network"].(attrs)
+			after, _ := a.must(http.MethodPut, "/networks/"+rest.Text(n, "id"), attrs{"network": attrs{"name": a.prefix}}).Body["network"].(attrs)
 			if by := number(after, "revision_number") - number(n, "revision_number"); by != 0 {
 				return fmt.Sprintf("the revision rises by %d", by)
 			}
 			return "the revision stays"
 		}},
 		{"a tag of 100 characters", "400 HTTPBadRequest, as releases before 21 answer", "201", func(a *api) string {
-			n := text(a.create("networks", attrs{"name": a.prefix}), "id")
+			n := rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
 			r := a.do(http.MethodPut, "/networks/"+n+"/tags/"+strings.Repeat("x", 100), nil)
-			if r.status == http.StatusBadRequest {
+			if r.Status == http.StatusBadRequest {
 				return "400 HTTPBadRequest, as releases before 21 answer"
 			}
-			return fmt.Sprint(r.status)
+			return fmt.Sprint(r.Status)
 		}},
 		{"a tag that is given twice", "400 HTTPBadRequest", "400 InvalidInput", func(a *api) string {
-			n := text(a.create("networks", attrs{"name": a.prefix}), "id")
+			n := rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
 			r := a.do(http.MethodPut, "/networks/"+n+"/tags", attrs{"tags": []string{"a", "a"}})
-			return fmt.Sprint(r.status, " ", r.errorType())
+			return fmt.Sprint(r.Status, " ", errorTypeOf(r))
 		}},
 	}
 }
@@ -44,12 +46,12 @@ func differences() []difference {
 func revokedAfterUse(a *api) string {
 	mine, other := a.login().Token(), a.login().Token()
 	ask := func() int {
-		return a.do(http.MethodGet, "/networks?limit=1&fields=id", nil, "X-Auth-Token: "+other).status
+		return a.do(http.MethodGet, "/networks?limit=1&fields=id", nil, "X-Auth-Token: "+other).Status
 	}
 	if status := ask(); status != http.StatusOK {
 		a.t.Fatalf("a new token gave %d", status)
 	}
-	if r := a.identity(http.MethodDelete, "/auth/tokens", mine, other); r.status != http.StatusNoContent {
+	if r := a.identity(http.MethodDelete, "/auth/tokens", mine, other); r.Status != http.StatusNoContent {
 		a.t.Fatalf("revoking a token: %s", r)
 	}
 	switch status := ask(); status {

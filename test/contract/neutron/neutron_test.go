@@ -2,7 +2,6 @@ package neutron_test
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 
 	"github.com/kuryr/raven/test/contract/neutron"
+	"github.com/kuryr/raven/test/contract/rest"
 	"github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -68,18 +68,7 @@ func member(t *testing.T, options ...clouds.ParseOption) neutron.Target {
 
 func connect(t *testing.T, options ...clouds.ParseOption) *gophercloud.ServiceClient {
 	t.Helper()
-	auth, endpoint, tlsConfig, err := clouds.Parse(options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	auth.AllowReauth = true
-	provider, err := config.NewProviderClient(t.Context(), auth, config.WithTLSConfig(tlsConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if transport, ok := provider.HTTPClient.Transport.(*http.Transport); ok {
-		t.Cleanup(transport.CloseIdleConnections)
-	}
+	provider, endpoint := rest.Login(t, options...)
 	client, err := gos.NewNetworkV2(provider, endpoint)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 func conflicts(a *api) {
@@ -29,12 +31,12 @@ func conflicts(a *api) {
 
 func inUse(a *api) {
 	n, s := a.network("10.83.0.0/24")
-	sg := text(a.create("security-groups", attrs{"name": a.prefix}), "id")
+	sg := rest.Text(a.create("security-groups", attrs{"name": a.prefix}), "id")
 	p := a.port(n, attrs{"security_groups": []string{sg}})
 	a.refused(http.StatusConflict, "SubnetInUse", http.MethodDelete, "/subnets/"+s, nil)
 	a.refused(http.StatusConflict, "NetworkInUse", http.MethodDelete, "/networks/"+n, nil)
 	a.refused(http.StatusConflict, "SecurityGroupInUse", http.MethodDelete, "/security-groups/"+sg, nil)
-	a.must(http.MethodDelete, "/ports/"+text(p, "id"), nil)
+	a.must(http.MethodDelete, "/ports/"+rest.Text(p, "id"), nil)
 	a.must(http.MethodDelete, "/networks/"+n, nil) // takes its subnet along
 	a.refused(http.StatusNotFound, "SubnetNotFound", http.MethodGet, "/subnets/"+s, nil)
 }
@@ -42,8 +44,8 @@ func inUse(a *api) {
 func revisions(a *api) {
 	n, _ := a.network("10.84.0.0/24")
 	p := a.port(n, nil)
-	at := "/ports/" + text(p, "id")
-	revision := func() int64 { return number(a.must(http.MethodGet, at, nil).body["port"].(attrs), "revision_number") }
+	at := "/ports/" + rest.Text(p, "id")
+	revision := func() int64 { return number(a.must(http.MethodGet, at, nil).Body["port"].(attrs), "revision_number") }
 	first := revision()
 	name := func(s string) attrs { return attrs{"port": attrs{"name": s}} }
 	match := func(n int64) string { return fmt.Sprintf("If-Match: revision_number=%d", n) }
@@ -67,14 +69,14 @@ func gatewayRevision(a *api) {
 		a.t.Skip("there is no external network: no router can have a gateway")
 	}
 	_, s := a.network("10.89.0.0/24")
-	at := "/routers/" + text(a.create("routers", attrs{"name": a.prefix}), "id")
+	at := "/routers/" + rest.Text(a.create("routers", attrs{"name": a.prefix}), "id")
 	a.must(http.MethodPut, at+"/add_router_interface", attrs{"subnet_id": s})
 	a.t.Cleanup(func() {
 		a.do(http.MethodPut, at, attrs{"router": attrs{"external_gateway_info": nil}})
 		a.do(http.MethodPut, at+"/remove_router_interface", attrs{"subnet_id": s})
 	})
 	read := func() attrs {
-		doc, _ := a.must(http.MethodGet, at, nil).body["router"].(attrs)
+		doc, _ := a.must(http.MethodGet, at, nil).Body["router"].(attrs)
 		return doc
 	}
 	gateway := attrs{"router": attrs{"external_gateway_info": attrs{"network_id": external[0]["id"]}}}
@@ -92,7 +94,7 @@ func gatewayRevision(a *api) {
 func forbidden(a *api) {
 	n, _ := a.network("10.85.0.0/24")
 	p := a.port(n, nil)
-	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPut, "/ports/"+text(p, "id"), attrs{"port": attrs{"binding:host_id": "h"}})
+	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPut, "/ports/"+rest.Text(p, "id"), attrs{"port": attrs{"binding:host_id": "h"}})
 	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": n, "binding:host_id": "h"}})
 	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/networks", attrs{"network": attrs{"name": a.prefix, "shared": true}})
 	a.port(n, attrs{"mac_address": "0a:00:00:00:00:02"}) // on its own network a member chooses
@@ -110,30 +112,30 @@ func errorBodies(a *api) {
 	}
 	a.refused(http.StatusNotFound, "NetworkNotFound", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none}})
 	r := a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none, "bogus": 1}})
-	if !strings.Contains(r.text, "Unrecognized attribute(s) 'bogus'") {
+	if !strings.Contains(r.Text, "Unrecognized attribute(s) 'bogus'") {
 		a.t.Errorf("an unknown attribute gave %s", r)
 	}
 	r = a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports", attrs{"port": attrs{"name": "x"}})
-	if !strings.Contains(r.text, "network_id") {
+	if !strings.Contains(r.Text, "network_id") {
 		a.t.Errorf("a missing attribute gave %s", r)
 	}
 	a.refused(http.StatusBadRequest, "InvalidInput", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none, "admin_state_up": "perhaps"}})
 	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": "none"}})
-	if r := a.do(http.MethodGet, "/ports", nil, "X-Auth-Token: none"); r.status != http.StatusUnauthorized {
+	if r := a.do(http.MethodGet, "/ports", nil, "X-Auth-Token: none"); r.Status != http.StatusUnauthorized {
 		a.t.Errorf("without a token: %s, want 401", r)
 	}
 }
 
 func routerInterfaces(a *api) {
 	n, s := a.network("10.86.0.0/24")
-	router := text(a.create("routers", attrs{"name": a.prefix}), "id")
+	router := rest.Text(a.create("routers", attrs{"name": a.prefix}), "id")
 	at := "/routers/" + router
 	detach := func(body attrs) { a.do(http.MethodPut, at+"/remove_router_interface", body) }
 	a.t.Cleanup(func() { detach(attrs{"subnet_id": s}) })
 	r := a.must(http.MethodPut, at+"/add_router_interface", attrs{"subnet_id": s})
-	made := text(r.body, "port_id")
-	got, _ := a.must(http.MethodGet, "/ports/"+made, nil).body["port"].(attrs)
-	if !strings.HasPrefix(text(got, "device_owner"), "network:router_interface") || text(got, "device_id") != router || fixedIPs(got)[0] != "10.86.0.1" {
+	made := rest.Text(r.Body, "port_id")
+	got, _ := a.must(http.MethodGet, "/ports/"+made, nil).Body["port"].(attrs)
+	if !strings.HasPrefix(rest.Text(got, "device_owner"), "network:router_interface") || rest.Text(got, "device_id") != router || fixedIPs(got)[0] != "10.86.0.1" {
 		a.t.Errorf("a router interface's port is %v", got)
 	}
 	a.refused(http.StatusBadRequest, "BadRequest", http.MethodPut, at+"/add_router_interface", attrs{"subnet_id": s})
@@ -146,10 +148,10 @@ func routerInterfaces(a *api) {
 
 	// by a port that carries our marks: they survive, and detaching deletes the port
 	p := a.port(n, attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.86.0.1"}}, "tags": []string{a.prefix}})
-	id := text(p, "id")
+	id := rest.Text(p, "id")
 	a.t.Cleanup(func() { detach(attrs{"port_id": id}) })
 	a.must(http.MethodPut, at+"/add_router_interface", attrs{"port_id": id})
-	if marked := a.list("ports", "tags="+a.prefix); len(marked) != 1 || text(marked[0], "device_id") != router || text(marked[0], "name") != a.prefix {
+	if marked := a.list("ports", "tags="+a.prefix); len(marked) != 1 || rest.Text(marked[0], "device_id") != router || rest.Text(marked[0], "name") != a.prefix {
 		a.t.Errorf("the marked port of a router interface is %v", marked)
 	}
 	a.refused(http.StatusConflict, "PortInUse", http.MethodPut, at+"/add_router_interface", attrs{"port_id": id})
@@ -160,7 +162,7 @@ func routerInterfaces(a *api) {
 
 func securityGroups(a *api) {
 	g := a.create("security-groups", attrs{"name": a.prefix})
-	rules := docs(g["security_group_rules"])
+	rules := rest.Docs(g["security_group_rules"])
 	if len(rules) != 2 || rules[0]["direction"] != "egress" || rules[1]["direction"] != "egress" {
 		a.t.Errorf("a new group has the rules %v, want egress for both versions", rules)
 	}
@@ -170,26 +172,26 @@ func securityGroups(a *api) {
 	a.refused(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", http.MethodPost, "/security-group-rules",
 		attrs{"security_group_rule": attrs{"security_group_id": g["id"], "direction": "ingress", "ethertype": "IPv6", "remote_ip_prefix": "10.0.0.0/8"}})
 	a.refused(http.StatusConflict, "SecurityGroupDefaultAlreadyExists", http.MethodPost, "/security-groups", attrs{"security_group": attrs{"name": "default"}})
-	again, _ := a.must(http.MethodGet, "/security-groups/"+text(g, "id"), nil).body["security_group"].(attrs)
-	if len(docs(again["security_group_rules"])) != 3 || number(again, "revision_number") <= number(g, "revision_number") {
+	again, _ := a.must(http.MethodGet, "/security-groups/"+rest.Text(g, "id"), nil).Body["security_group"].(attrs)
+	if len(rest.Docs(again["security_group_rules"])) != 3 || number(again, "revision_number") <= number(g, "revision_number") {
 		a.t.Errorf("after a rule was added the group is %v", again)
 	}
 }
 
 func subnetPools(a *api) {
-	pool := text(a.create("subnetpools", attrs{"name": a.prefix, "prefixes": []string{"10.88.0.0/23"}, "default_prefixlen": 24}), "id")
+	pool := rest.Text(a.create("subnetpools", attrs{"name": a.prefix, "prefixes": []string{"10.88.0.0/23"}, "default_prefixlen": 24}), "id")
 	var ranges []string
 	for range 2 {
-		n := text(a.create("networks", attrs{"name": a.prefix}), "id")
+		n := rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
 		s := a.create("subnets", attrs{"network_id": n, "ip_version": 4, "subnetpool_id": pool})
-		ranges = append(ranges, text(s, "cidr"))
+		ranges = append(ranges, rest.Text(s, "cidr"))
 	}
 	if ranges[0] == ranges[1] || !strings.HasSuffix(ranges[0], "/24") {
 		a.t.Errorf("the pool gave %v", ranges)
 	}
-	n := text(a.create("networks", attrs{"name": a.prefix}), "id")
+	n := rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
 	r := a.do(http.MethodPost, "/subnets", attrs{"subnet": attrs{"network_id": n, "ip_version": 4, "subnetpool_id": pool}})
-	if r.errorType() != "SubnetAllocationError" {
+	if errorTypeOf(r) != "SubnetAllocationError" {
 		a.t.Errorf("an exhausted pool gave %s, want SubnetAllocationError", r)
 	}
 	a.refused(http.StatusBadRequest, "MinPrefixSubnetAllocationError", http.MethodPost, "/subnets",

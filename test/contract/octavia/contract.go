@@ -3,11 +3,6 @@
 package octavia
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // Target is a cloud under test. The credentials are a plain member's, with the role that Octavia asks for.
@@ -67,7 +64,10 @@ func Amphora() Provider {
 	}
 }
 
-type attrs = map[string]any
+type (
+	attrs = rest.Attrs
+	reply = rest.Reply
+)
 
 // api is one run's way to the cloud.
 type api struct {
@@ -95,11 +95,8 @@ func newAPI(t *testing.T, target Target) *api {
 	if target.Poll == 0 {
 		target.Poll = 100 * time.Millisecond
 	}
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
 	a := &api{
-		t: t, target: target, prefix: "raven-contract-" + uuid.NewString()[:8],
-		http: &http.Client{Timeout: target.Timeout, Transport: transport},
+		t: t, target: target, prefix: "raven-contract-" + uuid.NewString()[:8], http: rest.Client(t, target.Timeout),
 	}
 	a.net = a.neutron("networks", attrs{"name": a.prefix})
 	a.subnet = a.neutron("subnets", attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.70.0.0/24"}) // with DHCP: see monitored
@@ -113,72 +110,31 @@ func (a *api) leftPorts() int {
 	a.t.Helper()
 	r := a.request(a.target.Network, http.MethodGet, a.target.Network.Endpoint+"v2.0/ports?network_id="+a.net+"&fields=id&fields=name", nil)
 	left := 0
-	for _, p := range docs(r.body["ports"]) {
-		id, ok := strings.CutPrefix(text(p, "name"), "ovn-lb-vip-")
+	for _, p := range rest.Docs(r.Body["ports"]) {
+		id, ok := strings.CutPrefix(rest.Text(p, "name"), "ovn-lb-vip-")
 		if !ok {
-			id, ok = strings.CutPrefix(text(p, "name"), "octavia-lb-")
+			id, ok = strings.CutPrefix(rest.Text(p, "name"), "octavia-lb-")
 		}
-		if ok && a.do(http.MethodGet, "/loadbalancers/"+id, nil).status == http.StatusNotFound {
+		if ok && a.do(http.MethodGet, "/loadbalancers/"+id, nil).Status == http.StatusNotFound {
 			left++
-			a.request(a.target.Network, http.MethodDelete, a.target.Network.Endpoint+"v2.0/ports/"+text(p, "id"), nil)
+			a.request(a.target.Network, http.MethodDelete, a.target.Network.Endpoint+"v2.0/ports/"+rest.Text(p, "id"), nil)
 		}
 	}
 	return left
 }
 
-// reply is an answer of the cloud.
-type reply struct {
-	status int
-	body   attrs // numbers are json.Number
-	text   string
-}
-
-func (r reply) String() string { return fmt.Sprintf("%d %.400s", r.status, r.text) }
-
 // fault returns the text of an error; that of a path that leads nowhere is in another place.
-func (r reply) fault() string {
-	if s, ok := r.body["description"].(string); ok {
+func fault(r reply) string {
+	if s, ok := r.Body["description"].(string); ok {
 		return s
 	}
-	s, _ := r.body["faultstring"].(string)
+	s, _ := r.Body["faultstring"].(string)
 	return s
 }
 
 func (a *api) request(client *gophercloud.ServiceClient, method, url string, body any) reply {
 	a.t.Helper()
-	var in io.Reader
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		in = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequestWithContext(context.WithoutCancel(a.t.Context()), method, url, in)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("X-Auth-Token", client.Token())
-	resp, err := a.http.Do(req)
-	if err != nil {
-		a.t.Fatalf("%s %s: %v", method, url, err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		a.t.Fatalf("%s %s: %v", method, url, err)
-	}
-	r := reply{status: resp.StatusCode, text: string(raw)}
-	if len(raw) > 0 {
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.UseNumber()
-		if err := dec.Decode(&r.body); err != nil {
-			r.body = nil // not every error page is JSON
-		}
-	}
-	return r
+	return rest.Do(a.t, a.http, client, method, url, body)
 }
 
 // do makes a request to Octavia: path is below /v2.0/lbaas.
@@ -191,7 +147,7 @@ func (a *api) do(method, path string, body any) reply {
 func (a *api) must(status int, method, path string, body any) reply {
 	a.t.Helper()
 	r := a.do(method, path, body)
-	if r.status != status {
+	if r.Status != status {
 		a.t.Fatalf("%s %s %v: %s; want %d", method, path, body, r, status)
 	}
 	return r
@@ -201,9 +157,9 @@ func (a *api) must(status int, method, path string, body any) reply {
 func (a *api) refused(status int, want, method, path string, body any) reply {
 	a.t.Helper()
 	r := a.do(method, path, body)
-	if r.status != status || !strings.Contains(r.fault(), want) {
+	if r.Status != status || !strings.Contains(fault(r), want) {
 		a.t.Errorf("%s %s %v: got %s; want %d with %q", method, path, body, r, status, want)
-		if r.status == http.StatusCreated { // it should not be there: away with it
+		if r.Status == http.StatusCreated { // it should not be there: away with it
 			a.forget(path, r)
 		}
 		return r
@@ -212,10 +168,10 @@ func (a *api) refused(status int, want, method, path string, body any) reply {
 	if status >= http.StatusInternalServerError {
 		code = "Server"
 	}
-	if _, path := r.body["description"]; path {
+	if _, path := r.Body["description"]; path {
 		return r
 	}
-	if info, there := r.body["debuginfo"]; r.body["faultcode"] != code || !there || info != nil {
+	if info, there := r.Body["debuginfo"]; r.Body["faultcode"] != code || !there || info != nil {
 		a.t.Errorf("%s %s: the error body is %s, want faultcode %s and debuginfo null", method, path, r, code)
 	}
 	return r
@@ -223,9 +179,9 @@ func (a *api) refused(status int, want, method, path string, body any) reply {
 
 // forget deletes a load balancer that was made against expectation.
 func (a *api) forget(path string, r reply) {
-	if doc, ok := r.body["loadbalancer"].(attrs); ok && path == "/loadbalancers" {
-		a.waitFor(text(doc, "id"), "ACTIVE")
-		a.remove(text(doc, "id"))
+	if doc, ok := r.Body["loadbalancer"].(attrs); ok && path == "/loadbalancers" {
+		a.waitFor(rest.Text(doc, "id"), "ACTIVE")
+		a.remove(rest.Text(doc, "id"))
 	}
 }
 
@@ -235,13 +191,13 @@ func (a *api) neutron(collection string, in attrs) string {
 	key := strings.TrimSuffix(collection, "s")
 	at := a.target.Network.Endpoint + "v2.0/" + collection
 	r := a.request(a.target.Network, http.MethodPost, at, attrs{key: in})
-	doc, _ := r.body[key].(attrs)
-	id := text(doc, "id")
+	doc, _ := r.Body[key].(attrs)
+	id := rest.Text(doc, "id")
 	if id == "" {
 		a.t.Fatalf("POST %s: %s", at, r)
 	}
 	a.t.Cleanup(func() {
-		if r := a.request(a.target.Network, http.MethodDelete, at+"/"+id, nil); r.status != http.StatusNoContent && r.status != http.StatusNotFound {
+		if r := a.request(a.target.Network, http.MethodDelete, at+"/"+id, nil); r.Status != http.StatusNoContent && r.Status != http.StatusNotFound {
 			a.t.Errorf("cleaning up: DELETE %s/%s: %s", at, id, r)
 		}
 	})
@@ -252,7 +208,7 @@ func (a *api) neutron(collection string, in attrs) string {
 func (a *api) port(id string) attrs {
 	a.t.Helper()
 	r := a.request(a.target.Network, http.MethodGet, a.target.Network.Endpoint+"v2.0/ports/"+id, nil)
-	doc, _ := r.body["port"].(attrs)
+	doc, _ := r.Body["port"].(attrs)
 	return doc
 }
 
@@ -260,7 +216,7 @@ func (a *api) port(id string) attrs {
 func (a *api) balancer(in attrs) attrs {
 	a.t.Helper()
 	doc := a.create(in)
-	if s := a.waitFor(text(doc, "id"), "ACTIVE"); s != "ACTIVE" {
+	if s := a.waitFor(rest.Text(doc, "id"), "ACTIVE"); s != "ACTIVE" {
 		a.t.Fatalf("the load balancer became %s", s)
 	}
 	return doc
@@ -276,8 +232,8 @@ func (a *api) create(in attrs) attrs {
 		in["vip_subnet_id"] = a.subnet
 	}
 	in["provider"] = a.target.Provider.Name
-	doc, _ := a.must(http.StatusCreated, http.MethodPost, "/loadbalancers", attrs{"loadbalancer": in}).body["loadbalancer"].(attrs)
-	id := text(doc, "id")
+	doc, _ := a.must(http.StatusCreated, http.MethodPost, "/loadbalancers", attrs{"loadbalancer": in}).Body["loadbalancer"].(attrs)
+	id := rest.Text(doc, "id")
 	a.t.Cleanup(func() { a.remove(id) })
 	return doc
 }
@@ -286,7 +242,7 @@ func (a *api) create(in attrs) attrs {
 func (a *api) remove(id string) {
 	a.t.Helper()
 	a.waitFor(id, "ACTIVE")
-	if r := a.do(http.MethodDelete, "/loadbalancers/"+id+"?cascade=true", nil); r.status != http.StatusNoContent && r.status != http.StatusNotFound {
+	if r := a.do(http.MethodDelete, "/loadbalancers/"+id+"?cascade=true", nil); r.Status != http.StatusNoContent && r.Status != http.StatusNotFound {
 		a.t.Errorf("deleting load balancer %s: %s", id, r)
 		return
 	}
@@ -299,8 +255,8 @@ func (a *api) remove(id string) {
 func (a *api) child(path, key string, in attrs) attrs {
 	a.t.Helper()
 	r := a.must(http.StatusCreated, http.MethodPost, path, attrs{key: in})
-	doc, _ := r.body[key].(attrs)
-	if s := a.settled(path+"/"+text(doc, "id"), key); s != "ACTIVE" {
+	doc, _ := r.Body[key].(attrs)
+	if s := a.settled(path+"/"+rest.Text(doc, "id"), key); s != "ACTIVE" {
 		a.t.Fatalf("the %s %v became %s", key, in, s)
 	}
 	return doc
@@ -310,25 +266,5 @@ func (a *api) list(path string) []attrs {
 	a.t.Helper()
 	collection := strings.SplitN(path, "?", 2)[0]
 	collection = collection[strings.LastIndex(collection, "/")+1:]
-	return docs(a.must(http.StatusOK, http.MethodGet, path, nil).body[collection])
-}
-
-func docs(v any) []attrs {
-	l, _ := v.([]any)
-	out := make([]attrs, 0, len(l))
-	for _, x := range l {
-		m, _ := x.(attrs)
-		out = append(out, m)
-	}
-	return out
-}
-
-func text(doc attrs, key string) string {
-	switch v := doc[key].(type) {
-	case string:
-		return v
-	case json.Number:
-		return v.String()
-	}
-	return ""
+	return rest.Docs(a.must(http.StatusOK, http.MethodGet, path, nil).Body[collection])
 }

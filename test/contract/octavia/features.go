@@ -3,6 +3,8 @@ package octavia
 import (
 	"net/http"
 	"strings"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 func vips(a *api) {
@@ -10,19 +12,19 @@ func vips(a *api) {
 	a.refused(http.StatusInternalServerError, "10.70.0.55", http.MethodPost, "/loadbalancers", attrs{"loadbalancer": attrs{
 		"vip_subnet_id": a.subnet, "vip_address": "10.70.0.55", "provider": a.target.Provider.Name,
 	}})
-	if got := a.list("/loadbalancers?vip_address=10.70.0.55"); len(got) != 1 || text(got[0], "id") != text(first, "id") {
+	if got := a.list("/loadbalancers?vip_address=10.70.0.55"); len(got) != 1 || rest.Text(got[0], "id") != rest.Text(first, "id") {
 		a.t.Errorf("with the address in use there are %v", got)
 	}
 	outside := a.do(http.MethodPost, "/loadbalancers", attrs{"loadbalancer": attrs{
 		"vip_subnet_id": a.subnet, "vip_address": "10.69.0.55", "provider": a.target.Provider.Name,
 	}})
-	if outside.status < http.StatusBadRequest {
+	if outside.Status < http.StatusBadRequest {
 		a.t.Errorf("with an address outside of its subnet: %s", outside)
 	}
 	a.t.Logf("an address outside of its subnet: %s", outside)
 	byNetwork := a.balancer(attrs{"vip_network_id": a.net})
-	if text(byNetwork, "vip_subnet_id") != a.subnet {
-		a.t.Errorf("by its network a load balancer has subnet %q, want %s", text(byNetwork, "vip_subnet_id"), a.subnet)
+	if rest.Text(byNetwork, "vip_subnet_id") != a.subnet {
+		a.t.Errorf("by its network a load balancer has subnet %q, want %s", rest.Text(byNetwork, "vip_subnet_id"), a.subnet)
 	}
 	own := a.neutron("ports", attrs{"network_id": a.net, "name": a.prefix})
 	if !a.target.Provider.ForeignVIP {
@@ -32,11 +34,11 @@ func vips(a *api) {
 		return
 	}
 	lb := a.create(attrs{"vip_port_id": own})
-	a.waitFor(text(lb, "id"), "ACTIVE")
-	if text(lb, "vip_address") != text(docs(a.port(own)["fixed_ips"])[0], "ip_address") || text(lb, "vip_port_id") != own {
+	a.waitFor(rest.Text(lb, "id"), "ACTIVE")
+	if rest.Text(lb, "vip_address") != rest.Text(rest.Docs(a.port(own)["fixed_ips"])[0], "ip_address") || rest.Text(lb, "vip_port_id") != own {
 		a.t.Errorf("on the port %v the load balancer is %v", a.port(own), lb)
 	}
-	a.remove(text(lb, "id"))
+	a.remove(rest.Text(lb, "id"))
 	if a.port(own) == nil {
 		a.t.Error("a given VIP port is gone with the load balancer")
 	}
@@ -45,10 +47,10 @@ func vips(a *api) {
 func additionalVIPs(a *api) {
 	second := a.neutron("subnets", attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.71.0.0/24", "enable_dhcp": false})
 	lb := a.balancer(attrs{"vip_address": "10.70.0.56", "additional_vips": []attrs{{"subnet_id": second, "ip_address": "10.71.0.56"}}})
-	got := docs(lb["additional_vips"])
-	addresses := docs(a.port(text(lb, "vip_port_id"))["fixed_ips"])
+	got := rest.Docs(lb["additional_vips"])
+	addresses := rest.Docs(a.port(rest.Text(lb, "vip_port_id"))["fixed_ips"])
 	switch {
-	case a.target.Provider.AdditionalVIPs && (len(got) != 1 || text(got[0], "ip_address") != "10.71.0.56" || len(addresses) != 2):
+	case a.target.Provider.AdditionalVIPs && (len(got) != 1 || rest.Text(got[0], "ip_address") != "10.71.0.56" || len(addresses) != 2):
 		a.t.Errorf("additional VIPs are %v, the port has %v", got, addresses)
 	case !a.target.Provider.AdditionalVIPs && (len(got) != 1 || len(addresses) != 1):
 		a.t.Errorf("known difference is no more: %s made the additional VIPs %v, the port has %v", a.target.Provider.Name, got, addresses)
@@ -56,7 +58,7 @@ func additionalVIPs(a *api) {
 	if len(addresses) == 1 {
 		a.t.Logf("known: %s answers 201, shows additional_vips, and makes nothing of them", a.target.Provider.Name)
 	}
-	a.remove(text(lb, "id"))
+	a.remove(rest.Text(lb, "id"))
 	a.refused(http.StatusBadRequest, "Duplicate VIP subnet(s) specified. Only one IP can be bound per subnet.", http.MethodPost, "/loadbalancers",
 		attrs{"loadbalancer": attrs{"vip_subnet_id": a.subnet, "provider": a.target.Provider.Name, "additional_vips": []attrs{{"subnet_id": a.subnet}}}})
 }
@@ -64,19 +66,19 @@ func additionalVIPs(a *api) {
 // features: what the provider takes, and what is 501.
 func features(a *api) {
 	p := a.target.Provider
-	id := text(a.balancer(attrs{}), "id")
+	id := rest.Text(a.balancer(attrs{}), "id")
 	try := func(status int, what, path, key string, in attrs) {
 		a.t.Helper()
 		if s := a.waitFor(id, "ACTIVE"); s != "ACTIVE" {
 			a.t.Fatalf("before %s the load balancer is %s", what, s)
 		}
 		r := a.do(http.MethodPost, path, attrs{key: in})
-		if r.status != status || (status == http.StatusNotImplemented && !strings.HasPrefix(r.fault(), "Provider '"+p.Name+"' does not support a requested option: ")) {
+		if r.Status != status || (status == http.StatusNotImplemented && !strings.HasPrefix(fault(r), "Provider '"+p.Name+"' does not support a requested option: ")) {
 			a.t.Errorf("%s: %s, want %d", what, r, status)
 		}
-		doc, _ := r.body[key].(attrs)
-		if r.status == http.StatusCreated {
-			if s := a.settled(path+"/"+text(doc, "id"), key); s != "ACTIVE" {
+		doc, _ := r.Body[key].(attrs)
+		if r.Status == http.StatusCreated {
+			if s := a.settled(path+"/"+rest.Text(doc, "id"), key); s != "ACTIVE" {
 				a.t.Errorf("%s: it became %s", what, s)
 			}
 		} else if s := a.waitFor(id, "ACTIVE"); s != "ACTIVE" { // a refused request leaves no lock
@@ -112,8 +114,8 @@ func features(a *api) {
 	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
 		pool(http.StatusCreated, protocol+" with persistence", protocol, p.Algorithm, attrs{"session_persistence": attrs{"type": "SOURCE_IP"}})
 	}
-	at := text(a.list("/pools?name=TCP%20with%20persistence&loadbalancer_id=" + id)[0], "id")
-	udp := text(a.list("/pools?name=UDP%20with%20persistence&loadbalancer_id=" + id)[0], "id")
+	at := rest.Text(a.list("/pools?name=TCP%20with%20persistence&loadbalancer_id=" + id)[0], "id")
+	udp := rest.Text(a.list("/pools?name=UDP%20with%20persistence&loadbalancer_id=" + id)[0], "id")
 	try(webOnly, "an HTTP monitor", "/healthmonitors", "healthmonitor", attrs{"pool_id": at, "type": "HTTP", "delay": 5, "timeout": 3, "max_retries": 2})
 	try(http.StatusCreated, "a UDP monitor", "/healthmonitors", "healthmonitor", attrs{"pool_id": udp, "type": "UDP-CONNECT", "delay": 5, "timeout": 3, "max_retries": 2})
 	member := a.members(105, 1)[0]
@@ -133,8 +135,8 @@ func features(a *api) {
 	a.waitFor(id, "ACTIVE")
 	r := a.must(http.StatusCreated, http.MethodPost, "/healthmonitors",
 		attrs{"healthmonitor": attrs{"pool_id": at, "type": "TCP", "delay": 5, "timeout": 3, "max_retries": 2}})
-	doc, _ := r.body["healthmonitor"].(attrs)
-	if s := a.settled("/healthmonitors/"+text(doc, "id"), "healthmonitor"); s != "ERROR" {
+	doc, _ := r.Body["healthmonitor"].(attrs)
+	if s := a.settled("/healthmonitors/"+rest.Text(doc, "id"), "healthmonitor"); s != "ERROR" {
 		a.t.Errorf("known difference is no more: %s made a health monitor for a member that is no port: it is %s", p.Name, s)
 	}
 	a.t.Logf("known: %s puts the health monitor of a member that is no port in ERROR; the load balancer stays ACTIVE", p.Name)

@@ -1,17 +1,16 @@
 package octavia_test
 
 import (
-	"net/http"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	gos "github.com/gophercloud/gophercloud/v2/openstack"
-	"github.com/gophercloud/gophercloud/v2/openstack/config"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 
 	"github.com/kuryr/raven/test/contract/octavia"
+	"github.com/kuryr/raven/test/contract/rest"
 	"github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -65,18 +64,8 @@ func TestRealCloud(t *testing.T) {
 
 func connect(t *testing.T, options ...clouds.ParseOption) (network, balancing *gophercloud.ServiceClient) {
 	t.Helper()
-	auth, endpoint, tlsConfig, err := clouds.Parse(options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	auth.AllowReauth = true
-	provider, err := config.NewProviderClient(t.Context(), auth, config.WithTLSConfig(tlsConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if transport, ok := provider.HTTPClient.Transport.(*http.Transport); ok {
-		t.Cleanup(transport.CloseIdleConnections)
-	}
+	provider, endpoint := rest.Login(t, options...)
+	var err error
 	if network, err = gos.NewNetworkV2(provider, endpoint); err != nil {
 		t.Fatal(err)
 	}

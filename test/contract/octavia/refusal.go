@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 func lists(a *api) {
@@ -14,12 +16,12 @@ func lists(a *api) {
 		"name": name, "description": a.prefix + " d", "tags": []string{a.prefix + ":t", a.prefix + ":k=v"}, "vip_address": "10.70.0.60",
 		"listeners": []attrs{{"name": name, "protocol": "TCP", "protocol_port": 80, "default_pool": a.pool("p", "TCP", a.members(100, 1))}},
 	})
-	id, pool := text(lb, "id"), text(docs(lb["pools"])[0], "id")
+	id, pool := rest.Text(lb, "id"), rest.Text(rest.Docs(lb["pools"])[0], "id")
 	a.whole(id)
 	for query, want := range map[string]int{
 		"name=" + name: 1, "name=" + name + "x": 0, "id=" + id: 1, "vip_address=10.70.0.60&name=" + name: 1, "vip_subnet_id=" + a.subnet + "&name=" + name: 1,
-		"vip_port_id=" + text(lb, "vip_port_id"): 1, "provider=" + a.target.Provider.Name + "&name=" + name: 1, "provisioning_status=ACTIVE&name=" + name: 1,
-		"provisioning_status=ERROR&name=" + name: 0, "project_id=" + text(lb, "project_id") + "&name=" + name: 1, "admin_state_up=true&name=" + name: 1,
+		"vip_port_id=" + rest.Text(lb, "vip_port_id"): 1, "provider=" + a.target.Provider.Name + "&name=" + name: 1, "provisioning_status=ACTIVE&name=" + name: 1,
+		"provisioning_status=ERROR&name=" + name: 0, "project_id=" + rest.Text(lb, "project_id") + "&name=" + name: 1, "admin_state_up=true&name=" + name: 1,
 		"tags=" + a.prefix + ":t": 1, "tags=" + a.prefix + ":t," + a.prefix + ":k%3Dv": 1, "tags=" + a.prefix + ":t," + a.prefix + ":zz": 0,
 		"tags-any=" + a.prefix + ":t," + a.prefix + ":zz": 1, "not-tags=" + a.prefix + ":t&name=" + name: 0, "not-tags-any=" + a.prefix + ":zz&name=" + name: 1,
 		"description=" + a.prefix + "%20d": 1,
@@ -38,7 +40,7 @@ func lists(a *api) {
 		}
 	}
 	for _, x := range a.list("/loadbalancers?fields=id&fields=provisioning_status&name=" + name) {
-		if len(x) != 2 || text(x, "id") != id || text(x, "provisioning_status") != "ACTIVE" {
+		if len(x) != 2 || rest.Text(x, "id") != id || rest.Text(x, "provisioning_status") != "ACTIVE" {
 			a.t.Errorf("with two fields a load balancer is %v", x)
 		}
 	}
@@ -47,7 +49,7 @@ func lists(a *api) {
 	a.refused(http.StatusBadRequest, invalid, http.MethodGet, "/pools?listener_id="+id, nil)
 	// Neither a filter twice nor a page of nothing may be asked for: Octavia 11 fails on both.
 	for _, query := range []string{"id=" + id + "&id=" + id, "limit=0"} {
-		if r := a.do(http.MethodGet, "/loadbalancers?"+query, nil); r.status != http.StatusInternalServerError {
+		if r := a.do(http.MethodGet, "/loadbalancers?"+query, nil); r.Status != http.StatusInternalServerError {
 			a.t.Logf("loadbalancers?%s: %s", query, r)
 		}
 	}
@@ -56,50 +58,50 @@ func lists(a *api) {
 
 func statusTree(a *api, id string) {
 	for _, path := range []string{"/status", "/statuses"} {
-		tree, _ := a.must(http.StatusOK, http.MethodGet, "/loadbalancers/"+id+path, nil).body["statuses"].(attrs)
+		tree, _ := a.must(http.StatusOK, http.MethodGet, "/loadbalancers/"+id+path, nil).Body["statuses"].(attrs)
 		lb, _ := tree["loadbalancer"].(attrs)
-		listener := docs(lb["listeners"])[0]
-		pool := docs(listener["pools"])[0]
-		member := docs(pool["members"])[0]
+		listener := rest.Docs(lb["listeners"])[0]
+		pool := rest.Docs(listener["pools"])[0]
+		member := rest.Docs(pool["members"])[0]
 		for _, x := range []attrs{lb, listener, pool, member} {
 			for _, key := range []string{"id", "name", "provisioning_status", "operating_status"} {
-				if text(x, key) == "" {
+				if rest.Text(x, key) == "" {
 					a.t.Errorf("%s: no %s in %v", path, key, x)
 				}
 			}
 		}
-		if text(member, "address") != "10.70.0.100" || text(member, "protocol_port") != "8080" {
+		if rest.Text(member, "address") != "10.70.0.100" || rest.Text(member, "protocol_port") != "8080" {
 			a.t.Errorf("%s: the member is %v", path, member)
 		}
 	}
 	r := a.must(http.StatusOK, http.MethodGet, "/loadbalancers/"+id+"/stats", nil)
-	if _, ok := r.body["stats"].(attrs)["bytes_in"]; !ok {
+	if _, ok := r.Body["stats"].(attrs)["bytes_in"]; !ok {
 		a.t.Errorf("stats are %s", r)
 	}
 }
 
 func pages(a *api) {
 	lb := a.balancer(attrs{"listeners": []attrs{{"protocol": "TCP", "protocol_port": 80, "default_pool": a.pool("p", "TCP", a.members(100, 5))}}})
-	a.whole(text(lb, "id"))
+	a.whole(rest.Text(lb, "id"))
 	seen := map[string]bool{}
-	at := a.target.Balancing.Endpoint + "v2.0/lbaas/pools/" + text(docs(lb["pools"])[0], "id") + "/members"
+	at := a.target.Balancing.Endpoint + "v2.0/lbaas/pools/" + rest.Text(rest.Docs(lb["pools"])[0], "id") + "/members"
 	next := at + "?limit=2"
 	for n := 0; next != "" && n < 10; n++ {
 		r := a.request(a.target.Balancing, http.MethodGet, next, nil)
-		got := docs(r.body["members"])
-		if r.status != http.StatusOK || len(got) > 2 {
+		got := rest.Docs(r.Body["members"])
+		if r.Status != http.StatusOK || len(got) > 2 {
 			a.t.Fatalf("a page of 2 is %s", r)
 		}
 		for _, m := range got {
-			if seen[text(m, "id")] {
-				a.t.Errorf("member %s came twice", text(m, "id"))
+			if seen[rest.Text(m, "id")] {
+				a.t.Errorf("member %s came twice", rest.Text(m, "id"))
 			}
-			seen[text(m, "id")] = true
+			seen[rest.Text(m, "id")] = true
 		}
 		next = ""
-		for _, l := range docs(r.body["members_links"]) {
+		for _, l := range rest.Docs(r.Body["members_links"]) {
 			if l["rel"] == "next" {
-				next = text(l, "href")
+				next = rest.Text(l, "href")
 			}
 		}
 	}
@@ -144,14 +146,14 @@ func badRequests(a *api) {
 	a.refused(http.StatusBadRequest, "Must provide at least one of: loadbalancer_id, listener_id", http.MethodPost, "/pools",
 		attrs{"pool": attrs{"protocol": "TCP", "lb_algorithm": a.target.Provider.Algorithm}})
 	req := a.do(http.MethodGet, "/loadbalancers/"+none+"/unicorn", nil)
-	if req.status != http.StatusNotFound {
+	if req.Status != http.StatusNotFound {
 		a.t.Errorf("an unknown path gave %s", req)
 	}
 }
 
 func conflicts(a *api) {
 	lb := a.balancer(attrs{"listeners": []attrs{{"protocol": "TCP", "protocol_port": 80, "default_pool": a.pool("p", "TCP", a.members(100, 1))}}})
-	id, pool, listener := text(lb, "id"), text(docs(lb["pools"])[0], "id"), text(docs(lb["listeners"])[0], "id")
+	id, pool, listener := rest.Text(lb, "id"), rest.Text(rest.Docs(lb["pools"])[0], "id"), rest.Text(rest.Docs(lb["listeners"])[0], "id")
 	a.whole(id)
 	a.refused(http.StatusConflict, "is already using protocol TCP and protocol_port 80", http.MethodPost, "/listeners",
 		attrs{"listener": attrs{"loadbalancer_id": id, "protocol": "TCP", "protocol_port": 80}})
@@ -219,7 +221,7 @@ func badFullCreates(a *api) {
 }
 
 func forbidden(a *api) {
-	id := text(a.balancer(attrs{}), "id")
+	id := rest.Text(a.balancer(attrs{}), "id")
 	a.refused(http.StatusForbidden, "Policy does not allow this request to be performed.", http.MethodPut, "/loadbalancers/"+id+"/failover", nil)
 	a.refused(http.StatusForbidden, "Policy does not allow this request to be performed.", http.MethodGet, "/loadbalancers?project_id="+strings.Repeat("0", 32), nil)
 	a.refused(http.StatusForbidden, "Policy does not allow this request to be performed.", http.MethodPut, "/quotas/"+a.project(),
@@ -231,16 +233,16 @@ func forbidden(a *api) {
 func (a *api) project() string {
 	a.t.Helper()
 	r := a.request(a.target.Network, http.MethodGet, a.target.Network.Endpoint+"v2.0/networks/"+a.net, nil)
-	doc, _ := r.body["network"].(attrs)
-	return text(doc, "project_id")
+	doc, _ := r.Body["network"].(attrs)
+	return rest.Text(doc, "project_id")
 }
 
 // quotas sets a quota of one load balancer more than there are, if an administrator is known.
 func quotas(a *api) {
 	project := a.project()
-	q, _ := a.must(http.StatusOK, http.MethodGet, "/quotas/"+project, nil).body["quota"].(attrs)
+	q, _ := a.must(http.StatusOK, http.MethodGet, "/quotas/"+project, nil).Body["quota"].(attrs)
 	for _, key := range []string{"load_balancer", "listener", "pool", "health_monitor", "member"} {
-		if text(q, key) == "" {
+		if rest.Text(q, key) == "" {
 			a.t.Errorf("quotas have no %s: %v", key, q)
 		}
 	}
@@ -252,7 +254,7 @@ func quotas(a *api) {
 	a.t.Cleanup(func() { a.request(a.target.Admin, http.MethodDelete, at, nil) })
 	set := func(key string, n int) {
 		a.t.Helper()
-		if r := a.request(a.target.Admin, http.MethodPut, at, attrs{"quota": attrs{key: n}}); r.status != http.StatusAccepted {
+		if r := a.request(a.target.Admin, http.MethodPut, at, attrs{"quota": attrs{key: n}}); r.Status != http.StatusAccepted {
 			a.t.Fatalf("setting a quota: %s", r)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/kuryr/raven/test/contract/rest"
 )
 
 // waitFor waits until a load balancer has a provisioning status, is in ERROR, or is gone, and returns which.
@@ -23,12 +25,12 @@ func (a *api) poll(path, key string, done func(string) bool) string {
 	deadline := time.Now().Add(a.target.Timeout)
 	for {
 		r := a.do(http.MethodGet, path, nil)
-		doc, _ := r.body[key].(attrs)
-		status := text(doc, "provisioning_status")
+		doc, _ := r.Body[key].(attrs)
+		status := rest.Text(doc, "provisioning_status")
 		switch {
-		case r.status == http.StatusNotFound:
+		case r.Status == http.StatusNotFound:
 			return "gone"
-		case r.status != http.StatusOK:
+		case r.Status != http.StatusOK:
 			a.t.Fatalf("GET %s: %s", path, r)
 		case done(status) || time.Now().After(deadline):
 			return status
@@ -64,15 +66,15 @@ func (a *api) whole(id string) map[string]int {
 // states reads the status tree, without health monitors.
 func (a *api) states(id string) map[string]int {
 	a.t.Helper()
-	tree, _ := a.must(http.StatusOK, http.MethodGet, "/loadbalancers/"+id+"/status", nil).body["statuses"].(attrs)
+	tree, _ := a.must(http.StatusOK, http.MethodGet, "/loadbalancers/"+id+"/status", nil).Body["statuses"].(attrs)
 	lb, _ := tree["loadbalancer"].(attrs)
-	out := map[string]int{"loadbalancer " + text(lb, "provisioning_status"): 1}
-	for _, l := range docs(lb["listeners"]) {
-		out["listener "+text(l, "provisioning_status")]++
-		for _, p := range docs(l["pools"]) {
-			out["pool "+text(p, "provisioning_status")]++
-			for _, m := range docs(p["members"]) {
-				out["member "+text(m, "provisioning_status")]++
+	out := map[string]int{"loadbalancer " + rest.Text(lb, "provisioning_status"): 1}
+	for _, l := range rest.Docs(lb["listeners"]) {
+		out["listener "+rest.Text(l, "provisioning_status")]++
+		for _, p := range rest.Docs(l["pools"]) {
+			out["pool "+rest.Text(p, "provisioning_status")]++
+			for _, m := range rest.Docs(p["members"]) {
+				out["member "+rest.Text(m, "provisioning_status")]++
 			}
 		}
 	}
