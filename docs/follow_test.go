@@ -1,6 +1,7 @@
 //go:build examples
 
-// Package docs_test follows a page of the documentation to the letter, as a reader would. It must never know more than the page says.
+// Package docs_test follows a page of the documentation to the letter, as a reader would. It must never know more
+// than the page says.
 package docs_test
 
 import (
@@ -24,8 +25,8 @@ type step struct {
 
 var named = regexp.MustCompile("^`([^`]+)`[^`]*:$")
 
-// read takes a page apart. Commands stand in blocks of "sh", what they print in blocks of "text"; any other block is the content of the file
-// that the paragraph before it names, or is only to be looked at.
+// read takes a page apart. Commands stand in blocks of "sh", what they print in blocks of "text"; any other block is
+// the content of the file that the paragraph before it names, or is only to be looked at.
 func read(page string) []step {
 	var steps []step
 	lines := strings.Split(page, "\n")

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -308,6 +309,20 @@ func osloPython(t *testing.T) string {
 	return ""
 }
 
+// listItem writes an item of a list in Markdown, in lines of up to 118 columns.
+func listItem(text string) string {
+	var b strings.Builder
+	line := "-"
+	for word := range strings.FieldsSeq(text) {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > 118 {
+			b.WriteString(line + "\n")
+			line = " "
+		}
+		line += " " + word
+	}
+	return b.String() + line + "\n"
+}
+
 // TestOsloDifferencesAreListed keeps docs/oslo.md at what cases.yaml says; -update writes it.
 func TestOsloDifferencesAreListed(t *testing.T) {
 	const page, begin, end = "../../docs/oslo.md", "<!-- differences -->\n", "<!-- end of differences -->"
@@ -315,7 +330,7 @@ func TestOsloDifferencesAreListed(t *testing.T) {
 	var list strings.Builder
 	for _, c := range suite.Cases {
 		if c.Differs != "" {
-			list.WriteString("- *" + c.Name + "*: " + strings.ReplaceAll(c.Differs, "_", `\_`) + ".\n")
+			list.WriteString(listItem("*" + c.Name + "*: " + strings.ReplaceAll(c.Differs, "_", `\_`) + "."))
 		}
 	}
 	text, err := os.ReadFile(page)
