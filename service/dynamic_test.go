@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/test/harness"
 )
 
 func TestDynamic(t *testing.T) {
@@ -89,7 +90,7 @@ func TestDoneWithAValue(t *testing.T) {
 }
 
 func TestOverrunIsWarnedAbout(t *testing.T) {
-	var log lockedBuffer
+	var log harness.Buffer
 	l := startLoop(func(l *looping) error {
 		loop := service.Loop{Clock: l.clock, Name: "sweep", Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: 10 * time.Second}
 		return loop.Run(t.Context(), func(context.Context) error {
@@ -114,7 +115,7 @@ func TestOverrunIsWarnedAbout(t *testing.T) {
 }
 
 func TestALoopThatKeepsGoing(t *testing.T) {
-	var log lockedBuffer
+	var log harness.Buffer
 	l := startLoop(func(l *looping) error {
 		loop := service.Loop{Clock: l.clock, Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: 10 * time.Second, KeepGoing: true}
 		return loop.Run(t.Context(), func(context.Context) error {

@@ -13,10 +13,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/test/harness"
 )
 
-func newGroup(limit int) (*service.Group, *clocktesting.FakeClock, *lockedBuffer) {
-	clk, log := clocktesting.NewFakeClock(time.Unix(0, 0)), &lockedBuffer{}
+func newGroup(limit int) (*service.Group, *clocktesting.FakeClock, *harness.Buffer) {
+	clk, log := clocktesting.NewFakeClock(time.Unix(0, 0)), &harness.Buffer{}
 	return service.NewGroup(service.GroupConfig{Limit: limit, Clock: clk, Logger: slog.New(slog.NewTextHandler(log, nil))}), clk, log
 }
 

@@ -13,19 +13,20 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // periods is a set of periodic tasks whose runs are written down as "name@second".
 type periods struct {
 	*journal
 	clock *clocktesting.FakeClock
-	log   *lockedBuffer
+	log   *harness.Buffer
 	tasks *service.PeriodicTasks
 }
 
 func newPeriods(t *testing.T, c service.PeriodicConfig, tasks ...service.PeriodicTask) *periods {
 	t.Helper()
-	p := &periods{journal: &journal{}, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), log: &lockedBuffer{}}
+	p := &periods{journal: &journal{}, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), log: &harness.Buffer{}}
 	c.Clock, c.Logger = p.clock, slog.New(slog.NewTextHandler(p.log, nil))
 	if c.Random == nil {
 		c.Random = func() float64 { return 0 }

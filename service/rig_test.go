@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // journal records what happened, in order.
@@ -97,7 +97,7 @@ type rig struct {
 	*journal
 	clock    *clocktesting.FakeClock
 	signals  chan os.Signal
-	log      *lockedBuffer
+	log      *harness.Buffer
 	config   service.Config
 	launcher *service.Launcher
 	result   chan error
@@ -105,28 +105,11 @@ type rig struct {
 	cancel   context.CancelFunc
 }
 
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func newRig(t *testing.T, grace time.Duration, notify *service.Notifier) *rig {
 	t.Helper()
 	r := &rig{
 		journal: &journal{}, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), signals: make(chan os.Signal, 4),
-		log: &lockedBuffer{}, result: make(chan error, 1),
+		log: &harness.Buffer{}, result: make(chan error, 1),
 	}
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.config = service.Config{

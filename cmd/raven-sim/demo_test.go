@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/raven/test/harness"
 	"github.com/kuryr/raven/test/sim/northbound"
 )
 
@@ -59,26 +60,8 @@ func programDir(t *testing.T) string {
 type demoRun struct {
 	cmd      *exec.Cmd
 	bin, tmp string
-	output   *collected
+	output   *harness.Buffer
 	ended    chan error
-}
-
-// collected is what is printed.
-type collected struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *collected) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *collected) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // shortTempDir is a folder whose path leaves room for that of a socket.
@@ -94,7 +77,7 @@ func shortTempDir(t *testing.T) string {
 
 func startDemo(t *testing.T, args ...string) *demoRun {
 	t.Helper()
-	r := &demoRun{bin: programDir(t), tmp: shortTempDir(t), output: &collected{}, ended: make(chan error, 1)}
+	r := &demoRun{bin: programDir(t), tmp: shortTempDir(t), output: &harness.Buffer{}, ended: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	r.cmd = exec.CommandContext(ctx, filepath.Join(r.bin, "raven-sim"), append([]string{"demo", "--latency", "5ms", "--every", "300ms"}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+r.tmp)

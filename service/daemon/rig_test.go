@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/test/harness"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -206,7 +206,7 @@ type running struct {
 	*Daemon
 	r       *rig
 	signals chan os.Signal
-	log     *logBuffer
+	log     *harness.Buffer
 	done    chan struct{}
 	err     error // of Run; read after done
 }
@@ -214,7 +214,7 @@ type running struct {
 // start runs a daemon, until the end of the test at the latest.
 func (r *rig) start(args map[config.Name][]string) *running {
 	r.t.Helper()
-	p := &running{r: r, signals: make(chan os.Signal, 8), log: &logBuffer{}, done: make(chan struct{})}
+	p := &running{r: r, signals: make(chan os.Signal, 8), log: &harness.Buffer{}, done: make(chan struct{})}
 	var err error
 	p.Daemon, err = New(r.t.Context(), Config{Loader: r.loader(args), Signals: p.signals, Stderr: p.log})
 	if err != nil {
@@ -319,22 +319,4 @@ func (p *running) watcher(driver string) *Watcher {
 	}
 	p.r.t.Fatalf("there is no watcher of driver %s", driver)
 	return nil
-}
-
-// logBuffer takes what a daemon logs.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/test/harness"
 )
 
 func TestTranslateAndStop(t *testing.T) {
@@ -284,7 +284,7 @@ func TestKilledHostLeavesNothing(t *testing.T) {
 }
 
 func TestOutputGoesToTheLog(t *testing.T) {
-	var log lockedBuffer
+	var log harness.Buffer
 	config := testConfig(t, "noisy")
 	config.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	p := launch(t, config)
@@ -294,35 +294,21 @@ func TestOutputGoesToTheLog(t *testing.T) {
 	for _, want := range []string{
 		"hello on standard output", "and without a newline: ", "printed later", "said later", "logged later", "about the object",
 	} {
-		eventually(t, want, func() bool { return log.record(t, want) != nil })
+		eventually(t, want, func() bool { return recordOf(t, &log, want) != nil })
 	}
-	if record := log.record(t, "about the object"); record["object"] != "print" || record["watch"] != "pods" || record["level"] != "WARN" {
+	if record := recordOf(t, &log, "about the object"); record["object"] != "print" || record["watch"] != "pods" || record["level"] != "WARN" {
 		t.Errorf("record %v", record)
 	}
-	record := log.record(t, "logged later")
+	record := recordOf(t, &log, "logged later")
 	if record["level"] != "WARN" || record["key"] != "value" || record["driver"] != "subject" {
 		t.Errorf("record %v", record)
 	}
 }
 
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(data []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(data)
-}
-
-// record returns the record with a message, or nil.
-func (b *lockedBuffer) record(t *testing.T, message string) map[string]any {
+// recordOf returns the record of a log with a message, or nil.
+func recordOf(t *testing.T, log *harness.Buffer, message string) map[string]any {
 	t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for line := range strings.Lines(b.text.String()) {
+	for line := range strings.Lines(log.String()) {
 		var record map[string]any
 		if err := json.Unmarshal([]byte(line), &record); err != nil {
 			t.Fatal(err)

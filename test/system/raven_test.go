@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -22,31 +21,13 @@ type raven struct {
 	*harness.Process
 	name string
 	rig  *rig
-	log  *buffer
-}
-
-// buffer collects what a process writes.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	log  *harness.Buffer
 }
 
 // start runs the daemon with the rig's kuryr.conf.
 func (r *rig) start(args ...string) *raven {
 	r.t.Helper()
-	p := &raven{name: "raven run", rig: r, log: &buffer{}}
+	p := &raven{name: "raven run", rig: r, log: &harness.Buffer{}}
 	cmd := r.command(context.Background(), append([]string{"run", "--config-file", r.configure()}, args...)...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	var err error

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -191,7 +192,7 @@ func TestSystemdIsTold(t *testing.T) {
 	defer conn.Close() //nolint:errcheck // the test is over
 	r.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=200000"}
 	p := r.start()
-	said := &buffer{}
+	said := &harness.Buffer{}
 	read := func(until string) {
 		must(t, "systemd hears "+until, func() string {
 			chunk := make([]byte, 4096)

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestGiantAnswerIsOfOneObject: whoever serves by the SDK cannot send one.
@@ -125,26 +124,8 @@ func TestLitterIsSwept(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(data []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(data)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func TestFloodDoesNotFillTheLog(t *testing.T) {
-	var log lockedBuffer
+	var log harness.Buffer
 	c := config(t, "", &log)
 	c.Timeouts.Call = time.Minute
 	p := launch(t, c)

@@ -1,19 +1,19 @@
 package machine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/test/harness"
 )
 
 // programs are Debian's, as far as an installation goes. They work on $FAKE/root and note in $FAKE/calls what they were asked. While packages come,
@@ -87,7 +87,7 @@ func debian(t *testing.T) (dir string, i installer) {
 	enable(t, dir, "mariadb.service", "ssh.service", "cron")
 	t.Setenv("PATH", filepath.Join(dir, "bin")) // and nothing of this machine's
 	t.Setenv("FAKE", dir)
-	return dir, installer{root: filepath.Join(dir, "root"), progress: &notes{}, patience: 20 * time.Second, pause: 10 * time.Millisecond}
+	return dir, installer{root: filepath.Join(dir, "root"), progress: &harness.Buffer{}, patience: 20 * time.Second, pause: 10 * time.Millisecond}
 }
 
 func enable(t *testing.T, dir string, names ...string) {
@@ -117,22 +117,9 @@ func put(t *testing.T, path, content string) {
 	}
 }
 
-// notes is a writer that others may look into.
-type notes struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (n *notes) Write(p []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.Write(p)
-}
-
-func (n *notes) has(text string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return strings.Contains(n.text.String(), text)
+// says says whether an installer has said this.
+func says(i installer, text string) bool {
+	return strings.Contains(i.progress.(*harness.Buffer).String(), text)
 }
 
 // left is what starts at boot afterwards, and what else an installation has left.
@@ -168,7 +155,7 @@ func TestTwoInstallationsDoNotMeet(t *testing.T) {
 	put(t, filepath.Join(dir, "all"), allInstalled())
 	put(t, filepath.Join(dir, "wait"), "")
 	second := i
-	second.progress = &notes{}
+	second.progress = &harness.Buffer{}
 	ended := make(chan error, 2)
 	go func() { ended <- i.install(t.Context()) }()
 	await(t, "packages are installed", func() bool {
@@ -178,7 +165,7 @@ func TestTwoInstallationsDoNotMeet(t *testing.T) {
 	interrupted, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { ended <- second.install(interrupted) }()
-	await(t, "the second waits", func() bool { return second.progress.(*notes).has("another raven-e2e") || len(ended) > 0 })
+	await(t, "the second waits", func() bool { return says(second, "another raven-e2e") || len(ended) > 0 })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the one that waits is interrupted: %v", err)
@@ -206,7 +193,7 @@ func TestSomebodyElseUpdates(t *testing.T) {
 	put(t, filepath.Join(dir, "locked"), "")
 	ended := make(chan error, 1)
 	go func() { ended <- i.install(t.Context()) }()
-	await(t, "it waits", func() bool { return i.progress.(*notes).has("waiting up to 20s") || len(ended) > 0 })
+	await(t, "it waits", func() bool { return says(i, "waiting up to 20s") || len(ended) > 0 })
 	if err := os.Remove(filepath.Join(dir, "locked")); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +230,7 @@ func TestAnInterruptWaitsForDpkg(t *testing.T) {
 		return err == nil && len(stat) > 0
 	})
 	cancel()
-	await(t, "it says that this is finished first", func() bool { return i.progress.(*notes).has("finished first") })
+	await(t, "it says that this is finished first", func() bool { return says(i, "finished first") })
 	if err := os.Remove(filepath.Join(dir, "wait")); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +265,7 @@ func TestAnInterruptTellsHowToEndDpkg(t *testing.T) {
 		return err == nil
 	})
 	cancel()
-	await(t, "it says how to end apt", func() bool { return i.progress.(*notes).has(fmt.Sprintf("`kill -- -%d`", apt)) })
+	await(t, "it says how to end apt", func() bool { return says(i, fmt.Sprintf("`kill -- -%d`", apt)) })
 	if err := syscall.Kill(-apt, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

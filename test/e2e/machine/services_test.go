@@ -59,7 +59,7 @@ func TestServicesOfPackagesDoNotStart(t *testing.T) {
 			}
 			for _, told := range []string{"keystone.service of the new package keystone ", "neutron-api of the new package neutron-api "} {
 				name, _, _ := strings.Cut(told, " ")
-				if strings.Contains(test.calls, name) != i.progress.(*notes).has(told) {
+				if strings.Contains(test.calls, name) != says(i, told) {
 					t.Errorf("it says nothing, or something wrong, of %s", name)
 				}
 			}
