@@ -10,6 +10,9 @@ DRIVERS  ?= namespace,pod,lbaas
 ARGS     ?=
 FUZZ     ?= 30s
 TARGET   ?=
+N        ?= 10
+# The packages whose tests have a short form.
+CAMPAIGNS = $(shell grep -rl --include='*_test.go' '^func TestCampaign' . | xargs dirname | sort -u)
 E2E      ?=
 E2E_DIR  ?= /tmp/raven-e2e
 # Where it is installed: below DESTDIR, which is for packagers.
@@ -20,7 +23,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples install uninstall package run test fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-able e2e-command
+.PHONY: help build examples install uninstall package run test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-able e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,8 +62,14 @@ examples: build ## Build, test and run the drivers of examples/, and follow docs
 run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it; DRIVERS=namespace,pod,kubeproxy
 	@$(BIN)/raven-sim demo --raven $(BIN)/raven --drivers $(DRIVERS) $(ARGS)
 
-test: ## Run the tests with the race detector; ARGS='-run X ./service/...' for some of them
-	.ci/test $(ARGS)
+test: ## Run the tests with the race detector, campaigns cut short; ARGS='-run X ./service/...' for some of them
+	.ci/test -short $(ARGS)
+
+test-long: ## Run the campaigns in full: tests with hundreds of starts, kills and restarts
+	.ci/test -run '^TestCampaign' $(ARGS) $(CAMPAIGNS)
+
+test-stress: ## Run `make test` N times beside a busy loop for each processor, and count the failures; N=10
+	.ci/test-stress $(N)
 
 fuzz: ## Run each fuzz target for FUZZ=30s, one after the other; TARGET=FuzzEncode for one of them
 	.ci/fuzz $(FUZZ) $(TARGET)

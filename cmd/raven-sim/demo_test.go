@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,42 +18,41 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/test/harness"
+	"github.com/kuryr/raven/test/programs"
 	"github.com/kuryr/raven/test/sim/northbound"
 )
 
-// programs builds raven, raven-sim and the drivers, once.
-var programs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "raven-bin-") // for all tests; TestMain removes it
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../raven", ".", "../../plugins/...").CombinedOutput()
-	if err != nil {
-		return dir, errors.New(err.Error() + ": " + string(out))
-	}
-	return dir, nil
-})
+// built is the folder with raven, raven-sim and the drivers, set by TestMain.
+var built string
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if built {
-		dir, _ := programs()
-		_ = os.RemoveAll(dir)
+func TestMain(m *testing.M) { os.Exit(testAll(m)) }
+
+func testAll(m *testing.M) int {
+	var err error
+	if built, err = os.MkdirTemp("", "raven-bin-"); err == nil {
+		defer func() { _ = os.RemoveAll(built) }()
+		// Tests wait for processes more than they work.
+		err = errors.Join(programs.Put(built, append(programs.Shipped(), programs.Sim)...), flag.Set("test.parallel", "4"))
 	}
-	os.Exit(status)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "raven-sim's tests:", err)
+		return 1
+	}
+	return m.Run()
 }
 
-var built bool
-
+// programDir is a folder with links to the programs: by it the processes of one test are told from those of others.
 func programDir(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no go to build the programs with")
-	}
-	built = true
-	dir, err := programs()
+	dir := shortTempDir(t)
+	entries, err := os.ReadDir(built)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.Link(filepath.Join(built, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }
@@ -78,7 +79,7 @@ func shortTempDir(t *testing.T) string {
 func startDemo(t *testing.T, args ...string) *demoRun {
 	t.Helper()
 	r := &demoRun{bin: programDir(t), tmp: shortTempDir(t), output: &harness.Buffer{}, ended: make(chan error, 1)}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	r.cmd = exec.CommandContext(ctx, filepath.Join(r.bin, "raven-sim"), append([]string{"demo", "--latency", "5ms", "--every", "300ms"}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+r.tmp)
 	r.cmd.Stdout, r.cmd.Stderr = r.output, r.output
@@ -99,7 +100,7 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 func (r *demoRun) waitFor(t *testing.T, pattern string) {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for !expression.MatchString(r.output.String()) {
 		select {
 		case err := <-r.ended:
@@ -136,12 +137,8 @@ func (r *demoRun) processes(t *testing.T) (left []string) {
 		t.Fatal(err)
 	}
 	for _, link := range links {
-		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "environ"))
-		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, r.bin) {
-			// A driver has no environment: it belongs to whichever run is going on, and tests run one after the other.
-			if len(environ) == 0 || !bytes.Contains(environ, []byte("TMPDIR=")) || bytes.Contains(environ, []byte("TMPDIR="+r.tmp)) {
-				left = append(left, "process "+filepath.Base(filepath.Dir(link))+" "+exe)
-			}
+		if exe, err := os.Readlink(link); err == nil && strings.HasPrefix(exe, r.bin+"/") {
+			left = append(left, "process "+filepath.Base(filepath.Dir(link))+" "+exe)
 		}
 	}
 	return left
@@ -153,18 +150,19 @@ const (
 )
 
 func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
-	r := startDemo(t, "--for", "9s")
-	if err := <-r.ended; err != nil {
-		t.Fatalf("%v\n%s", err, r.output)
-	}
-	text := r.output.String()
+	t.Parallel()
+	r := startDemo(t)
 	for _, want := range []string{
 		podDone, namespaceDone, `pod blog/mariadb-\S+: done`, `pod ci/build-\S+: done  no port`, `pod monitoring/node-exporter-\S+: done  no port`,
-		`(?m)pod \S+: gone$`, `kubectl get pods -A`, `ports by \d+, \d+ load balancers`, `service shop/web: done  VIP 10\.96\.0\.2 ACTIVE \d members outside 172\.24\.4\.\d+`, `stopped; nothing is left behind\n$`,
+		`(?m)pod \S+: gone$`, `kubectl get pods -A`, `ports by \d+, \d+ load balancers`,
+		`service shop/web: done  VIP 10\.96\.0\.2 ACTIVE \d members outside 172\.24\.4\.\d+`,
 	} {
-		if !regexp.MustCompile(want).MatchString(text) {
-			t.Errorf("no line matches %s", want)
-		}
+		r.waitFor(t, want)
+	}
+	r.interrupt(t)
+	text := r.output.String()
+	if !strings.HasSuffix(text, "stopped; nothing is left behind\n") {
+		t.Error("it does not end with the word that nothing is left")
 	}
 	if strings.Contains(text, "\x1b") {
 		t.Error("escape sequences in an output that is no terminal")
@@ -172,16 +170,39 @@ func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
 	if regexp.MustCompile(`: (failing|terminal)`).MatchString(text) {
 		t.Error("something failed")
 	}
-	if left := r.leftBehind(t); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
 	if t.Failed() {
 		t.Log("\n" + text)
 	}
 }
 
+// interrupt ends the demo as a person does, and looks for what is left.
+func (r *demoRun) interrupt(t *testing.T) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-r.ended; err != nil {
+		t.Errorf("after SIGINT: %v\n%s", err, r.output)
+	}
+	if left := r.leftBehind(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestDemoEndsAfterItsTime(t *testing.T) {
+	t.Parallel()
+	r := startDemo(t, "--for", "1s")
+	if err := <-r.ended; err != nil || !strings.HasSuffix(r.output.String(), "stopped; nothing is left behind\n") {
+		t.Errorf("%v\n%s", err, r.output)
+	}
+	if left := r.leftBehind(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 // With the driver kubeproxy Services are served in OVN's northbound database, the real one where there is one, which ends with the demo.
 func TestDemoServesByOVN(t *testing.T) {
+	t.Parallel()
 	how := `ovn-nbctl --db=unix:`
 	if northbound.Available() != nil {
 		how = `database is one in this process`
@@ -189,32 +210,18 @@ func TestDemoServesByOVN(t *testing.T) {
 	r := startDemo(t, "--drivers", "namespace,pod,kubeproxy")
 	r.waitFor(t, `service shop/web: done  VIP 10\.96\.0\.2 in OVN [1-9] members? outside 172\.24\.4\.\d+`)
 	r.waitFor(t, how)
-	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-r.ended; err != nil {
-		t.Errorf("after SIGINT: %v\n%s", err, r.output)
-	}
-	if left := r.leftBehind(t); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
+	r.interrupt(t)
 }
 
 func TestDemoStopsCleanlyWhenAskedTo(t *testing.T) {
+	t.Parallel()
 	r := startDemo(t)
 	r.waitFor(t, podDone)
-	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-r.ended; err != nil {
-		t.Errorf("after SIGINT: %v\n%s", err, r.output)
-	}
-	if left := r.leftBehind(t); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
+	r.interrupt(t)
 }
 
 func TestDemoStopsWhenNobodyReads(t *testing.T) {
+	t.Parallel()
 	bin, tmp := programDir(t), shortTempDir(t)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0"/raven-sim demo --raven "$0"/raven | head -n 1`, bin)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
@@ -231,13 +238,18 @@ func TestDemoStopsWhenNobodyReads(t *testing.T) {
 }
 
 func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells a child of its parent's death")
 	}
 	r := startDemo(t)
 	r.waitFor(t, podDone)
-	if there := r.processes(t); len(there) != 5 {
-		t.Fatalf("there are %v, want this program, raven and three drivers", there)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if there := r.processes(t); len(there) == 5 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("there are %v, want this program, raven and three drivers", there)
+		}
 	}
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -255,6 +267,7 @@ func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
 }
 
 func TestDemoSaysWhyRavenDied(t *testing.T) {
+	t.Parallel()
 	script := filepath.Join(t.TempDir(), "raven")
 	text := "#!/bin/sh\nfor a; do case $a in DEFAULT.log_file=*) echo the last line >\"${a#*=}\";; esac; done\necho no luck >&2\nexit 3\n"
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
@@ -276,13 +289,14 @@ func TestDemoSaysWhyRavenDied(t *testing.T) {
 }
 
 func TestASecondSignalDoesNotWait(t *testing.T) {
+	t.Parallel()
 	script := filepath.Join(t.TempDir(), "raven")
 	text := "#!/bin/sh\ntrap '' TERM\ntouch \"$TMPDIR/up\"\nwhile :; do read x <\"$TMPDIR/never\" || sleep 0.05; done\n"
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r := startDemo(t, "--raven", script)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(r.tmp, "up")); err == nil {
 			break
 		}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestCutAndColumnsDoNotCountPaint(t *testing.T) {
+	t.Parallel()
 	if got, want := cut("\x1b[32mgrün\x1b[0m und rot", 3), "\x1b[32mgrü"; got != want {
 		t.Errorf("cut: %q, want %q", got, want)
 	}
@@ -23,6 +24,7 @@ func TestCutAndColumnsDoNotCountPaint(t *testing.T) {
 }
 
 func TestPercentile(t *testing.T) {
+	t.Parallel()
 	var sorted []time.Duration
 	for i := range 100 {
 		sorted = append(sorted, time.Duration(i+1))
@@ -41,6 +43,7 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestWorkloadBearsOthersAtTheSameObjects(t *testing.T) {
+	t.Parallel()
 	api := simkube.New(simkube.Options{PodGrace: time.Millisecond})
 	defer api.Close()
 	w := newWorkload(api)
@@ -83,6 +86,7 @@ func TestWorkloadBearsOthersAtTheSameObjects(t *testing.T) {
 }
 
 func TestReportAsMarkdown(t *testing.T) {
+	t.Parallel()
 	r := scenarioReport{Name: "burst", About: "A burst."}
 	r.addTime("whole", 1500*time.Millisecond, "under 3 s", "")
 	r.addTime("p50", 12340*time.Microsecond, "", "noted")

@@ -38,6 +38,7 @@ func try(t *testing.T, manifest string, args ...string) (string, error) {
 }
 
 func TestTry(t *testing.T) {
+	t.Parallel()
 	driver := "lbaas=" + filepath.Join(programDir(t), "raven-driver-lbaas")
 	out, err := try(t, tryService, "--driver", driver, "--set", "octavia_defaults.provider=ovn", "--delete")
 	if err != nil {
@@ -55,6 +56,7 @@ func TestTry(t *testing.T) {
 
 // TestTriedDriversMayContribute: whoever tries his own driver need not allow it what it adds to others' resources, but may allow it less.
 func TestTriedDriversMayContribute(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		set  []string
 		want string
@@ -63,6 +65,7 @@ func TestTriedDriversMayContribute(t *testing.T) {
 		"less": {[]string{"driver:mine.allow_contributions=routes"}, "allow_contributions = routes"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			conf, _, err := tryOptions{drivers: []string{"mine=/bin/mine"}, set: tc.set}.configuration()
 			if err != nil {
 				t.Fatal(err)
@@ -75,6 +78,7 @@ func TestTriedDriversMayContribute(t *testing.T) {
 }
 
 func TestTryThatCannotBe(t *testing.T) {
+	t.Parallel()
 	lbaas := filepath.Join(programDir(t), "raven-driver-lbaas")
 	for why, test := range map[string]struct {
 		manifest, says string

@@ -65,7 +65,9 @@ func servedReference(t *testing.T, provider simcloud.Provider) played {
 	return result
 }
 
-func TestKilledAtEveryWriteForServicesEndsAsUndisturbed(t *testing.T) {
+// TestCampaignKillsAtWritesForServices kills raven at every write for Services; the end is as undisturbed.
+func TestCampaignKillsAtWritesForServices(t *testing.T) {
+	t.Parallel()
 	for _, provider := range []simcloud.Provider{simcloud.Amphora(brief()), simcloud.OVN(brief())} {
 		t.Run(provider.Name, func(t *testing.T) { killedForServices(t, provider) })
 	}
@@ -80,7 +82,7 @@ func killedForServices(t *testing.T, provider simcloud.Provider) {
 	}
 	var jobs []job
 	for n := 1; n <= ref.writes; n++ {
-		if testing.Short() && n%5 != 0 {
+		if testing.Short() && n%campaignStep != 0 {
 			continue
 		}
 		jobs = append(jobs, job{n, applied}, job{n, []moment{unapplied, late}[n%2]})

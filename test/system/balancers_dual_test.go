@@ -64,6 +64,7 @@ func (r *rig) addressesAmiss(p *raven, name string, families, balancers int) str
 // Both addresses of a Service are served: by one load balancer where the provider has additional VIPs, else by two: also in a cloud that is older than these, and where an
 // operator asks for additional VIPs of a provider that shows them and makes none.
 func TestDualStackServices(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, mode string
 		provider   simcloud.Provider
@@ -90,6 +91,7 @@ func TestDualStackServices(t *testing.T) {
 
 // A Service goes from one address to two and back, served by one load balancer and by two, and an address that it gives up is another's.
 func TestDualStackComesAndGoes(t *testing.T) {
+	t.Parallel()
 	r := newDualRig(t, simcloud.Amphora(brief()), false)
 	p := r.start()
 	r.createNamespace("shop")

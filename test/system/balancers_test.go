@@ -28,6 +28,7 @@ func both() object {
 }
 
 func TestServicesBecomeLoadBalancers(t *testing.T) {
+	t.Parallel()
 	providers(t, func(t *testing.T, r *rig) {
 		p := r.start()
 		r.createNamespace("shop")
@@ -78,6 +79,7 @@ func TestServicesBecomeLoadBalancers(t *testing.T) {
 }
 
 func TestServiceScalesToNothingAndBack(t *testing.T) {
+	t.Parallel()
 	providers(t, func(t *testing.T, r *rig) {
 		p := r.start()
 		r.createNamespace("shop")
@@ -106,6 +108,7 @@ func TestServiceScalesToNothingAndBack(t *testing.T) {
 }
 
 func TestServiceTypesThereAndBackLeaveNothing(t *testing.T) {
+	t.Parallel()
 	providers(t, func(t *testing.T, r *rig) {
 		p := r.start()
 		r.createNamespace("shop")
@@ -150,6 +153,7 @@ func TestServiceTypesThereAndBackLeaveNothing(t *testing.T) {
 }
 
 func TestServicesGoWithoutTrace(t *testing.T) {
+	t.Parallel()
 	providers(t, func(t *testing.T, r *rig) {
 		p := r.start()
 		must(t, "rest", func() string { return r.servicesAmiss(p) })
@@ -183,6 +187,7 @@ func TestServicesGoWithoutTrace(t *testing.T) {
 
 // A namespace that goes while its load balancers are still being made.
 func TestNamespaceGoesWhileServicesAreMade(t *testing.T) {
+	t.Parallel()
 	providers(t, func(t *testing.T, r *rig) {
 		p := r.start()
 		must(t, "rest", func() string { return r.servicesAmiss(p) })
@@ -213,6 +218,7 @@ func TestNamespaceGoesWhileServicesAreMade(t *testing.T) {
 
 // A bad value is said and changes nothing; what the value is not about goes on.
 func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
+	t.Parallel()
 	r := newBalancerRig(t, simcloud.Amphora(brief()))
 	p := r.start()
 	r.createNamespace("shop")
@@ -271,6 +277,7 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 
 // Neither floating IPs nor load balancers move because a value cannot be read, and endpoints are followed.
 func TestBadAnnotationMovesNoExternalIP(t *testing.T) {
+	t.Parallel()
 	r := newBalancerRig(t, simcloud.OVN(brief()))
 	p := r.start()
 	r.createNamespace("shop")
@@ -328,6 +335,7 @@ func TestBadAnnotationMovesNoExternalIP(t *testing.T) {
 
 // A security group that is not there is said, and what is known is written on the Service all the same.
 func TestGroupThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	r := newBalancerRig(t, simcloud.Amphora(brief())) // OVN's load balancers ignore groups
 	p := r.start()
 	r.createNamespace("shop")
@@ -365,6 +373,7 @@ func TestGroupThatIsNotThere(t *testing.T) {
 
 // A value that is well formed and leads nowhere is said by its name, and costs neither the load balancer nor what is behind it.
 func TestAnnotationThatLeadsNowhere(t *testing.T) {
+	t.Parallel()
 	r := newBalancerRig(t, simcloud.Amphora(brief()))
 	p := r.start()
 	r.createNamespace("shop")
@@ -400,6 +409,7 @@ func TestAnnotationThatLeadsNowhere(t *testing.T) {
 
 // A floating IP is given up only for another one that is there, and never for its own address.
 func TestFloatingIPIsNotGivenUp(t *testing.T) {
+	t.Parallel()
 	r := newBalancerRig(t, simcloud.OVN(brief()))
 	p := r.start()
 	r.createNamespace("shop")
@@ -447,6 +457,7 @@ func TestFloatingIPIsNotGivenUp(t *testing.T) {
 
 // The driver's process dies while Services are made.
 func TestServicesOutliveTheirDriver(t *testing.T) {
+	t.Parallel()
 	r := newBalancerRig(t, simcloud.Amphora(brief()))
 	p := r.start()
 	r.createNamespace("shop")

@@ -37,6 +37,7 @@ func (r *rig) cleanup(want int, args ...string) cleaned {
 }
 
 func TestCleanupRemovesWhatOneClusterLeftAndNothingElse(t *testing.T) {
+	t.Parallel()
 	cloud := newCloud(t, simcloud.Options{})
 	foreign := cloud.Dump(simcloud.DumpOptions{IDs: true})
 	one, two := newRigWith(t, simOptions(), cloud), newRigWith(t, simOptions(), cloud)

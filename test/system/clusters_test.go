@@ -34,6 +34,7 @@ func belongings(cloud *simcloud.Cloud, cluster string) string {
 }
 
 func TestTwoClustersInOneProjectTouchNothingOfEachOther(t *testing.T) {
+	t.Parallel()
 	cloud := newCloud(t, simcloud.Options{})
 	one, two := newRigWith(t, simOptions(), cloud), newRigWith(t, simOptions(), cloud)
 	clusterOne, clusterTwo := one.clusterID(), two.clusterID()

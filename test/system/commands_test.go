@@ -50,6 +50,7 @@ func (r *rig) readOnly() {
 }
 
 func TestPlanSaysWhatThereIsToDoAndWritesNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.bare()
 	r.createNamespace("shop")
@@ -92,6 +93,7 @@ func TestPlanSaysWhatThereIsToDoAndWritesNothing(t *testing.T) {
 }
 
 func TestPlanWithAnObjectThatHasNoPlanIsAnError(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createNamespace("shop")
 	r.createPod("shop", "a")
@@ -103,6 +105,7 @@ func TestPlanWithAnObjectThatHasNoPlanIsAnError(t *testing.T) {
 }
 
 func TestTranslateShowsWhatDriversMakeOfAFile(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	manifest := r.write("m.yaml", `apiVersion: v1
 kind: Namespace
@@ -158,6 +161,7 @@ spec: {hostNetwork: true}
 }
 
 func TestStatusInEveryFormatAndFiltered(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := r.start()
 	r.createNamespace("shop")
@@ -224,6 +228,7 @@ func TestStatusInEveryFormatAndFiltered(t *testing.T) {
 }
 
 func TestSampleConfigurationIsUpToDate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	folders, err := filepath.Glob("../../plugins/raven-driver-*")
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 // A driver is replaced while all goes on: nothing is written, and no watch is made anew.
 func TestDriverIsRestartedInPlace(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.start()
 	r.createNamespace("shop")
@@ -93,6 +94,7 @@ func TestDriverIsRestartedInPlace(t *testing.T) {
 }
 
 func TestDriverInfoShowsWhatItTakes(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	got := r.raven("driver", "info", "pod", "--config-file", r.configure(), "-o", "json")
 	var info struct {
@@ -143,6 +145,7 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 
 // A driver that is lost again and again is left alone, and people are told. The others go on.
 func TestDriverThatCrashesIsQuarantined(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("raven", "driver_max_losses", 3)
 	p := r.start()
@@ -216,6 +219,7 @@ func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 
 // An object that ends its driver again and again is kept from it, and people are told; the driver serves the others.
 func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.install("raven-driver-hostile", "plugins/raven-driver-hostile")
 	r.conf.Set("raven", "drivers", "hostile")
@@ -288,6 +292,7 @@ func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
 
 // What a driver made that is left out on a reload stays as it is, until its objects go, or it is cleaned up by name; enabled again, it takes all over.
 func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("raven", "drift_check_interval", 1)
 	p := r.start()
@@ -351,6 +356,7 @@ func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 
 // A driver that was started by hand, under a debugger for example, is attached to where the operator allows it.
 func TestDriverIsAttachedTo(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	driver := exec.Command(r.path("bin/raven-driver-pod"), "--debug")
 	driver.Stderr = os.Stderr

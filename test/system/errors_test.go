@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"regexp"
@@ -8,18 +9,28 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	simkube "github.com/kuryr/raven/test/sim/kube"
 )
 
-// closedPort is an address that nobody listens on.
+// closedPort is an address that nobody listens on, nor will until the test ends: a socket is bound to it that does not listen.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = unix.Close(socket) })
+	if err := unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	address, err := unix.Getsockname(socket)
+	bound, ok := address.(*unix.SockaddrInet4)
+	if err != nil || !ok {
+		t.Fatalf("%v, %v", address, err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", bound.Port)
 }
 
 // takenPort is a port that somebody else listens on until the test ends.
@@ -166,6 +177,7 @@ func (r *rig) script(name, text string) {
 }
 
 func TestMistakesEndInOneLineThatSaysWhatAndWhere(t *testing.T) {
+	t.Parallel()
 	each(t, daemonMistakes(), func(m mistake) string { return m.name }, func(t *testing.T, m mistake) {
 		r := newRigWith(t, simkube.Options{TLS: true}, nil) // a token goes over TLS only
 		r.conf.Set("kubernetes", "watch_retry_timeout", 3)
@@ -214,6 +226,7 @@ func (r *rig) oneLine(got result, m mistake) {
 }
 
 func TestMistakesOnTheCommandLine(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	empty := r.write("empty.conf", "")
 	for _, m := range []mistake{
@@ -239,6 +252,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 }
 
 func TestUnknownOptionsAndGroupsAreWarnings(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("raven", "sweep_intervall", "5").Set("neutro", "x", "5").Set("DEFAULT", "debug", "true")
 	p := r.start()

@@ -40,6 +40,7 @@ func (p *raven) held() string {
 }
 
 func TestDriverThatWantsNothingAfterAnUpgradeDeletesNothing(t *testing.T) {
+	t.Parallel()
 	ways := map[string]func(*rig, *raven) *raven{
 		"after a restart": func(r *rig, p *raven) *raven {
 			p.stop()

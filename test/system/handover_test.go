@@ -16,6 +16,7 @@ import (
 // TestServicesAreHandedOver changes the driver of a running cluster from lbaas to kubeproxy and back, by a restart and by a reload, which brings the
 // database as well: floating IPs stay what they are, and never do both serve one address.
 func TestServicesAreHandedOver(t *testing.T) {
+	t.Parallel()
 	restart := func(r *northRig, p *raven) *raven {
 		p.stop()
 		return r.start()

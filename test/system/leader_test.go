@@ -30,6 +30,7 @@ func (r *rig) team() (leader, other *peer) {
 }
 
 func TestTheOtherOneTakesOver(t *testing.T) {
+	t.Parallel()
 	for name, how := range map[string]struct {
 		end    func(*peer)
 		within time.Duration
@@ -97,6 +98,7 @@ func lists(paths []string, kind string) int {
 // The leader is cut off from the cluster while a create of its own is slow and takes effect when the other has looked and made
 // its own.
 func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
+	t.Parallel()
 	r := pair(t)
 	r.bare()
 	r.conf.Set("neutron", "ambiguous_create_wait", 8).Set("neutron", "timeout", leaseDuration-100*time.Millisecond)
@@ -171,6 +173,7 @@ func (r *rig) networksNamed(name string) int {
 // A process that was frozen for longer than its Lease must not go on with what it was doing. It is frozen while answers are on
 // their way: a request that it is about to send at that instant, nothing can take back; see the second list.
 func TestALeaderThatWasFrozenSendsNothing(t *testing.T) {
+	t.Parallel()
 	r := pair(t)
 	r.bare()
 	one, two := r.team()
@@ -205,6 +208,7 @@ func TestALeaderThatWasFrozenSendsNothing(t *testing.T) {
 }
 
 func TestWhoLeadsIsSaid(t *testing.T) {
+	t.Parallel()
 	r := pair(t)
 	one, two := r.team()
 	r.createNamespace("shop")
@@ -247,6 +251,7 @@ func TestWhoLeadsIsSaid(t *testing.T) {
 }
 
 func TestALeaseThatIsTooShortIsRefused(t *testing.T) {
+	t.Parallel()
 	r := pair(t)
 	r.conf.Set("neutron", "timeout", 60)
 	for _, command := range []string{"run", "config validate"} {
@@ -263,6 +268,7 @@ func TestALeaseThatIsTooShortIsRefused(t *testing.T) {
 
 // A leader that reloads gives the Lease back, and one of the two goes on.
 func TestAReloadOfTheLeader(t *testing.T) {
+	t.Parallel()
 	r := pair(t)
 	r.bare()
 	one, two := r.team()

@@ -1,11 +1,11 @@
 package system_test
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
@@ -49,61 +49,69 @@ func populatedIn(t *testing.T, cloud *simcloud.Cloud, group, name string, value 
 }
 
 func TestListThatFailsAtStartEndsInAnErrorAndChangesNothing(t *testing.T) {
-	for _, kind := range []string{"port", "network"} {
-		each(t, brokenLists(), func(b brokenList) string { return kind + "/" + b.name }, func(t *testing.T, b brokenList) {
-			r, p := populated(t, "", "", nil)
-			p.stop()
-			before := r.dump()
-			r.cloud.ResetLog()
+	t.Parallel()
+	each(t, []string{"port", "network"}, strings.Clone, func(t *testing.T, kind string) {
+		r, p := populated(t, "", "", nil)
+		p.stop()
+		before := r.dump()
+		r.cloud.ResetLog()
+		for _, b := range brokenLists() {
 			b.rule.Method, b.rule.Kind = http.MethodGet, kind
 			if _, err := r.cloud.AddFault(b.rule); err != nil {
 				t.Fatal(err)
 			}
 			p = r.start()
 			if status := p.end(patience); status != 1 {
-				t.Errorf("the exit status is %d, wanted 1", status)
+				t.Errorf("%s: the exit status is %d, wanted 1", b.name, status)
 			}
 			last := lastLine(p.log.String())
 			if !strings.HasPrefix(last, "raven: ") || !strings.Contains(last, "listing") || !regexp.MustCompile(b.says).MatchString(last) {
-				t.Errorf("the error does not say that a list failed, and how (%s): %s", b.says, last)
+				t.Errorf("%s: the error does not say that a list failed, and how (%s): %s", b.name, b.says, last)
 			}
 			r.wroteNothing(before)
 			r.cloud.ClearFaults()
-			p = r.start()
-			must(t, "rest once the cloud lists again", func() string { return r.amiss(p) })
-			r.wroteNothing(before)
-			p.stop()
-		})
-	}
+		}
+		p = r.start()
+		must(t, "rest once the cloud lists again", func() string { return r.amiss(p) })
+		r.wroteNothing(before)
+		p.stop()
+	})
 }
 
 func TestListThatFailsInADriftCheckChangesNothing(t *testing.T) {
-	each(t, brokenLists(), func(b brokenList) string { return b.name }, func(t *testing.T, b brokenList) {
-		r, p := populated(t, "raven", "drift_check_interval", 1)
+	t.Parallel()
+	r, p := populated(t, "raven", "drift_check_interval", 1)
+	for _, b := range brokenLists() {
 		before := r.dump()
 		r.cloud.ResetLog()
 		b.rule.Method = http.MethodGet
 		b.rule.Path = `^/v2.0/(ports|networks|subnets|routers|security-groups|security-group-rules|subnetpools)$`
+		failed := regexp.MustCompile(`the drift check failed; nothing is concluded from it.*(` + b.says + `)`)
+		sofar := len(failed.FindAllString(p.log.String(), -1))
 		if _, err := r.cloud.AddFault(b.rule); err != nil {
 			t.Fatal(err)
 		}
-		p.logged(`the drift check failed; nothing is concluded from it.*(` + b.says + `)`)
-		time.Sleep(2 * time.Second) // some more of them
+		must(t, b.name+": two drift checks that fail", func() string {
+			if n := len(failed.FindAllString(p.log.String(), -1)) - sofar; n < 2 {
+				return fmt.Sprintf("there were %d", n)
+			}
+			return ""
+		})
 		r.wroteNothing(before)
 		r.cloud.ClearFaults()
 		// And it is awake: what somebody takes away comes back.
 		id := r.portOf("shop", "a")
 		if code, _ := r.cloud.Call(simcloud.UserAdmin, simcloud.ProjectAdmin, http.MethodDelete, "/ports/"+id, nil); code != http.StatusNoContent {
-			t.Fatalf("deleting the port: %d", code)
+			t.Fatalf("%s: deleting the port: %d", b.name, code)
 		}
-		must(t, "another port for the pod", func() string {
+		must(t, b.name+": another port for the pod", func() string {
 			if r.portOf("shop", "a") == id {
 				return "the pod still names the one that is gone"
 			}
 			return r.amiss(p)
 		})
-		p.stop()
-	})
+	}
+	p.stop()
 }
 
 // wroteNothing checks that no request has changed the cloud since ResetLog.

@@ -3,12 +3,14 @@
 package system_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	testprograms "github.com/kuryr/raven/test/programs"
 )
 
 // programs is the folder with the built programs, set by TestMain. Each rig has links of its own to them, so that its processes
@@ -18,6 +20,11 @@ var programs string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	// Tests wait for processes and simulations more than they work.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, "system tests:", err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "rs") // short: sockets are below it
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "system tests:", err)
@@ -25,7 +32,7 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if programs, err = build(dir); err != nil {
-		fmt.Fprintln(os.Stderr, "system tests: building the programs:", err)
+		fmt.Fprintln(os.Stderr, "system tests:", err)
 		return 1
 	}
 	status := m.Run()
@@ -36,18 +43,14 @@ func run(m *testing.M) int {
 	return status
 }
 
-// build builds all programs once. They are the ones that users get, without the race detector, which would triple the time.
+// build puts all programs into a folder. They are the ones that users get, without the race detector, which would triple the time.
 func build(dir string) (string, error) {
 	bin := filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "../../cmd/raven", "../../plugins/...",
-		"../drivers/raven-driver-flatns", "../drivers/raven-driver-hostile", "./testdata/emptypod", "./testdata/otherprotocol").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return bin, nil
+	wanted := append(testprograms.Shipped(), testprograms.Flat, testprograms.Hostile, testprograms.EmptyPod, testprograms.Protocol2)
+	return bin, testprograms.Put(bin, wanted...)
 }
 
 // processesBelow lists the processes whose executable is below a folder.

@@ -52,6 +52,7 @@ func document(t *testing.T, manifest, kind string) []byte {
 }
 
 func TestRolesAreWhatTheDriversNeed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	// The file is for the default drivers.
 	got := r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set", "kubernetes.controller_ha=true",
@@ -105,6 +106,7 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 
 // What the manifests configure is a configuration.
 func TestManifestsConfigureRaven(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	text, err := os.ReadFile("../../etc/kubernetes/30-configuration.yaml")
 	if err != nil {

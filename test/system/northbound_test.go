@@ -15,6 +15,7 @@ import (
 // TestKubeProxyServesByOVN has the driver kubeproxy serve Services in the northbound database: all of them, as they are, without Octavia,
 // and nothing is left of those that go.
 func TestKubeProxyServesByOVN(t *testing.T) {
+	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))
 	r.serve("kubeproxy")
 	p := r.start()
@@ -63,6 +64,7 @@ func sameRow(a, b northRow) bool {
 // TestAddressThatCannotBeLimitedIsClosed: OVN's load balancers know no source ranges, so that the address of a Service that has some serves
 // nobody. It is not given away meanwhile, and serves again without them.
 func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
+	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))
 	r.serve("kubeproxy")
 	p := r.start()
@@ -105,6 +107,7 @@ func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
 
 // TestKubeProxyKeepsNamespacesApart: in the dedicated topology a Service is served in its own namespace, and nowhere else.
 func TestKubeProxyKeepsNamespacesApart(t *testing.T) {
+	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))
 	r.serve("kubeproxy")
 	r.conf.Set("namespace_subnet", "topology", "dedicated")
@@ -125,6 +128,7 @@ func TestKubeProxyKeepsNamespacesApart(t *testing.T) {
 
 // TestKubeProxyOutlivesKills kills raven, its driver and the database in turn while endpoints come and go.
 func TestKubeProxyOutlivesKills(t *testing.T) {
+	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))
 	r.serve("kubeproxy")
 	p := r.start()

@@ -25,6 +25,7 @@ func (r *rig) asOperator(method, path string, body any) object {
 // TestWhatOperatorsWriteSurvives: their tags and descriptions stay, also over a restart, and neither makes a second resource. Where
 // they took our tags away, the description still proves whose it is.
 func TestWhatOperatorsWriteSurvives(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.bare()
 	r.conf.Set("raven", "drift_check_interval", 1)
@@ -91,6 +92,7 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 // TestAForbiddenNeedDeletesNothing: without the ServiceCIDRs nobody knows what the service network should be. What there is stays,
 // over several drift checks and sweeps.
 func TestAForbiddenNeedDeletesNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.bare()
 	r.conf.Set("raven", "drift_check_interval", 1)

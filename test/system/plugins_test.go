@@ -36,10 +36,33 @@ func (p *raven) killDriver(name string, s syscall.Signal) bool {
 	if err != nil || !strings.HasPrefix(exe, p.rig.dir+"/") {
 		return false // it has just ended
 	}
-	return syscall.Kill(pid, s) == nil
+	if syscall.Kill(pid, s) != nil {
+		return false
+	}
+	if s == syscall.SIGSTOP { // which has an effect some time after it was sent
+		must(p.rig.t, "the stop of driver "+name, func() string { return awake(pid) })
+	}
+	return true
 }
 
-func TestDriversKilledAtAnyTimeLoseAndDeleteNothing(t *testing.T) {
+// awake names a thread of a process that was not stopped yet.
+func awake(pid int) string {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return fmt.Sprintf("process %d has ended", pid)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if _, state, _ := strings.Cut(string(stat), ") "); err == nil && !strings.HasPrefix(state, "T") {
+			return fmt.Sprintf("%s: %.1s", thread, state)
+		}
+	}
+	return ""
+}
+
+// TestCampaignKillsOfDrivers kills drivers at any time, and nothing is lost or deleted.
+func TestCampaignKillsOfDrivers(t *testing.T) {
+	t.Parallel()
 	ref := reference(t)
 	seeds := []uint64{1, 2, 3, 4, 5, 6}
 	if testing.Short() {
@@ -91,6 +114,7 @@ func (p *raven) settledDrivers() string {
 }
 
 func TestDriverThatHangsLosesAndDeletesNothing(t *testing.T) {
+	t.Parallel()
 	ref := reference(t)
 	each(t, []string{"namespace", "pod"}, func(name string) string { return name }, func(t *testing.T, name string) {
 		r := newRig(t)
@@ -114,6 +138,7 @@ func TestDriverThatHangsLosesAndDeletesNothing(t *testing.T) {
 }
 
 func TestDriverThatPausesGoesOn(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.start()
 	must(t, "the first rest", func() string { return r.amiss(p) })

@@ -196,13 +196,15 @@ func within(t *testing.T, what string, amiss func() string) {
 	}
 }
 
-// waitFor asks until nothing is amiss or the time is over, and returns what is then.
+// waitFor asks until nothing is amiss or the time is over, and returns what is then. The longer it has waited, the less often it asks.
 func waitFor(bound time.Duration, amiss func() string) string {
-	for deadline := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); ; {
 		last := amiss()
-		if last == "" || time.Now().After(deadline) {
+		waited := time.Since(began)
+		if last == "" || waited > bound {
 			return last
 		}
+		time.Sleep(min(max(waited/20, 5*time.Millisecond), 50*time.Millisecond))
 	}
 }
 

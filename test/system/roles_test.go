@@ -9,6 +9,7 @@ import (
 
 // A namespace driver from outside takes the place of the in-tree one; the pod driver finds its network by role.
 func TestNamespaceDriverFromOutsideServesThePodDriver(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.install("raven-driver-flatns", "plugins/raven-driver-flatns")
 	r.conf.Set("raven", "drivers", "flatns,pod").Set("flatns", "cidr", "10.50.0.0/16")
@@ -68,6 +69,7 @@ func TestNamespaceDriverFromOutsideServesThePodDriver(t *testing.T) {
 
 // A running cluster changes over to the other namespace driver: what the disabled one made is left alone.
 func TestDisabledNamespaceDriverKeepsWhatItMade(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.install("raven-driver-flatns", "plugins/raven-driver-flatns")
 	r.conf.Set("raven", "drivers", "namespace")

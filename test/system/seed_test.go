@@ -24,6 +24,7 @@ func (r *rig) replay(file string) {
 
 // The watch events that the design's own appendix shows, through the whole path.
 func TestSeedEventsEndAsTheySay(t *testing.T) {
+	t.Parallel()
 	for _, before := range []bool{true, false} {
 		t.Run(fmt.Sprintf("before raven starts %t", before), func(t *testing.T) {
 			r := newRigWith(t, simkube.Options{LooseNamespaces: true}, nil)

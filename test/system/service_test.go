@@ -17,6 +17,7 @@ import (
 
 // TestEveryMistakeIsToldAtOnce: of the core's options and of the drivers', with file and line.
 func TestEveryMistakeIsToldAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("DEFAULT", "debug", "t").Set("raven", "sweep_limit", 0).Set("namespace_subnet", "topology", "round").
 		Set("neutron_defaults", "pod_security_gruops", "x")
@@ -36,6 +37,7 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 }
 
 func TestDiffDefaultAndDocs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	got := r.raven("config", "diff-default", "--config-file", r.configure())
 	for _, want := range []string{"sweep_interval = 1", "kuryr.conf:", "; default: 1m0s", "password = ****"} {
@@ -56,8 +58,10 @@ func TestDiffDefaultAndDocs(t *testing.T) {
 
 // TestMutate: with restart_method mutate, a SIGHUP changes mutable options in place, and the others it names; nothing is started anew.
 func TestMutate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("DEFAULT", "restart_method", "mutate")
+	r.conf.Set("neutron", "ambiguous_create_wait", patience) // after it all is listed once more, which would be taken for a new start
 	p := r.start()
 	r.createNamespace("shop")
 	r.createPod("shop", "a")
@@ -88,6 +92,7 @@ func TestMutate(t *testing.T) {
 
 // TestAMutatedGraceHolds: work in flight gets the time that graceful_shutdown_timeout says now, not what it said at the start.
 func TestAMutatedGraceHolds(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("DEFAULT", "restart_method", "mutate").Set("DEFAULT", "graceful_shutdown_timeout", 2)
 	p := r.start()
@@ -130,6 +135,7 @@ func TestAMutatedGraceHolds(t *testing.T) {
 
 // TestBackdoor: what it shows of a running daemon, to whom, and that it goes.
 func TestBackdoor(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	socket := r.path("door")
 	r.conf.Set("DEFAULT", "backdoor_socket", socket)
@@ -181,6 +187,7 @@ func through(t *testing.T, socket, what string) string {
 
 // TestSystemdIsTold: ready only when all is, what is going on, and that the core turns.
 func TestSystemdIsTold(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.createNamespace("shop")
 	r.createPod("shop", "a")

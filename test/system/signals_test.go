@@ -48,6 +48,7 @@ func busy(t *testing.T, rule simcloud.Rule) (*rig, *raven) {
 }
 
 func TestStopLetsWorkInFlightFinish(t *testing.T) {
+	t.Parallel()
 	r, p := busy(t, simcloud.Rule{Action: simcloud.ActionDelay, Delay: simcloud.Duration(2 * time.Second), Times: 1})
 	p.signal(syscall.SIGTERM)
 	if status := p.end(12 * time.Second); status != 0 {
@@ -66,6 +67,7 @@ func TestStopLetsWorkInFlightFinish(t *testing.T) {
 }
 
 func TestStopIsBounded(t *testing.T) {
+	t.Parallel()
 	const grace = 3
 	cases := []struct {
 		name  string
@@ -127,6 +129,7 @@ func TestStopIsBounded(t *testing.T) {
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name          string
 		first, second syscall.Signal
@@ -155,6 +158,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 
 // SIGHUP reloads at a terminal as it does without one, and so does the hang-up of that terminal: nothing is lost with it.
 func TestReloadAtATerminal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	master, slave := terminal(t)
 	r.tty = slave
@@ -202,6 +206,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 
 // A signal that comes while the configuration is still being read is not lost, and does nothing else than it does later.
 func TestASignalThatComesEarly(t *testing.T) {
+	t.Parallel()
 	early := func(t *testing.T) (*rig, *raven) {
 		t.Helper()
 		r := newRig(t)
@@ -239,6 +244,7 @@ func TestASignalThatComesEarly(t *testing.T) {
 }
 
 func TestReloadOfABadFileKeepsTheOldConfiguration(t *testing.T) {
+	t.Parallel()
 	bad := map[string]struct {
 		make func(*rig)
 		says string
@@ -293,6 +299,7 @@ func TestReloadOfABadFileKeepsTheOldConfiguration(t *testing.T) {
 }
 
 func TestReloadTakesAChangedConfigurationOver(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.start()
 	r.createNamespace("shop")

@@ -10,6 +10,7 @@ import (
 )
 
 func TestWatchesThatEndLoseNothing(t *testing.T) {
+	t.Parallel()
 	ref := reference(t)
 	kinds := []string{"pods", "namespaces", "servicecidrs.networking.k8s.io"}
 	cases := []struct {

@@ -1,177 +1,42 @@
 package conformance_test
 
 import (
-	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"maps"
 	"os"
-	"os/exec"
-	"runtime"
+	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/plugins/sdk"
 	"github.com/kuryr/raven/plugins/sdktest/conformance"
+	"github.com/kuryr/raven/test/programs"
 )
 
-// The test binary is the driver, too: with a first argument that names a defect.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "defect=") {
-		serve(strings.TrimPrefix(os.Args[1], "defect="))
-		return
-	}
-	os.Exit(m.Run())
-}
+// defective is the driver that the suite is tried on, built without the race detector as drivers are.
+var defective string
 
-func serve(defect string) {
-	d := &driver{defect: defect, seen: map[string][]byte{}}
-	if defect == "orphan" {
-		_ = os.Unsetenv("RAVEN_LIFELINE_FD")
-	}
-	if defect == "no-driver" {
-		fmt.Println("I am something else.")
-		return
-	}
-	sdk.Serve(d)
-}
+func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// driver gives every Widget a network, and has one defect or none.
-type driver struct {
-	defect string
-	mu     sync.Mutex
-	seen   map[string][]byte
-	calls  int
-}
-
-func (d *driver) Info() drivers.Info {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	info := drivers.Info{
-		Name: "widget", Version: "1", Description: "Networks for widgets.", Kinds: []drivers.Kind{drivers.KindNetwork},
-		Annotations: []string{"example.org/network"},
-		Options: []drivers.Option{{
-			Group: "widget", Name: "colour", Type: drivers.StringOption, Default: "red", HasDefault: true, Choices: []string{"red", "blue"}, Help: "Which.",
-		}},
+func run(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "conformance")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(folder) }()
+		defective = filepath.Join(folder, "defective")
+		err = errors.Join(programs.Put(folder, programs.Defective), flag.Set("test.parallel", "4")) // they wait for processes
 	}
-	switch d.defect {
-	case "name":
-		info.Name = "My Widget"
-	case "kind":
-		info.Kinds = append(info.Kinds, "toaster")
-	case "default":
-		info.Options[0].Default = "green"
-	}
-	return info
-}
-
-func (d *driver) Configure(context.Context, drivers.Values) error {
-	if d.defect == "refuses" {
-		return errors.New("nothing is ever right")
-	}
-	return nil
-}
-
-func (d *driver) Watches() []drivers.Watch {
-	gvr := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
-	all := []drivers.Watch{
-		{Name: "widgets", GVR: gvr, Kind: "Widget", Fields: []string{"spec"}, Source: d.defect != "no-source", LabelSelector: "shown in (yes)"},
-		{Name: "namespaces", GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace", Fields: []string{"metadata.labels"}},
-	}
-	if d.defect == "selector" {
-		all[0].LabelSelector = "a in ("
-	}
-	return all
-}
-
-func (d *driver) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
-	meta, err := object.Meta()
 	if err != nil {
-		if d.defect == "panics" {
-			panic(err)
-		}
-		return drivers.Set{}, err
+		fmt.Fprintln(os.Stderr, "conformance tests:", err)
+		return 1
 	}
-	if d.defect == "dies" && meta.Name == "" {
-		os.Exit(3)
-	}
-	if d.defect == "hangs" && meta.Annotations["huge"] != "" {
-		<-make(chan struct{}) // for good, whatever ctx says
-	}
-	if err := d.ask(needs, meta.Namespace); err != nil {
-		return drivers.Set{}, err
-	}
-	if needs.Open() {
-		return drivers.Set{}, nil
-	}
-	name := meta.Name + "-network"
-	d.impure(&name, meta.Name, string(meta.UID), object.Raw)
-	set := drivers.Set{Resources: []drivers.Resource{{Name: "network", Spec: drivers.Network{Name: new(name)}}}}
-	if d.defect == "invalid" {
-		set.Outputs = []drivers.Output{{Kind: drivers.Annotation, Key: "example.org/other", Text: drivers.Text("x")}}
-	}
-	return set, ctx.Err()
-}
-
-func (d *driver) ask(needs *drivers.Needs, namespace string) error {
-	rounds := 1
-	switch d.defect {
-	case "unsettled":
-		rounds = 100
-	case "unknown-watch":
-		needs.Get(drivers.Need{Watch: "nothing", Name: "x"})
-		return nil
-	}
-	for i := range rounds {
-		need := drivers.Need{Watch: "namespaces", Name: namespace}
-		if i > 0 {
-			need.Name = fmt.Sprint(namespace, i)
-		}
-		if _, ok := needs.Get(need); !ok {
-			return nil
-		}
-	}
-	return nil
-}
-
-// impure does what a pure function does not.
-func (d *driver) impure(name *string, object, uid string, raw []byte) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls++
-	switch d.defect {
-	case "state":
-		*name += fmt.Sprint(d.calls)
-	case "order":
-		many := map[int]bool{}
-		for i := range 50 {
-			many[i] = true
-		}
-		*name += fmt.Sprint(slices.Collect(maps.Keys(many)))
-	case "clock":
-		*name += fmt.Sprint(time.Now().Unix())
-	case "environment":
-		*name += os.Getenv("TZ")
-	case "opens":
-		file, _ := os.Open(os.Args[0])
-		runtime.SetFinalizer(file, nil)
-	case "starts":
-		_ = exec.Command("/bin/sleep", "3").Start()
-	case "keeps":
-		d.seen[object+uid] = append([]byte{}, raw...)
-	}
+	return m.Run()
 }
 
 func check(t *testing.T, defect string, patience time.Duration, only ...string) conformance.Report {
 	t.Helper()
 	report, err := conformance.Run(t.Context(), conformance.Config{
-		Start: conformance.Program(os.Args[0], "defect="+defect), Patience: patience, Load: time.Second, Only: only,
+		Start: conformance.Program(defective, defect), Patience: patience, Load: time.Second, Only: only,
 		Objects: []map[string]any{
 			{
 				"apiVersion": "example.org/v1", "kind": "Widget",
@@ -198,6 +63,7 @@ func failed(report conformance.Report) []string {
 }
 
 func TestGoodDriverPasses(t *testing.T) {
+	t.Parallel()
 	report := check(t, "none", 20*time.Second)
 	if report.Failed() || report.Driver != "widget" || len(report.Results) != 17 {
 		t.Errorf("%d results: %+v", len(report.Results), report)
@@ -211,6 +77,7 @@ func TestGoodDriverPasses(t *testing.T) {
 
 // Each defect must be found by the check that is there for it.
 func TestDefectsAreFound(t *testing.T) {
+	t.Parallel()
 	for defect, by := range map[string]string{
 		"no-driver": "start", "name": "info", "kind": "info", "default": "info", "refuses": "configure", "no-source": "watches",
 		"selector": "watches", "invalid": "translate", "unknown-watch": "translate", "unsettled": "needs", "state": "determinism",
@@ -218,6 +85,7 @@ func TestDefectsAreFound(t *testing.T) {
 		"panics": "bad-objects", "dies": "bad-objects", "hangs": "huge-objects", "orphan": "processes",
 	} {
 		t.Run(defect, func(t *testing.T) {
+			t.Parallel()
 			if names := failed(check(t, defect, 2*time.Second, by)); !slices.Contains(names, by) {
 				t.Errorf("it is not found by %q; failed: %v", by, names)
 			}
