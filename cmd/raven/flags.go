@@ -39,8 +39,10 @@ func splitSet(text string) (group, name, value string, err error) {
 
 // sources returns where the configuration comes from.
 func (g *globalFlags) sources() (config.Sources, error) {
-	s := config.Sources{Environ: os.Environ(), Files: g.files, Dirs: g.dirs, Strict: g.strict,
-		Args: map[config.Name][]string{}}
+	s := config.Sources{
+		Environ: os.Environ(), Files: g.files, Dirs: g.dirs, Strict: g.strict,
+		Args: map[config.Name][]string{},
+	}
 	for _, text := range g.set {
 		group, name, value, err := splitSet(text)
 		if err != nil {

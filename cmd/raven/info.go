@@ -168,8 +168,12 @@ func (i driverInfo) print(out io.Writer) error {
 	for _, written := range []struct {
 		what string
 		keys []string
-	}{{"annotates", i.Annotations}, {"labels", i.Labels}, {"status", i.Status},
-		{"can, unknown to this Raven and ignored", i.Capabilities}} {
+	}{
+		{"annotates", i.Annotations},
+		{"labels", i.Labels},
+		{"status", i.Status},
+		{"can, unknown to this Raven and ignored", i.Capabilities},
+	} {
 		if len(written.keys) > 0 {
 			rows = append(rows, []string{written.what, strings.Join(written.keys, ", ")})
 		}
@@ -195,8 +199,10 @@ func (i driverInfo) print(out io.Writer) error {
 		if w.Source {
 			why = "source"
 		}
-		rows = append(rows, []string{w.Resource, w.Version, why, w.Namespace, w.LabelSelector, w.FieldSelector,
-			strings.Join(w.Fields, ",")})
+		rows = append(rows, []string{
+			w.Resource, w.Version, why, w.Namespace, w.LabelSelector, w.FieldSelector,
+			strings.Join(w.Fields, ","),
+		})
 	}
 	fmt.Fprintln(out)
 	if err := table(out, []string{"WATCHES", "VERSION", "FOR", "NAMESPACE", "LABELS", "FIELDS", "READS"},
@@ -205,8 +211,10 @@ func (i driverInfo) print(out io.Writer) error {
 	}
 	rows = nil
 	for _, r := range i.Rules {
-		rows = append(rows, []string{strings.Join(r.Resources, ","), strings.Join(r.APIGroups, ","),
-			strings.Join(r.Verbs, ",")})
+		rows = append(rows, []string{
+			strings.Join(r.Resources, ","), strings.Join(r.APIGroups, ","),
+			strings.Join(r.Verbs, ","),
+		})
 	}
 	fmt.Fprintln(out)
 	if err := table(out, []string{"RIGHTS ON", "GROUP", "VERBS"}, rows); err != nil || len(i.Options) == 0 {

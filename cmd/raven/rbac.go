@@ -132,8 +132,10 @@ func (n rights) rules(namespace string) []rbacv1.PolicyRule {
 		allowed = maps.Clone(allowed)
 		if on.name != "" { // what is allowed by all names need not be said again
 			maps.DeleteFunc(allowed, func(verb string, _ bool) bool {
-				return n[namespace][right{on.group, on.resource,
-					""}][verb]
+				return n[namespace][right{
+					on.group, on.resource,
+					"",
+				}][verb]
 			})
 		}
 		verbs := ordered(allowed)

@@ -33,8 +33,10 @@ func checkState(state string) error {
 func newStatusCommand(flags *globalFlags, io streams) *cobra.Command {
 	var (
 		format, address string
-		query           = map[string]*string{"driver": new(""), "kind": new(""), "namespace": new(""), "name": new(""),
-			"state": new("")}
+		query           = map[string]*string{
+			"driver": new(""), "kind": new(""), "namespace": new(""), "name": new(""),
+			"state": new(""),
+		}
 	)
 	cmd := &cobra.Command{
 		Use:   "status",

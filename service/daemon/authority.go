@@ -28,6 +28,7 @@ type Authority struct {
 	attach             string
 }
 
+// DriverGroup is the group of the options that say what a driver may do.
 func DriverGroup(name string) string { return "driver:" + name }
 
 // authorityOptions declare the section of each enabled driver.
@@ -190,6 +191,7 @@ func (a Authority) checkWatches(name string, watches []drivers.Watch) error {
 	return nil
 }
 
+// ResourceName is how allow_watches names a resource: resource or resource.group.
 func ResourceName(gvr schema.GroupVersionResource) string {
 	if gvr.Group == "" {
 		return gvr.Resource

@@ -31,22 +31,44 @@ func TestAuthority(t *testing.T) {
 		refused   string
 	}{
 		"nothing is named": {Authority{}, watching(pods, claims), []drivers.Kind{drivers.KindPort}, ""},
-		"all that it watches is named": {Authority{allowWatches: []string{"pods", "claims.example.org"}},
-			watching(pods, claims), nil, ""},
-		"one is not named": {Authority{allowWatches: []string{"pods"}}, watching(pods, claims), nil,
-			"it watches claims.example.org"},
-		"named without its group": {Authority{allowWatches: []string{"claims"}}, watching(claims), nil,
-			"it watches claims.example.org"},
+		"all that it watches is named": {
+			Authority{allowWatches: []string{"pods", "claims.example.org"}},
+			watching(pods, claims), nil, "",
+		},
+		"one is not named": {
+			Authority{allowWatches: []string{"pods"}},
+			watching(pods, claims), nil,
+			"it watches claims.example.org",
+		},
+		"named without its group": {
+			Authority{allowWatches: []string{"claims"}},
+			watching(claims), nil,
+			"it watches claims.example.org",
+		},
 		"Secrets without consent": {Authority{}, watching(pods, secrets), nil, "needs your consent"},
-		"Secrets beside what is named": {Authority{allowWatches: []string{"pods"}}, watching(pods, secrets), nil,
-			"it watches secrets"},
-		"Secrets with consent": {Authority{allowWatches: []string{"pods", "secrets"}}, watching(pods, secrets), nil,
-			""},
+		"Secrets beside what is named": {
+			Authority{allowWatches: []string{"pods"}},
+			watching(pods, secrets), nil,
+			"it watches secrets",
+		},
+		"Secrets with consent": {
+			Authority{allowWatches: []string{"pods", "secrets"}},
+			watching(pods, secrets), nil,
+			"",
+		},
 		"what others call secrets": {Authority{}, watching(theirs), nil, ""},
-		"a kind that is named": {Authority{allowKinds: []string{"port"}}, nil, []drivers.Kind{drivers.KindPort},
-			""},
-		"a kind that is not named": {Authority{allowKinds: []string{"port"}}, nil,
-			[]drivers.Kind{drivers.KindPort, drivers.KindRouter}, "kind router"},
+		"a kind that is named": {
+			Authority{allowKinds: []string{"port"}},
+			nil,
+			[]drivers.Kind{drivers.KindPort},
+			"",
+		},
+		"a kind that is not named": {
+			Authority{allowKinds: []string{"port"}},
+			nil,
+			[]drivers.Kind{drivers.KindPort, drivers.KindRouter},
+			"kind router",
+		},
 		"a driver that makes nothing":    {Authority{allowKinds: []string{"port"}}, nil, nil, ""},
 		"a driver that watches nothing":  {Authority{allowWatches: []string{"pods"}}, nil, nil, ""},
 		"part of a name is not the name": {Authority{allowWatches: []string{"pod"}}, watching(pods), nil, "it watches pods"},
@@ -72,8 +94,10 @@ func TestAuthority(t *testing.T) {
 func TestAuthorityBeyondKinds(t *testing.T) {
 	const enforce = "pod-security.kubernetes.io/enforce"
 	proxy := drivers.Info{Role: drivers.ServiceProxy}
-	writing := drivers.Info{Annotations: []string{"example.org/a"}, Labels: []string{"b"},
-		Status: []string{drivers.StatusLoadBalancer}}
+	writing := drivers.Info{
+		Annotations: []string{"example.org/a"}, Labels: []string{"b"},
+		Status: []string{drivers.StatusLoadBalancer},
+	}
 	for name, c := range map[string]struct {
 		driver    string
 		authority Authority
@@ -82,14 +106,26 @@ func TestAuthorityBeyondKinds(t *testing.T) {
 	}{
 		"keys of its own":   {"x", Authority{}, writing, ""},
 		"Kubernetes' label": {"x", Authority{}, drivers.Info{Labels: []string{enforce}}, "needs your consent"},
-		"Kubernetes' annotation": {"x", Authority{}, drivers.Info{Annotations: []string{"K8s.IO/a"}},
-			"needs your consent"},
+		"Kubernetes' annotation": {
+			"x",
+			Authority{},
+			drivers.Info{Annotations: []string{"K8s.IO/a"}},
+			"needs your consent",
+		},
 		"also of one of ours": {"pod", Authority{}, drivers.Info{Labels: []string{enforce}}, "needs your consent"},
-		"with consent": {"x", Authority{allowOutputs: []string{enforce}},
-			drivers.Info{Labels: []string{enforce}}, ""},
+		"with consent": {
+			"x",
+			Authority{allowOutputs: []string{enforce}},
+			drivers.Info{Labels: []string{enforce}},
+			"",
+		},
 		"beside what is named": {"x", Authority{allowOutputs: []string{enforce}}, writing, "it writes example.org/a"},
-		"all named": {"x", Authority{allowOutputs: []string{"example.org/a", "b", "loadBalancer"}}, writing,
-			""},
+		"all named": {
+			"x",
+			Authority{allowOutputs: []string{"example.org/a", "b", "loadBalancer"}},
+			writing,
+			"",
+		},
 		"a domain that looks alike": {"x", Authority{}, drivers.Info{Labels: []string{"notkubernetes.io/a"}}, ""},
 		"a role":                    {"x", Authority{}, proxy, "it holds the role service-proxy"},
 		"a role with consent":       {"x", Authority{allowRoles: []string{drivers.ServiceProxy}}, proxy, ""},
@@ -97,10 +133,18 @@ func TestAuthorityBeyondKinds(t *testing.T) {
 		"our other role":            {"kubeproxy", Authority{}, proxy, ""},
 		"a role of none of ours":    {"lbaas", Authority{}, drivers.Info{Role: "other"}, "it holds the role other"},
 		"a role of another of ours": {"pod", Authority{}, proxy, "it holds the role service-proxy"},
-		"our role, which is not let": {"lbaas", Authority{allowRoles: []string{"other"}}, proxy,
-			"it holds the role service-proxy"},
-		"a kind": {"x", Authority{allowKinds: []string{"port"}},
-			drivers.Info{Kinds: []drivers.Kind{drivers.KindRouter}}, "kind router"},
+		"our role, which is not let": {
+			"lbaas",
+			Authority{allowRoles: []string{"other"}},
+			proxy,
+			"it holds the role service-proxy",
+		},
+		"a kind": {
+			"x",
+			Authority{allowKinds: []string{"port"}},
+			drivers.Info{Kinds: []drivers.Kind{drivers.KindRouter}},
+			"kind router",
+		},
 	} {
 		err := c.authority.checkInfo(c.driver, c.info)
 		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {

@@ -104,8 +104,10 @@ func OpenCloud(ctx context.Context, values *config.Values, log *slog.Logger) (*c
 
 // NewCleanup removes what a cluster has in the cloud and in OVN's northbound database, if there is one.
 func NewCleanup(cloud *cloud.Cloud, northbound *ovn.Northbound, cluster string) *reconcile.Cleanup {
-	return &reconcile.Cleanup{Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: cluster,
-		Clock: clock.RealClock{}}
+	return &reconcile.Cleanup{
+		Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: cluster,
+		Clock: clock.RealClock{},
+	}
 }
 
 // newOfflineEngine makes an engine for a plan from files.

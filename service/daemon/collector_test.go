@@ -7,8 +7,10 @@ import (
 )
 
 func TestPercentFor(t *testing.T) {
-	for live, want := range map[uint64]int{0: 50, 1 << 20: 400, 16 << 20: 300, 32 << 20: 150, 64 << 20: 75, 96 << 20: 50,
-		110 << 20: 50, 1 << 30: 50} {
+	for live, want := range map[uint64]int{
+		0: 50, 1 << 20: 400, 16 << 20: 300, 32 << 20: 150, 64 << 20: 75, 96 << 20: 50,
+		110 << 20: 50, 1 << 30: 50,
+	} {
 		if got := percentFor(live); got != want {
 			t.Errorf("%d MiB: %d, want %d", live>>20, got, want)
 		}

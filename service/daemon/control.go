@@ -25,7 +25,7 @@ const (
 	restartTimeout = 90 * time.Second
 )
 
-// control is the service that takes orders. A daemon without it works all the same.
+// control is the service that serves the control socket. A daemon without it works all the same.
 type control struct {
 	path   string
 	log    *slog.Logger
@@ -49,7 +49,7 @@ func (c *control) Start(ctx context.Context) error {
 		listener, err = backdoor.Listen(ctx, c.path)
 	}
 	if err != nil {
-		c.log.Info("no orders are taken, such as `raven driver restart`", "reason", err)
+		c.log.Info("the control socket does not open; `raven driver restart` does not reach this daemon", "reason", err)
 		return nil
 	}
 	mux := http.NewServeMux()
@@ -60,13 +60,13 @@ func (c *control) Start(ctx context.Context) error {
 	}
 	c.serving.Go(func() {
 		if err := c.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			c.log.Warn("no orders are taken any more", "error", err)
+			c.log.Warn("the control socket failed", "error", err)
 		}
 	})
 	return nil
 }
 
-// Stop ends it. Orders under way are broken off when ctx ends.
+// Stop ends it. Requests under way are broken off when ctx ends.
 func (c *control) Stop(ctx context.Context, graceful bool) error {
 	defer c.once.Do(func() { close(c.stopped) })
 	if c.server == nil {

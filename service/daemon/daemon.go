@@ -38,6 +38,7 @@ type Config struct {
 	Color  bool
 }
 
+// Validate names what is missing.
 func (c Config) Validate() error {
 	switch {
 	case c.Loader.Sources == nil:
@@ -102,8 +103,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer func() { _ = d.logs.Close() }()
 	l := d.loaded
 	l.report(d.log)
-	d.log.Info("starting", "version", d.config.Loader.Version, "drivers", l.Values.List(OptionGroup, "drivers"), "pid",
-		os.Getpid())
+	d.log.Info("starting", "version", d.config.Loader.Version, "pid", os.Getpid(),
+		"drivers", l.Values.List(OptionGroup, "drivers"))
 	err := d.launcher(l.Values).Run(context.WithoutCancel(ctx)) // what has ended ctx is in the signals too
 	if err == nil {
 		d.log.Info("stopped")
@@ -165,7 +166,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 }
 
 func (d *Daemon) begin(ctx context.Context, l *Settings) error {
-	d.config.Notify.Status("starting: reaching the cluster and the cloud, launching the drivers")
+	d.config.Notify.Status("starting: connecting to the cluster and the cloud, launching the drivers")
 	r, err := prepare(ctx, l, d.log, true)
 	if err != nil {
 		return err
@@ -175,7 +176,7 @@ func (d *Daemon) begin(ctx context.Context, l *Settings) error {
 
 // take begins to work with a prepared runtime, or ends it.
 func (d *Daemon) take(ctx context.Context, r *runtime) error {
-	d.config.Notify.Status("starting: listing what is ours in the cloud, filling the caches")
+	d.config.Notify.Status("starting: listing this cluster's resources in the cloud, syncing the caches")
 	if err := r.start(ctx); err != nil {
 		r.stop(context.WithoutCancel(ctx))
 		return err

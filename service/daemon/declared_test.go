@@ -13,11 +13,15 @@ func TestCheckDeclared(t *testing.T) {
 		name, want string
 		option     drivers.Option
 	}{
-		{"an option of its own is fine", "", drivers.Option{Group: "mine", Name: "x", Default: "1",
-			Env: []string{"RAVEN_SPY_X"}}},
+		{"an option of its own is fine", "", drivers.Option{
+			Group: "mine", Name: "x", Default: "1",
+			Env: []string{"RAVEN_SPY_X"},
+		}},
 		{"a group that drivers share is fine", "", drivers.Option{Group: "neutron_defaults", Name: "external_svc_net"}},
-		{"the core's own in that group", "Raven's own", drivers.Option{Group: "neutron_defaults",
-			Name: "lbaas_activation_timeout"}},
+		{"the core's own in that group", "Raven's own", drivers.Option{
+			Group: "neutron_defaults",
+			Name:  "lbaas_activation_timeout",
+		}},
 		{"what operators of the first Raven know", "", drivers.Option{
 			Group: "octavia_defaults", Name: "lb_algorithm", Deprecated: [][2]string{{"raven", "lb_method"}},
 		}},
@@ -29,10 +33,14 @@ func TestCheckDeclared(t *testing.T) {
 		{"as a former name of the core's own", "Raven's own", drivers.Option{
 			Group: "mine", Name: "x", Deprecated: [][2]string{{"keystone_client", "admin_password"}},
 		}},
-		{"by substitution", "refers to other options", drivers.Option{Group: "mine", Name: "x",
-			Default: "${neutron.password}"}},
-		{"by the environment", "environment variable", drivers.Option{Group: "mine", Name: "x",
-			Env: []string{"OS_NEUTRON__PASSWORD"}}},
+		{"by substitution", "refers to other options", drivers.Option{
+			Group: "mine", Name: "x",
+			Default: "${neutron.password}",
+		}},
+		{"by the environment", "environment variable", drivers.Option{
+			Group: "mine", Name: "x",
+			Env: []string{"OS_NEUTRON__PASSWORD"},
+		}},
 		{"another driver's section", "Raven's own", drivers.Option{Group: "driver:pod", Name: "sha256"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,8 +66,10 @@ func TestCheckSharedSecrets(t *testing.T) {
 }
 
 func TestCheckName(t *testing.T) {
-	for name, good := range map[string]bool{"pod": true, "my-lb2": true, "shared": false, "a/b": false, "a:b": false,
-		"": false, "A": false} {
+	for name, good := range map[string]bool{
+		"pod": true, "my-lb2": true, "shared": false, "a/b": false, "a:b": false,
+		"": false, "A": false,
+	} {
 		if err := CheckName(name); (err == nil) != good {
 			t.Errorf("%q: %v", name, err)
 		}

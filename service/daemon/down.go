@@ -82,8 +82,8 @@ func (d *Daemon) awaitStart(ctx context.Context, r *runtime) {
 // takeIn asks for a reload, as a SIGHUP from outside does.
 func (d *Daemon) takeIn(w *Watcher) {
 	if d.values().String(config.DefaultGroup, "restart_method") == service.RestartMutate {
-		d.log.Warn("driver starts now; with restart_method = mutate only a new start of Raven takes it in", "driver",
-			w.Name())
+		d.log.Warn("driver starts now; with restart_method = mutate only a new start of Raven takes it in",
+			"driver", w.Name())
 		return
 	}
 	d.log.Info("driver starts now: reloading to take it in", "driver", w.Name())

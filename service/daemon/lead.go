@@ -46,7 +46,7 @@ func (r *runtime) contend(ctx context.Context) error {
 	r.candidate.Run(ctx, func(asked, lease context.Context) {
 		failed = r.lead(asked, lease, t)
 		if failed == nil && ctx.Err() == nil {
-			if failed = r.renew(); failed == nil { //nolint:contextcheck // what it starts lasts until Stop
+			if failed = r.renew(); failed == nil {
 				t = r.beginTerm(ctx)
 			}
 		}
@@ -127,7 +127,7 @@ func (r *runtime) takeOver(ctx context.Context, engine *reconcile.Engine) {
 	err := retry.Run(ctx, func(ctx context.Context) error {
 		if err := engine.Lead(ctx); err != nil {
 			if ctx.Err() == nil {
-				r.log.Error("the cloud cannot be listed; nothing is done before it is", "error", err)
+				r.log.Error("listing the cloud, which leading waits for", "error", err)
 			}
 			return err
 		}

@@ -120,7 +120,8 @@ func placeOptions() []config.Option {
 }
 
 func enabledBy(ctx context.Context, sources config.Sources, options []config.Option, version string) ([]Program,
-	error) {
+	error,
+) {
 	sources.Strict = false
 	first, _, err := config.Load(known(sources, options), options)
 	if err != nil {
@@ -205,9 +206,12 @@ func inspectAll(ctx context.Context, names []string, v *config.Values, version s
 }
 
 func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox, version string) (Program,
-	error) {
-	p := Program{Name: name, Authority: authorityOf(v, name), runtimeDir: RuntimeDir(v), Sandbox: sandbox,
-		version: version}
+	error,
+) {
+	p := Program{
+		Name: name, Authority: authorityOf(v, name), runtimeDir: RuntimeDir(v), Sandbox: sandbox,
+		version: version,
+	}
 	if p.Authority.attach != "" && !v.Bool(OptionGroup, "allow_attach") {
 		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name,
 			p.Authority.attach, OptionGroup)

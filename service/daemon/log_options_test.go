@@ -14,8 +14,10 @@ import (
 // TestLogOptions: log_options prints every option with its origin at debug level, secrets masked; without it nothing.
 func TestLogOptions(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false} {
-		values, _, err := config.Load(config.Sources{Environ: []string{"OS_NEUTRON__PASSWORD=hush",
-			"OS_DEFAULT__LOG_OPTIONS=" + value}}, Options())
+		values, _, err := config.Load(config.Sources{Environ: []string{
+			"OS_NEUTRON__PASSWORD=hush",
+			"OS_DEFAULT__LOG_OPTIONS=" + value,
+		}}, Options())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,10 @@ type namer struct {
 func (d *namer) Info() drivers.Info {
 	return drivers.Info{
 		Name: d.name, Kinds: []drivers.Kind{drivers.KindNetwork},
-		Options: []drivers.Option{{Group: d.name, Name: "prefix", Type: drivers.StringOption, HasDefault: true,
-			Default: d.name + "-", Help: "A prefix."}},
+		Options: []drivers.Option{{
+			Group: d.name, Name: "prefix", Type: drivers.StringOption, HasDefault: true,
+			Default: d.name + "-", Help: "A prefix.",
+		}},
 	}
 }
 
@@ -62,6 +64,8 @@ func (d *namer) Translate(_ context.Context, object drivers.Object, _ *drivers.N
 	if err != nil {
 		return drivers.Set{}, fmt.Errorf("reading the object: %w", err)
 	}
-	return drivers.Set{Resources: []drivers.Resource{{Name: "network",
-		Spec: drivers.Network{Name: new(d.prefix + meta.Name)}}}}, nil
+	return drivers.Set{Resources: []drivers.Resource{{
+		Name: "network",
+		Spec: drivers.Network{Name: new(d.prefix + meta.Name)},
+	}}}, nil
 }

@@ -113,6 +113,7 @@ func (r *runtime) ovnReport() *ovn.Status {
 	return &s
 }
 
+// NorthboundText says in one sentence how OVN's northbound database stands.
 func NorthboundText(s ovn.Status) string {
 	if !s.Connected {
 		return "OVN's northbound database is away since " + since(s.Since) + ": " + s.Error

@@ -30,8 +30,10 @@ func TestOVNIsReported(t *testing.T) {
 		return health.Report{}
 	}
 	watching := func(name string, kind drivers.Kind) []*Watcher {
-		return []*Watcher{newWatcher(watcherConfig{Program: Program{Name: name,
-			Info: drivers.Info{Kinds: []drivers.Kind{kind}}}})}
+		return []*Watcher{newWatcher(watcherConfig{Program: Program{
+			Name: name,
+			Info: drivers.Info{Kinds: []drivers.Kind{kind}},
+		}})}
 	}
 	r := &runtime{watchers: watching("pod", drivers.KindPort)}
 	if r.hasOVN() || r.ovnReport() != nil {
@@ -98,8 +100,10 @@ func TestOVNIsNotDropped(t *testing.T) {
 		}
 	}
 	check("nothing is there", false)
-	identity := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "kubeproxy", UID: "u"}, Name: "lb",
-		Policy: drivers.Delete}
+	identity := plan.Identity{
+		Cluster: "c", Owner: plan.Owner{Driver: "kubeproxy", UID: "u"}, Name: "lb",
+		Policy: drivers.Delete,
+	}
 	group, err := n.Create(t.Context(), drivers.KindOVNLoadBalancerGroup, identity, map[string]any{"name": "g"})
 	if err != nil {
 		t.Fatal(err)

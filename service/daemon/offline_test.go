@@ -17,8 +17,10 @@ import (
 type needy struct{}
 
 func (needy) Info() drivers.Info {
-	return drivers.Info{Name: "needy", Kinds: []drivers.Kind{drivers.KindLookup, drivers.KindNetwork,
-		drivers.KindLoadBalancer, drivers.KindFloatingIP}}
+	return drivers.Info{Name: "needy", Kinds: []drivers.Kind{
+		drivers.KindLookup, drivers.KindNetwork,
+		drivers.KindLoadBalancer, drivers.KindFloatingIP,
+	}}
 }
 func (needy) Configure(context.Context, drivers.Values) error { return nil }
 func (needy) Watches() []drivers.Watch {
@@ -48,8 +50,10 @@ func (needy) Translate(_ context.Context, object drivers.Object, needs *drivers.
 		{Name: "subnet", Spec: drivers.Lookup{Of: drivers.KindSubnet, ID: "theirs"}},
 		{Name: "outside", Spec: drivers.Lookup{Of: drivers.KindNetwork, ID: "public"}},
 		{Name: "network", Spec: drivers.Network{Name: new(name)}},
-		{Name: "balancer", Spec: drivers.LoadBalancer{VIPSubnetID: drivers.From("subnet"), VIPAddress: new("10.0.0.9"),
-			Provider: new("amphora"), FlavorID: new("f")}},
+		{Name: "balancer", Spec: drivers.LoadBalancer{
+			VIPSubnetID: drivers.From("subnet"), VIPAddress: new("10.0.0.9"),
+			Provider: new("amphora"), FlavorID: new("f"),
+		}},
 		{Name: "address", Spec: drivers.FloatingIP{
 			FloatingNetworkID: drivers.From("outside"), FloatingIPAddress: new("172.24.4.9"),
 			PortID: drivers.From("balancer", "vip_port_id"),

@@ -22,7 +22,7 @@ import (
 
 const declarer = "kuryr.raven"
 
-// The group of Raven's own options.
+// OptionGroup is the group of Raven's own options.
 const OptionGroup = "raven"
 
 func num(f float64) *float64 { return &f }
@@ -163,6 +163,7 @@ func RuntimeDir(v *config.Values) string {
 	return fmt.Sprintf("%s/raven-%d", strings.TrimSuffix(os.TempDir(), "/"), os.Getuid())
 }
 
+// OptionGroups say what the groups of options are about.
 func OptionGroups() []config.Group {
 	return []config.Group{
 		{Name: "raven", Help: "Raven itself: which drivers run and how the loop behaves."},

@@ -29,7 +29,8 @@ func stillAfter(translate time.Duration) time.Duration { return 2*translate + 4*
 // process is down, its watches fail or its replay is held. It tells systemd the same in a sentence, and that the core
 // turns. It ends with ctx, and its components with it.
 func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry, notify *service.Notifier,
-	progress *service.Progress) {
+	progress *service.Progress,
+) {
 	beat := progress.Watch("core", stalledAfter)
 	defer beat.End()
 	components := map[string]*health.Component{}
@@ -42,8 +43,10 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	if r.hasOVN() {
 		components[ovnComponent] = registry.Component(ovnComponent)
 	}
-	works := &works{progress: progress, within: stillAfter(r.loaded.Values.Duration(OptionGroup, "translate_timeout")),
-		byName: map[string]*service.Work{}}
+	works := &works{
+		progress: progress, within: stillAfter(r.loaded.Values.Duration(OptionGroup, "translate_timeout")),
+		byName: map[string]*service.Work{},
+	}
 	defer works.end()
 	loop := service.Loop{Clock: clock.RealClock{}, Name: "readiness", Logger: r.log, Interval: readinessInterval}
 	err := loop.Run(ctx, func(context.Context) error {
@@ -54,7 +57,7 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 		return nil
 	})
 	if err != nil {
-		r.log.Error("readiness is not reported any more", "error", err)
+		r.log.Error("reporting readiness ended", "error", err)
 	}
 	for _, c := range components {
 		c.Remove()
@@ -104,8 +107,10 @@ func (r *runtime) sentence(reports []health.Report) string {
 	counts := r.engine().Counts()
 	total := 0
 	var parts []string
-	for _, phase := range []reconcile.Phase{reconcile.Done, reconcile.Pending, reconcile.Waiting, reconcile.Failing,
-		reconcile.Terminal} {
+	for _, phase := range []reconcile.Phase{
+		reconcile.Done, reconcile.Pending, reconcile.Waiting, reconcile.Failing,
+		reconcile.Terminal,
+	} {
 		if n := counts[phase]; n > 0 {
 			total += n
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))

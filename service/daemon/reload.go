@@ -49,7 +49,7 @@ func (d *Daemon) reload(ctx context.Context) error {
 	d.logChanges(taken, refused)
 	d.state.NotReady("reloading")
 	if err := d.end(ctx); err != nil {
-		d.log.Warn("reloading", "error", err)
+		d.log.Warn("stopping what the old configuration ran", "error", err)
 	}
 	err = d.take(ctx, next)
 	if err == nil {
@@ -125,7 +125,7 @@ func (d *Daemon) recover(ctx context.Context, l *Settings, err error) error {
 			return service.ErrDone
 		}
 		d.state.NotReady("neither the old nor the new configuration works: " + again.Error())
-		d.log.Error("trying again", "error", again)
+		d.log.Error("neither the old nor the new configuration works; trying again", "error", again)
 		if try == previous {
 			try = l
 		} else {

@@ -94,6 +94,7 @@ type DriverReport struct {
 	Problem  string        `json:"problem,omitempty"`
 }
 
+// WatchReport is how one watch of a driver stands.
 type WatchReport struct {
 	Name    string `json:"name"`
 	Synced  bool   `json:"synced"`

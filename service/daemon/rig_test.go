@@ -50,8 +50,10 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	r := &rig{t: t, dir: dir, kube: simkube.New(simkube.Options{}), cloud: simcloud.New(simcloud.Options{}),
-		options: map[config.Name]string{}}
+	r := &rig{
+		t: t, dir: dir, kube: simkube.New(simkube.Options{}), cloud: simcloud.New(simcloud.Options{}),
+		options: map[config.Name]string{},
+	}
 	t.Cleanup(r.kube.Close)
 	t.Cleanup(r.cloud.Close)
 	if _, err := r.kube.Start(""); err != nil {

@@ -54,7 +54,7 @@ type runtime struct {
 // RequestTimeout bounds one request to the Kubernetes API that is no watch.
 const RequestTimeout = 30 * time.Second
 
-// prepare reaches both sides and launches the drivers. Nothing is read of what is ours, and nothing is written, so that
+// prepare connects to the cluster and the cloud and launches the drivers. It lists and writes no resources, so that
 // it may be done beside a runtime that is still working. elect says whether it is to work only while it leads, if so
 // configured.
 func prepare(ctx context.Context, l *Settings, log *slog.Logger, elect bool) (*runtime, error) {
@@ -138,7 +138,7 @@ func (r *runtime) start(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.cancel = cancel
 	if err := r.waitOVN(ctx); err != nil {
-		r.log.Warn("what is in OVN is listed later", "error", err)
+		r.log.Warn("waiting for OVN's northbound database; it is listed once it is connected", "error", err)
 	}
 	if r.candidate == nil {
 		if err := r.engine().Observe(ctx); err != nil {

@@ -85,13 +85,14 @@ type reconfigurable interface {
 // separateLater has a driver that runs make a load balancer for each address, if that was left to Raven, and its
 // objects translated anew.
 func separateLater(ctx context.Context, log *slog.Logger, name string, driver reconfigurable, values drivers.Values,
-	replay func(string)) error {
+	replay func(string),
+) error {
 	if !separateVIPs(values) {
 		return nil
 	}
 	if err := driver.Configure(ctx, values); err != nil {
-		log.WarnContext(ctx, "telling a driver that the cloud's load balancers have one address; it is told again", "driver",
-			name, "error", err)
+		log.WarnContext(ctx, "telling a driver that the cloud's load balancers have one address; it is told again",
+			"driver", name, "error", err)
 		return err
 	}
 	log.InfoContext(ctx, "the cloud's load balancers have one address: each address of a Service gets one", "driver", name)

@@ -218,7 +218,7 @@ func TestSystemdIsTold(t *testing.T) {
 		})
 	}
 	read("READY=1")
-	if text := said.String(); !strings.Contains(text, "STATUS=starting: listing what is ours in the cloud") {
+	if text := said.String(); !strings.Contains(text, "STATUS=starting: listing this cluster's resources in the cloud") {
 		t.Errorf("before it was ready systemd heard:\n%s", text)
 	}
 	read("objects: 6 done\n") // with the namespaces that every cluster has
