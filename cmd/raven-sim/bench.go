@@ -38,16 +38,11 @@ Exit statuses: 0 everything was measured, 1 something was not, and the report sa
   raven-sim bench --scenario 'burst|single' -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			program, err := ravenProgram(o.raven)
-			if err != nil {
-				return err
-			}
-			o.raven = program
 			return o.run(cmd.Context(), hurry, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	runsRaven(cmd, &o.raven)
 	f := cmd.Flags()
-	f.StringVar(&o.raven, "raven", "", "the raven `program` (default: the one beside this program)")
 	f.StringVar(&o.scenario, "scenario", "", "only the scenarios whose name matches this regular `expression`")
 	f.StringVarP(&o.format, "output", "o", "markdown", "the report's `format`: markdown or json")
 	f.BoolVar(&o.quick, "quick", false, "fewer pods: for trying, not for comparing")

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -183,6 +185,15 @@ func freePort() (int, error) {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // a TCP listener has a TCP address
+}
+
+// runsRaven gives a command that runs raven the flag that names the program, and finds the program before the command runs.
+func runsRaven(cmd *cobra.Command, program *string) {
+	cmd.Flags().StringVar(program, "raven", "", "the raven `program` (default: the one beside this program)")
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+		*program, err = ravenProgram(*program)
+		return err
+	}
 }
 
 // ravenProgram returns the raven program: the flag's, or the one beside this program.

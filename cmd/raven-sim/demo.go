@@ -40,16 +40,11 @@ Ctrl-C stops everything in order and leaves nothing behind; a second one does no
   raven-sim demo --drivers namespace,pod,kubeproxy`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			program, err := ravenProgram(o.raven)
-			if err != nil {
-				return err
-			}
-			o.raven = program
 			return o.run(cmd.Context(), hurry, cmd.OutOrStdout())
 		},
 	}
+	runsRaven(cmd, &o.raven)
 	f := cmd.Flags()
-	f.StringVar(&o.raven, "raven", "", "the raven `program` (default: the one beside this program)")
 	f.StringVar(&o.drivers, "drivers", usualDrivers, "the `drivers`; with kubeproxy OVN's northbound database runs as well: the real one where Debian's ovn-common is installed")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: on Ctrl-C)")
 	f.DurationVar(&o.latency, "latency", 50*time.Millisecond, "`time` that every request to Neutron or Octavia takes")

@@ -43,16 +43,11 @@ Exit statuses: 0 everything was done, 1 something was not, which is printed.`,
 		Example: `  raven-sim try --driver floatingip=./raven-driver-floatingip -f crd.yaml -f example.yaml --delete`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			program, err := ravenProgram(o.raven)
-			if err != nil {
-				return err
-			}
-			o.raven = program
 			return o.run(cmd.Context(), hurry, cmd.OutOrStdout())
 		},
 	}
+	runsRaven(cmd, &o.raven)
 	f := cmd.Flags()
-	f.StringVar(&o.raven, "raven", "", "the raven `program` (default: the one beside this program)")
 	f.StringArrayVar(&o.drivers, "driver", nil, "a driver as `NAME=PROGRAM`; may be given again")
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "manifest `file`; may be given again")
 	f.StringArrayVar(&o.set, "set", nil, "an option as `GROUP.NAME=VALUE`; may be given again")

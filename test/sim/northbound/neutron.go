@@ -29,24 +29,33 @@ type Neutron struct {
 // neutronPrefix begins the names of Neutron's switches and routers.
 const neutronPrefix = "neutron-"
 
-// Follow begins to keep a database at an endpoint in step with a cloud, until Close.
-func Follow(ctx context.Context, cloud *openstack.Cloud, endpoint string) (*Neutron, error) {
+// connect connects to a database; ended is closed when the connection is.
+func connect(ctx context.Context, endpoint string) (c client.Client, ended chan struct{}, err error) {
 	models, err := nbdb.FullDatabaseModel()
 	if err != nil {
-		return nil, fmt.Errorf("the model of the northbound database: %w", err)
+		return nil, nil, fmt.Errorf("the model of the northbound database: %w", err)
 	}
-	c, err := client.NewOVSDBClient(models, client.WithEndpoint(endpoint))
-	if err != nil {
-		return nil, fmt.Errorf("preparing a connection to %s: %w", endpoint, err)
+	if c, err = client.NewOVSDBClient(models, client.WithEndpoint(endpoint)); err != nil {
+		return nil, nil, fmt.Errorf("preparing a connection to %s: %w", endpoint, err)
 	}
 	if err := c.Connect(ctx); err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", endpoint, err)
+		return nil, nil, fmt.Errorf("connecting to %s: %w", endpoint, err)
 	}
-	n := &Neutron{cloud: cloud, client: c, ended: make(chan struct{})}
+	ended = make(chan struct{})
 	go func() {
 		<-c.DisconnectNotify()
-		close(n.ended)
+		close(ended)
 	}()
+	return c, ended, nil
+}
+
+// Follow begins to keep a database at an endpoint in step with a cloud, until Close.
+func Follow(ctx context.Context, cloud *openstack.Cloud, endpoint string) (*Neutron, error) {
+	c, ended, err := connect(ctx, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	n := &Neutron{cloud: cloud, client: c, ended: ended}
 	if err := n.Sync(ctx); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}

@@ -22,22 +22,11 @@ type Watch struct {
 // StartWatch begins to look on: see is called with the name and the VIPs of every load balancer that is there, is made or changes; of one that
 // goes VIPs are nil. It is called by one goroutine, and must be quick.
 func StartWatch(ctx context.Context, endpoint string, see func(name string, vips map[string]string)) (*Watch, error) {
-	models, err := nbdb.FullDatabaseModel()
+	c, ended, err := connect(ctx, endpoint)
 	if err != nil {
-		return nil, fmt.Errorf("the model of the northbound database: %w", err)
+		return nil, err
 	}
-	c, err := client.NewOVSDBClient(models, client.WithEndpoint(endpoint))
-	if err != nil {
-		return nil, fmt.Errorf("preparing a connection to %s: %w", endpoint, err)
-	}
-	if err := c.Connect(ctx); err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", endpoint, err)
-	}
-	w := &Watch{client: c, ended: make(chan struct{})}
-	go func() {
-		<-c.DisconnectNotify()
-		close(w.ended)
-	}()
+	w := &Watch{client: c, ended: ended}
 	saw := func(m model.Model, there bool) {
 		w.changes.Add(1)
 		if lb, ok := m.(*nbdb.LoadBalancer); ok {

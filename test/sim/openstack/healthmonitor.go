@@ -25,7 +25,7 @@ func healthMonitorKind() *kind {
 	delete(fields, "description")
 	return &kind{
 		name: "healthmonitor", plural: "healthmonitors", path: "healthmonitors", quota: "health_monitor", index: []string{"pool_id"}, fields: fields,
-		create: createMonitor, update: updateMonitor, remove: removeMonitor,
+		create: createMonitor, update: updateMonitor, remove: removePart,
 	}
 }
 
@@ -89,30 +89,5 @@ func (t *tx) newMonitor(p *Provider, pool *object, in map[string]any) (*object, 
 }
 
 func updateMonitor(t *tx, o *object, in map[string]any) error {
-	pool, err := t.balancer("pool", str(o.doc, "pool_id"))
-	if err != nil {
-		return err
-	}
-	lb, parents, err := t.lockPool(pool, true)
-	if err != nil {
-		return err
-	}
-	in["provisioning_status"] = pendingUpdate
-	t.lbSet(o, in)
-	t.carryOut(lb, t.c.providerOf(lb).Work.Update, []*object{o}, parents...)
-	return nil
-}
-
-func removeMonitor(t *tx, o *object) error {
-	pool, err := t.balancer("pool", str(o.doc, "pool_id"))
-	if err != nil {
-		return err
-	}
-	lb, parents, err := t.lockPool(pool, true)
-	if err != nil {
-		return err
-	}
-	t.setStatus(o, pendingDelete)
-	t.carryOut(lb, t.c.providerOf(lb).Work.Update, []*object{o}, parents...)
-	return nil
+	return t.updatePart(o, in, func(*Provider, *object) error { return nil })
 }

@@ -282,16 +282,24 @@ func equals(v any, want string) bool {
 	return fmt.Sprint(v) == want
 }
 
+// compare compares two objects by the keys that the query sorts by.
+func (q query) compare(a, b *object) int {
+	for _, s := range q.sorts {
+		n := compareValues(a.doc[s.key], b.doc[s.key])
+		if s.desc {
+			n = -n
+		}
+		if n != 0 {
+			return n
+		}
+	}
+	return 0
+}
+
 func sortObjects(found []*object, q query) {
 	slices.SortFunc(found, func(a, b *object) int {
-		for _, s := range q.sorts {
-			n := compareValues(a.doc[s.key], b.doc[s.key])
-			if s.desc {
-				n = -n
-			}
-			if n != 0 {
-				return n
-			}
+		if n := q.compare(a, b); n != 0 {
+			return n
 		}
 		if q.limit > 0 || len(q.sorts) > 0 {
 			return cmp.Compare(a.id, b.id)

@@ -24,7 +24,7 @@ func memberKind() *kind {
 	delete(fields, "description")
 	return &kind{
 		name: "member", plural: "members", path: "members", index: []string{"pool_id", "address"}, fields: fields,
-		create: createMember, update: updateMember, remove: removeMember,
+		create: createMember, update: updateMember, remove: removePart,
 	}
 }
 
@@ -77,36 +77,9 @@ func (t *tx) newMember(p *Provider, lb, pool *object, in map[string]any) (*objec
 }
 
 func updateMember(t *tx, o *object, in map[string]any) error {
-	pool, err := t.balancer("pool", str(o.doc, "pool_id"))
-	if err != nil {
-		return err
-	}
-	lb, parents, err := t.lockPool(pool, true)
-	if err != nil {
-		return err
-	}
-	p := t.c.providerOf(lb)
-	if err := t.checkMember(p, lb, cloneWith(o.doc, in)); err != nil {
-		return err
-	}
-	in["provisioning_status"] = pendingUpdate
-	t.lbSet(o, in)
-	t.carryOut(lb, p.Work.Update, []*object{o}, parents...)
-	return nil
-}
-
-func removeMember(t *tx, o *object) error {
-	pool, err := t.balancer("pool", str(o.doc, "pool_id"))
-	if err != nil {
-		return err
-	}
-	lb, parents, err := t.lockPool(pool, true)
-	if err != nil {
-		return err
-	}
-	t.setStatus(o, pendingDelete)
-	t.carryOut(lb, t.c.providerOf(lb).Work.Update, []*object{o}, parents...)
-	return nil
+	return t.updatePart(o, in, func(p *Provider, lb *object) error {
+		return t.checkMember(p, lb, cloneWith(o.doc, in))
+	})
 }
 
 // batch is PUT of a pool's members: what is there is updated, what is new created, and the others are deleted unless additive_only is set.

@@ -129,18 +129,7 @@ func (t *tx) balancerList(r *http.Request, where target) (response, error) {
 		q.filters["pool_id"] = []string{where.parent}
 	}
 	found := t.match(k, q)
-	slices.SortFunc(found, func(a, b *object) int {
-		for _, s := range q.sorts {
-			n := compareValues(a.doc[s.key], b.doc[s.key])
-			if s.desc {
-				n = -n
-			}
-			if n != 0 {
-				return n
-			}
-		}
-		return cmp.Compare(a.id, b.id)
-	})
+	slices.SortFunc(found, func(a, b *object) int { return cmp.Or(q.compare(a, b), cmp.Compare(a.id, b.id)) })
 	if found, err = balancerPage(found, q); err != nil {
 		return response{}, err
 	}

@@ -140,6 +140,42 @@ func checkPersistence(protocol string, in map[string]any) *apiError {
 	return nil
 }
 
+// lockPoolOf locks the pool of a member or health monitor.
+func (t *tx) lockPoolOf(part *object) (lb *object, parents []*object, err error) {
+	pool, err := t.balancer("pool", str(part.doc, "pool_id"))
+	if err != nil {
+		return nil, nil, err
+	}
+	return t.lockPool(pool, true)
+}
+
+// updatePart changes a member or health monitor, unless the check refuses it.
+func (t *tx) updatePart(part *object, in map[string]any, check func(*Provider, *object) error) error {
+	lb, parents, err := t.lockPoolOf(part)
+	if err != nil {
+		return err
+	}
+	p := t.c.providerOf(lb)
+	if err := check(p, lb); err != nil {
+		return err
+	}
+	in["provisioning_status"] = pendingUpdate
+	t.lbSet(part, in)
+	t.carryOut(lb, p.Work.Update, []*object{part}, parents...)
+	return nil
+}
+
+// removePart deletes a member or health monitor.
+func removePart(t *tx, part *object) error {
+	lb, parents, err := t.lockPoolOf(part)
+	if err != nil {
+		return err
+	}
+	t.setStatus(part, pendingDelete)
+	t.carryOut(lb, t.c.providerOf(lb).Work.Update, []*object{part}, parents...)
+	return nil
+}
+
 // lockPool locks a pool's load balancer, listeners and, if self is set, itself, for a change of or below the pool.
 func (t *tx) lockPool(pool *object, self bool) (lb *object, parents []*object, err error) {
 	if self && lbStatus(pool) != statusActive {
