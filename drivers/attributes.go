@@ -47,9 +47,9 @@ func Schema(kind Kind) []Attribute {
 	return attributes
 }
 
-// Attributes returns the fields of a spec that are set, by Neutron's names. The values are string, int64, bool, []any,
-// map[string]any, and Ref where a Value is one. A set but empty list is an empty []any, a set but empty structure an empty
-// map. Nothing in it is shared with the spec but the Role of a Ref.
+// Attributes returns the fields of a spec that are set, by Neutron's names. The values are string, int64, bool,
+// []any, map[string]any, and Ref where a Value is one. A set but empty list is an empty []any, a set but empty
+// structure an empty map. Nothing in it is shared with the spec but the Role of a Ref.
 func Attributes(spec Spec) map[string]any {
 	if spec == nil {
 		return nil

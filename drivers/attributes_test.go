@@ -30,7 +30,9 @@ func TestAttributes(t *testing.T) {
 		},
 		{
 			"parts", "unset parts are unmanaged too", &Port{FixedIPs: []FixedIP{{SubnetID: From("s")}, {IPAddress: "10.0.0.1"}}},
-			map[string]any{"fixed_ips": []any{map[string]any{"subnet_id": Ref{Name: "s"}}, map[string]any{"ip_address": "10.0.0.1"}}},
+			map[string]any{
+				"fixed_ips": []any{map[string]any{"subnet_id": Ref{Name: "s"}}, map[string]any{"ip_address": "10.0.0.1"}},
+			},
 		},
 		{
 			"nowhere", "a Value can be set and empty",
@@ -68,7 +70,9 @@ func TestSchema(t *testing.T) {
 				t.Errorf("%s: %s is lost", kind, a.Name)
 			}
 			for _, flag := range strings.Split(reflect.TypeOf(spec).Field(i).Tag.Get("raven"), ",")[1:] {
-				known := map[string]bool{"immutable": a.Immutable, "required": a.Required, "unordered": a.Unordered, "besteffort": a.BestEffort}
+				known := map[string]bool{
+					"immutable": a.Immutable, "required": a.Required, "unordered": a.Unordered, "besteffort": a.BestEffort,
+				}
 				if !known[flag] {
 					t.Errorf("%s: %s: tag %q is not understood", kind, a.Name, flag)
 				}
@@ -112,13 +116,20 @@ func fill(v reflect.Value) {
 
 func TestDocument(t *testing.T) {
 	port := map[string]any{
-		"id": "p", "name": "web", "status": "ACTIVE", "revision_number": 7, "tags": []any{"a"}, "updated_at": "now", "description": "d",
+		"id": "p", "name": "web", "status": "ACTIVE", "revision_number": 7, "tags": []any{"a"}, "updated_at": "now",
+		"description":      "d",
 		"standard_attr_id": 9, "security_groups": []any{"b", "a"}, "mac_address": nil,
-		"fixed_ips": []any{map[string]any{"ip_address": "fd00::5", "subnet_id": "a"}, map[string]any{"ip_address": "10.0.0.5", "subnet_id": "z"}},
+		"fixed_ips": []any{
+			map[string]any{"ip_address": "fd00::5", "subnet_id": "a"},
+			map[string]any{"ip_address": "10.0.0.5", "subnet_id": "z"},
+		},
 	}
 	want := map[string]any{
 		"id": "p", "name": "web", "security_groups": []any{"a", "b"}, "mac_address": nil,
-		"fixed_ips": []any{map[string]any{"ip_address": "10.0.0.5", "subnet_id": "z"}, map[string]any{"ip_address": "fd00::5", "subnet_id": "a"}},
+		"fixed_ips": []any{
+			map[string]any{"ip_address": "10.0.0.5", "subnet_id": "z"},
+			map[string]any{"ip_address": "fd00::5", "subnet_id": "a"},
+		},
 	}
 	got := Document(KindPort, port)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -137,7 +148,8 @@ func TestDocument(t *testing.T) {
 
 func BenchmarkAttributes(b *testing.B) {
 	port := Port{
-		Name: ptr("pod"), NetworkID: From("network"), DeviceOwner: ptr("compute:kuryr"), HostID: ptr("node"), DeviceID: ptr("uid"),
+		Name: ptr("pod"), NetworkID: From("network"), DeviceOwner: ptr("compute:kuryr"), HostID: ptr("node"),
+		DeviceID:     ptr("uid"),
 		AdminStateUp: ptr(true), SecurityGroups: []Value{From("group")}, FixedIPs: []FixedIP{{SubnetID: From("subnet")}},
 	}
 	b.ReportAllocs()

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// Document returns what an annotation shows of a resource's Neutron document: the fields that stay as they are until somebody
-// changes the resource. Status, timestamps, revisions, tags, descriptions and counters are not among them, and lists whose
-// order Neutron does not keep are sorted (a port's addresses with IPv4 first), so that equal resources give equal documents.
-// It shares nothing with attrs that a caller may change, and leaves out what attrs does not have.
+// Document returns what an annotation shows of a resource's Neutron document: the fields that stay as they are until
+// somebody changes the resource. Status, timestamps, revisions, tags, descriptions and counters are not among them,
+// and lists whose order Neutron does not keep are sorted (a port's addresses with IPv4 first), so that equal
+// resources give equal documents. It shares nothing with attrs that a caller may change, and leaves out what attrs
+// does not have.
 //
 // A router interface has the document of a port. Of a lookup, pass the kind that is looked up.
 func Document(kind Kind, attrs map[string]any) map[string]any {
@@ -31,10 +32,12 @@ func shown(kind Kind) []string {
 		return append(common, "admin_state_up", "mtu", "port_security_enabled", "dns_domain", "shared", "router:external",
 			"provider:network_type", "provider:physical_network", "provider:segmentation_id", "vlan_transparent")
 	case KindSubnet:
-		return append(common, "network_id", "ip_version", "cidr", "subnetpool_id", "gateway_ip", "enable_dhcp", "dns_nameservers",
+		return append(common, "network_id", "ip_version", "cidr", "subnetpool_id", "gateway_ip", "enable_dhcp",
+			"dns_nameservers",
 			"allocation_pools", "host_routes", "ipv6_address_mode", "ipv6_ra_mode", "segment_id", "service_types")
 	case KindSubnetPool:
-		return append(common, "prefixes", "ip_version", "default_prefixlen", "min_prefixlen", "max_prefixlen", "address_scope_id",
+		return append(common, "prefixes", "ip_version", "default_prefixlen", "min_prefixlen", "max_prefixlen",
+			"address_scope_id",
 			"default_quota", "is_default", "shared")
 	case KindRouter:
 		return append(common, "admin_state_up", "external_gateway_info", "routes", "distributed", "ha")

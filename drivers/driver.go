@@ -1,6 +1,6 @@
-// Package drivers is the language between Raven's core and its translation drivers: what a driver watches, what it asks
-// for, and what it wants the cloud to hold. It must never do I/O: a driver is a pure function, and this package is all that
-// it needs.
+// Package drivers is the language between Raven's core and its translation drivers: what a driver watches, what it
+// asks for, and what it wants the cloud to hold. It must never do I/O: a driver is a pure function, and this package
+// is all that it needs.
 package drivers
 
 import (
@@ -16,26 +16,29 @@ import (
 
 // Driver translates Kubernetes objects into the network resources that should exist for them.
 //
-// A Driver MUST be safe for concurrent calls of Translate once Configure has returned. It MUST NOT keep state between calls,
-// read a clock, the environment or the network: the core may call it any number of times, in any order, and compares results.
+// A Driver MUST be safe for concurrent calls of Translate once Configure has returned. It MUST NOT keep state between
+// calls, read a clock, the environment or the network: the core may call it any number of times, in any order, and
+// compares results.
 type Driver interface {
 	// Info describes the driver. It is called before Configure and MUST NOT depend on it.
 	Info() Info
-	// Configure hands over the values of the options that Info declares, every one of them, defaults filled in. An error is
-	// shown to the operator as it is; the driver is then not used. It may be called again on a reload.
+	// Configure hands over the values of the options that Info declares, every one of them, defaults filled in. An error
+	// is shown to the operator as it is; the driver is then not used. It may be called again on a reload.
 	Configure(ctx context.Context, values Values) error
 	// Watches says which resources the driver is concerned with, under the configuration it was given.
 	Watches() []Watch
 	// Translate maps one existing source object to the Set of resources it should have. It is not called for a deleted
 	// object. When it asks needs for something that is not answered yet, what it returns is thrown away and it is called
-	// again with the answer, at most MaxRounds times in all. An error means "no opinion": what exists for the object stays.
+	// again with the answer, at most MaxRounds times in all. An error means "no opinion": what exists for the object
+	// stays.
 	Translate(ctx context.Context, object Object, needs *Needs) (Set, error)
 }
 
 // ErrUnavailable is what Translate returns while a driver's process is dead or starting: no opinion, ask again later.
 var ErrUnavailable = errors.New("the driver is not available")
 
-// ErrIsolated is what Translate returns for an object that ended or hung its driver again and again and is kept from it: no opinion.
+// ErrIsolated is what Translate returns for an object that ended or hung its driver again and again and is kept from
+// it: no opinion.
 var ErrIsolated = errors.New("the object is isolated")
 
 // MaxRounds is how often the core calls Translate for one version of an object to settle its needs.
@@ -43,15 +46,16 @@ const MaxRounds = 3
 
 // Info describes a driver to the core and to the operator.
 type Info struct {
-	// Name is the driver's name as `[raven] drivers` lists it: lower case letters, digits and dashes, at most 40 characters.
+	// Name is the driver's name as `[raven] drivers` lists it: lower case letters, digits and dashes, at most 40
+	// characters.
 	Name string
 	// Version is the driver's own version, for people.
 	Version string
 	// Description is one sentence for `raven driver list`.
 	Description string
-	// Role names an exclusive role that the driver holds for its source objects, such as "service-proxy"; usually empty. What the
-	// driver makes belongs to the role: another driver that takes the role over takes it over as well, and what both call by the
-	// same logical name stays as it is.
+	// Role names an exclusive role that the driver holds for its source objects, such as "service-proxy"; usually empty.
+	// What the driver makes belongs to the role: another driver that takes the role over takes it over as well, and what
+	// both call by the same logical name stays as it is.
 	Role string
 	// Options are the configuration options that the driver reads.
 	Options []Option
@@ -62,27 +66,28 @@ type Info struct {
 	Labels      []string
 	// Status are the parts of the status that it may write on its source objects: StatusLoadBalancer or none.
 	Status []string
-	// Capabilities are abilities of the driver beyond the contract's version, by name; usually none. The core ignores what it does not know.
+	// Capabilities are abilities of the driver beyond the contract's version, by name; usually none. The core ignores
+	// what it does not know.
 	Capabilities []string
 }
 
-// CoreAware is a Driver that wants to know what the core can beyond the contract's version, for example to do without a kind of resources
-// that an older core would refuse: see KindCapability.
+// CoreAware is a Driver that wants to know what the core can beyond the contract's version, for example to do without
+// a kind of resources that an older core would refuse: see KindCapability.
 type CoreAware interface {
-	// Core is called before Info, with the core's abilities by name; those that are not known mean nothing. A core that names none can what
-	// the first release could.
+	// Core is called before Info, with the core's abilities by name; those that are not known mean nothing. A core that
+	// names none can what the first release could.
 	Core(capabilities []string)
 }
 
 // KindCapability is how a core names its ability to make a kind of resources.
 func KindCapability(kind Kind) string { return "kind:" + string(kind) }
 
-// ServiceProxy is the role of drivers that serve Services. They call by the same logical names what outlives a change of the
-// driver: see FloatingIPName.
+// ServiceProxy is the role of drivers that serve Services. They call by the same logical names what outlives a change
+// of the driver: see FloatingIPName.
 const ServiceProxy = "service-proxy"
 
-// FloatingIPName is the logical name of the floating IP that leads to a Service: for an address that was asked for, else for the
-// one that the cloud chooses for that IP version, "4" or "6".
+// FloatingIPName is the logical name of the floating IP that leads to a Service: for an address that was asked for,
+// else for the one that the cloud chooses for that IP version, "4" or "6".
 func FloatingIPName(addressOrVersion string) string {
 	return "floatingip-" + strings.ReplaceAll(addressOrVersion, ":", "-")
 }
@@ -123,10 +128,11 @@ type Option struct {
 	Secret     bool
 	// Min and Max bound a number, each item that is one, and a duration in seconds; nil is unbounded.
 	Min, Max *float64
-	// Item is the type of each item of a list or multi option and of each value of a dict; empty is StringOption. What the option
-	// allows is checked on each; the items stay texts.
+	// Item is the type of each item of a list or multi option and of each value of a dict; empty is StringOption. What
+	// the option allows is checked on each; the items stay texts.
 	Item OptionType
-	// Pattern is a regular expression that a text or each item must match somewhere; anchor it with ^ and $. It excludes Choices.
+	// Pattern is a regular expression that a text or each item must match somewhere; anchor it with ^ and $. It excludes
+	// Choices.
 	Pattern string
 	// IgnoreCase accepts Choices and Pattern in any case; the value is then the choice as declared.
 	IgnoreCase bool
@@ -143,15 +149,16 @@ type Option struct {
 	DeprecatedSince, DeprecatedReason string
 	// Env lists further environment variables that set the option, beside OS_<GROUP>__<OPTION>.
 	Env []string
-	// ChoiceHelp describes choices in kuryr.conf.sample. SampleDefault stands there in place of a default that depends on the machine.
+	// ChoiceHelp describes choices in kuryr.conf.sample. SampleDefault stands there in place of a default that depends
+	// on the machine.
 	ChoiceHelp    map[string]string
 	SampleDefault string
 	// Advanced options come last in kuryr.conf.sample, with a note.
 	Advanced bool
 }
 
-// Values holds option values by group and name; see OptionType for their Go types. An option without a default that is not
-// set is absent.
+// Values holds option values by group and name; see OptionType for their Go types. An option without a default that
+// is not set is absent.
 type Values map[string]map[string]any
 
 // String returns a string, IP, CIDR, URI, hostname or host address option, or "" where it is not set.
@@ -187,9 +194,9 @@ type Watch struct {
 	Namespace     string
 	LabelSelector string
 	FieldSelector string
-	// Fields are the dotted paths that the driver reads, for example "spec.nodeName" or "metadata.labels". A change outside
-	// them never reaches the driver. apiVersion, kind and metadata.{name,namespace,uid,deletionTimestamp} are always there.
-	// Empty means the whole object without metadata.managedFields.
+	// Fields are the dotted paths that the driver reads, for example "spec.nodeName" or "metadata.labels". A change
+	// outside them never reaches the driver. apiVersion, kind and metadata.{name,namespace,uid,deletionTimestamp} are
+	// always there. Empty means the whole object without metadata.managedFields.
 	Fields []string
 	// Source says that the driver translates these objects. Other watches only answer needs.
 	Source bool

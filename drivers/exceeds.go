@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Exceeds says what an Info declares that another, which was accepted, does not: kinds, keys and parts of the status, another name, role or
-// option. It is empty where nothing is. What a driver may do is what was accepted of it, whatever its program declares later.
+// Exceeds says what an Info declares that another, which was accepted, does not: kinds, keys and parts of the status,
+// another name, role or option. It is empty where nothing is. What a driver may do is what was accepted of it,
+// whatever its program declares later.
 func (i Info) Exceeds(accepted Info) string {
 	switch {
 	case i.Name != accepted.Name:
@@ -22,7 +23,8 @@ func (i Info) Exceeds(accepted Info) string {
 		what           string
 		keys, accepted []string
 	}{
-		{"annotation", i.Annotations, accepted.Annotations}, {"label", i.Labels, accepted.Labels}, {"part of the status", i.Status, accepted.Status},
+		{"annotation", i.Annotations, accepted.Annotations}, {"label", i.Labels, accepted.Labels},
+		{"part of the status", i.Status, accepted.Status},
 	} {
 		if more, ok := beyond(written.keys, written.accepted); ok {
 			return fmt.Sprintf("the %s %q", written.what, more)
@@ -48,6 +50,7 @@ func beyond[T comparable](list, accepted []T) (first T, found bool) {
 // sameOption compares all but what is only for people.
 func sameOption(a, b Option) bool {
 	a.Help, a.ChoiceHelp, a.SampleDefault, a.Advanced = b.Help, b.ChoiceHelp, b.SampleDefault, b.Advanced
-	a.DeprecatedForRemoval, a.DeprecatedSince, a.DeprecatedReason = b.DeprecatedForRemoval, b.DeprecatedSince, b.DeprecatedReason
+	a.DeprecatedForRemoval = b.DeprecatedForRemoval
+	a.DeprecatedSince, a.DeprecatedReason = b.DeprecatedSince, b.DeprecatedReason
 	return reflect.DeepEqual(a, b)
 }

@@ -8,7 +8,8 @@ import (
 func TestExceeds(t *testing.T) {
 	accepted := func() Info {
 		return Info{
-			Name: "x", Version: "1", Role: "r", Kinds: []Kind{KindNetwork, KindPort}, Annotations: []string{"a", "b"}, Labels: []string{"l"},
+			Name: "x", Version: "1", Role: "r", Kinds: []Kind{KindNetwork, KindPort}, Annotations: []string{"a", "b"},
+			Labels: []string{"l"},
 			Status: []string{StatusLoadBalancer}, Options: []Option{{Group: "g", Name: "o", Type: StringOption, Help: "It."}},
 		}
 	}

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// LoadBalancer is an Octavia load balancer with all that is in it, so that it can be made by one request. Listeners and pools
-// are known by their names, members by address and port; what the load balancer has besides, and what was made for it, goes.
-// Field names and units are Octavia's.
+// LoadBalancer is an Octavia load balancer with all that is in it, so that it can be made by one request. Listeners
+// and pools are known by their names, members by address and port; what the load balancer has besides, and what was
+// made for it, goes. Field names and units are Octavia's.
 //
 // Others refer to its vip_port_id (a floating IP, for example) and its vip_address. These are there as soon as the load
 // balancer is asked for, before it is ready.
 type LoadBalancer struct {
 	Name *string `raven:"name"`
-	// One of VIPSubnetID, VIPNetworkID and VIPPortID is set. A VIP on an external network is reachable from outside as it is.
+	// One of VIPSubnetID, VIPNetworkID and VIPPortID is set. A VIP on an external network is reachable from outside as
+	// it is.
 	VIPSubnetID  Value   `raven:"vip_subnet_id,immutable"`
 	VIPNetworkID Value   `raven:"vip_network_id,immutable"`
 	VIPAddress   *string `raven:"vip_address,immutable"`
 	// VIPPortID is a port that exists; not every provider takes one.
 	VIPPortID Value `raven:"vip_port_id,immutable"`
-	// AdditionalVIPs are further addresses of the same load balancer, all on one network. Nil leaves those that there are, empty takes
-	// them away. Some providers ignore them: the core then says so, and keeps what there is.
+	// AdditionalVIPs are further addresses of the same load balancer, all on one network. Nil leaves those that there
+	// are, empty takes them away. Some providers ignore them: the core then says so, and keeps what there is.
 	AdditionalVIPs   []AdditionalVIP `raven:"additional_vips,unordered,immutable"`
 	Provider         *string         `raven:"provider,immutable"` // amphora, ovn, …; unset: the cloud's default
 	FlavorID         *string         `raven:"flavor_id,immutable"`
@@ -94,8 +95,8 @@ type Member struct {
 	Name         string `raven:"name"`
 	Address      string `raven:"address"`
 	ProtocolPort *int64 `raven:"protocol_port"`
-	// SubnetID is the subnet that the address is on. Unset: the member is reached by the VIP's router. Where the subnet is an
-	// expandable one, the core takes the one of its subnets that holds the address.
+	// SubnetID is the subnet that the address is on. Unset: the member is reached by the VIP's router. Where the subnet
+	// is an expandable one, the core takes the one of its subnets that holds the address.
 	SubnetID Value `raven:"subnet_id"`
 	// Weight is 0 to 256; 0 takes no new connections.
 	Weight         *int64 `raven:"weight"`
@@ -110,18 +111,21 @@ func (LoadBalancer) Kind() Kind { return KindLoadBalancer }
 
 // poolParts are the attributes of a pool that its document shows: not its members, of which there may be thousands.
 func poolParts() []string {
-	return []string{"id", "name", "protocol", "lb_algorithm", "session_persistence", "healthmonitor_id", "project_id", "admin_state_up"}
+	return []string{
+		"id", "name", "protocol", "lb_algorithm", "session_persistence", "healthmonitor_id", "project_id", "admin_state_up",
+	}
 }
 
 func listenerParts() []string {
 	return []string{
-		"id", "name", "protocol", "protocol_port", "default_pool_id", "connection_limit", "allowed_cidrs", "timeout_client_data",
+		"id", "name", "protocol", "protocol_port", "default_pool_id", "connection_limit", "allowed_cidrs",
+		"timeout_client_data",
 		"timeout_member_connect", "timeout_member_data", "timeout_tcp_inspect", "project_id", "admin_state_up",
 	}
 }
 
-// PartDocuments returns the documents of a load balancer's "pools" or "listeners", sorted by name; nil for anything else. Pools
-// are shown without their members.
+// PartDocuments returns the documents of a load balancer's "pools" or "listeners", sorted by name; nil for anything
+// else. Pools are shown without their members.
 func PartDocuments(part string, attrs map[string]any) []any {
 	names := map[string][]string{"pools": poolParts(), "listeners": listenerParts()}[part]
 	list, _ := attrs[part].([]any)

@@ -16,11 +16,16 @@ func TestStatusMustBeDeclared(t *testing.T) {
 func TestPartDocuments(t *testing.T) {
 	attrs := map[string]any{
 		"pools": []any{
-			map[string]any{"id": "2", "name": "b", "protocol": "UDP", "members": []any{map[string]any{"address": "10.0.0.1"}}, "provisioning_status": "ACTIVE"},
+			map[string]any{
+				"id": "2", "name": "b", "protocol": "UDP", "members": []any{map[string]any{"address": "10.0.0.1"}},
+				"provisioning_status": "ACTIVE",
+			},
 			map[string]any{"id": "1", "name": "a", "protocol": "TCP"},
 		},
 	}
-	want := []any{map[string]any{"id": "1", "name": "a", "protocol": "TCP"}, map[string]any{"id": "2", "name": "b", "protocol": "UDP"}}
+	want := []any{
+		map[string]any{"id": "1", "name": "a", "protocol": "TCP"}, map[string]any{"id": "2", "name": "b", "protocol": "UDP"},
+	}
 	if diff := cmp.Diff(want, PartDocuments("pools", attrs)); diff != "" {
 		t.Errorf("members and statuses change by themselves (-want +got):\n%s", diff)
 	}
@@ -33,7 +38,9 @@ func TestPartDocuments(t *testing.T) {
 }
 
 func TestFloatingIPName(t *testing.T) {
-	for in, want := range map[string]string{"4": "floatingip-4", "192.0.2.1": "floatingip-192.0.2.1", "2001:db8::1": "floatingip-2001-db8--1"} {
+	for in, want := range map[string]string{
+		"4": "floatingip-4", "192.0.2.1": "floatingip-192.0.2.1", "2001:db8::1": "floatingip-2001-db8--1",
+	} {
 		if got := FloatingIPName(in); got != want {
 			t.Errorf("%s: got %s, want %s", in, got, want)
 		}

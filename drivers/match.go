@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Matches says whether a cluster would show an object, decoded from JSON, by a watch: its apiVersion, kind, namespace, labels and
-// fields are as the watch wants them. It is for tests and tools, which have no cluster to select for them. A field selector may
-// name any dotted path (see SplitField) to text, a number or a boolean; a path that leads nowhere is empty text. A selector that
-// cannot be read, or a field with structure, is an error.
+// Matches says whether a cluster would show an object, decoded from JSON, by a watch: its apiVersion, kind,
+// namespace, labels and fields are as the watch wants them. It is for tests and tools, which have no cluster to
+// select for them. A field selector may name any dotted path (see SplitField) to text, a number or a boolean; a path
+// that leads nowhere is empty text. A selector that cannot be read, or a field with structure, is an error.
 func Matches(w Watch, object map[string]any) (bool, error) {
 	byLabels, err := labels.Parse(w.LabelSelector)
 	if err != nil {
@@ -45,10 +45,10 @@ func Matches(w Watch, object map[string]any) (bool, error) {
 	return true, nil
 }
 
-// Answer answers a need from objects, decoded from JSON, as the core answers it from a cluster that holds just them: trimmed, and in
-// the order of namespace and name. A need with a name and without a namespace is for a cluster-scoped object. No objects and no
-// error mean absent. An error says why the core would not answer: a watch that was not declared, a namespace outside the watch's
-// own, a selector that cannot be read.
+// Answer answers a need from objects, decoded from JSON, as the core answers it from a cluster that holds just them:
+// trimmed, and in the order of namespace and name. A need with a name and without a namespace is for a cluster-scoped
+// object. No objects and no error mean absent. An error says why the core would not answer: a watch that was not
+// declared, a namespace outside the watch's own, a selector that cannot be read.
 func Answer(watches []Watch, need Need, objects []map[string]any) ([]Object, error) {
 	at := slices.IndexFunc(watches, func(w Watch) bool { return w.Name == need.Watch })
 	if at < 0 {

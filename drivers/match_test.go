@@ -19,7 +19,10 @@ func decoded(t *testing.T, text string) map[string]any {
 }
 
 func TestMatches(t *testing.T) {
-	deployments := Watch{Name: "d", GVR: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment"}
+	deployments := Watch{
+		Name: "d", GVR: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+		Kind: "Deployment",
+	}
 	pods := Watch{Name: "p", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod"}
 	const pod = `{"apiVersion": "v1", "kind": "Pod",
 		"metadata": {"name": "web", "namespace": "a", "labels": {"app": "web", "tier": "x"}, "annotations": {"example.org/key": "v"}},
@@ -85,18 +88,25 @@ func TestMatches(t *testing.T) {
 
 func TestAnswer(t *testing.T) {
 	watches := []Watch{
-		{Name: "services", GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service", Fields: []string{"spec.type"}},
+		{
+			Name: "services", GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service",
+			Fields: []string{"spec.type"},
+		},
 		{Name: "nodes", GVR: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node"},
 		{
 			Name: "mine", GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service", Namespace: "a",
 			LabelSelector: "app",
 		},
-		{Name: "bad", GVR: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node", LabelSelector: "a in"},
+		{
+			Name: "bad", GVR: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node", LabelSelector: "a in",
+		},
 	}
 	objects := []map[string]any{
-		decoded(t, `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "b"}, "spec": {"type": "T", "x": 1}}`),
+		decoded(t,
+			`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "b"}, "spec": {"type": "T", "x": 1}}`),
 		decoded(t, `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "a-b"}}`),
-		decoded(t, `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "a", "labels": {"app": "w"}}}`),
+		decoded(t,
+			`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "a", "labels": {"app": "w"}}}`),
 		decoded(t, `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "a"}}`),
 		decoded(t, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "web"}}`),
 	}
@@ -105,21 +115,27 @@ func TestAnswer(t *testing.T) {
 		want    []string
 		refused bool
 	}{
-		"by name":                          {need: Need{Watch: "services", Namespace: "b", Name: "web"}, want: []string{"b/web"}},
-		"a name without a namespace":       {need: Need{Watch: "services", Name: "web"}},
-		"a name of a cluster-scoped one":   {need: Need{Watch: "nodes", Name: "web"}, want: []string{"web"}},
-		"a cluster-scoped one elsewhere":   {need: Need{Watch: "nodes", Namespace: "a", Name: "web"}},
-		"absent":                           {need: Need{Watch: "nodes", Name: "other"}},
-		"a name makes the selector unread": {need: Need{Watch: "nodes", Name: "web", Selector: "a in"}, want: []string{"web"}},
-		"all, in order":                    {need: Need{Watch: "services"}, want: []string{"a/db", "a/web", "a-b/web", "b/web"}},
-		"of a namespace":                   {need: Need{Watch: "services", Namespace: "a"}, want: []string{"a/db", "a/web"}},
-		"by labels":                        {need: Need{Watch: "services", Selector: "app=w"}, want: []string{"a/web"}},
-		"what the watch does not show":     {need: Need{Watch: "mine"}, want: []string{"a/web"}},
-		"hidden by the watch":              {need: Need{Watch: "mine", Namespace: "a", Name: "db"}},
-		"outside the watch's namespace":    {need: Need{Watch: "mine", Namespace: "b", Name: "web"}, refused: true},
-		"a watch that was not declared":    {need: Need{Watch: "pods", Name: "web"}, refused: true},
-		"a selector that cannot be read":   {need: Need{Watch: "nodes", Selector: "a in"}, refused: true},
-		"a watch that cannot be":           {need: Need{Watch: "bad", Name: "web"}, refused: true},
+		"by name": {
+			need: Need{Watch: "services", Namespace: "b", Name: "web"}, want: []string{"b/web"},
+		},
+		"a name without a namespace":     {need: Need{Watch: "services", Name: "web"}},
+		"a name of a cluster-scoped one": {need: Need{Watch: "nodes", Name: "web"}, want: []string{"web"}},
+		"a cluster-scoped one elsewhere": {need: Need{Watch: "nodes", Namespace: "a", Name: "web"}},
+		"absent":                         {need: Need{Watch: "nodes", Name: "other"}},
+		"a name makes the selector unread": {
+			need: Need{Watch: "nodes", Name: "web", Selector: "a in"}, want: []string{"web"},
+		},
+		"all, in order": {
+			need: Need{Watch: "services"}, want: []string{"a/db", "a/web", "a-b/web", "b/web"},
+		},
+		"of a namespace":                 {need: Need{Watch: "services", Namespace: "a"}, want: []string{"a/db", "a/web"}},
+		"by labels":                      {need: Need{Watch: "services", Selector: "app=w"}, want: []string{"a/web"}},
+		"what the watch does not show":   {need: Need{Watch: "mine"}, want: []string{"a/web"}},
+		"hidden by the watch":            {need: Need{Watch: "mine", Namespace: "a", Name: "db"}},
+		"outside the watch's namespace":  {need: Need{Watch: "mine", Namespace: "b", Name: "web"}, refused: true},
+		"a watch that was not declared":  {need: Need{Watch: "pods", Name: "web"}, refused: true},
+		"a selector that cannot be read": {need: Need{Watch: "nodes", Selector: "a in"}, refused: true},
+		"a watch that cannot be":         {need: Need{Watch: "bad", Name: "web"}, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, err := Answer(watches, test.need, objects)

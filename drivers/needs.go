@@ -5,7 +5,8 @@ import (
 	"maps"
 )
 
-// Need asks for one object by name, or for all objects that a label selector matches, of a watch that the driver declared.
+// Need asks for one object by name, or for all objects that a label selector matches, of a watch that the driver
+// declared.
 type Need struct {
 	// Watch is the name of the watch.
 	Watch string
@@ -57,8 +58,8 @@ func (n *Needs) Round() int {
 // Answers returns a copy of the answers of earlier rounds.
 func (n *Needs) Answers() map[Need][]Object { return maps.Clone(n.answers) }
 
-// Get returns the objects that a need names, and whether the need is answered yet. A driver that gets false should return at
-// once: it will be called again with the answer. Objects come in the order of namespace and name.
+// Get returns the objects that a need names, and whether the need is answered yet. A driver that gets false should
+// return at once: it will be called again with the answer. Objects come in the order of namespace and name.
 func (n *Needs) Get(need Need) ([]Object, bool) {
 	n.asked = append(n.asked, need)
 	objects, answered := n.answers[need]

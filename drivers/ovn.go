@@ -8,17 +8,19 @@ import (
 // MaxAffinityTimeout is the bound of OVNVIP.AffinityTimeout, in seconds.
 const MaxAffinityTimeout = 65535
 
-// OVNLoadBalancerGroup is a group of OVN load balancers: all of them serve on the logical switches of its networks and on the logical
-// routers of its routers. Its lists are filled by contributions: an owner adds its network and its router to the group that it claims.
+// OVNLoadBalancerGroup is a group of OVN load balancers: all of them serve on the logical switches of its networks
+// and on the logical routers of its routers. Its lists are filled by contributions: an owner adds its network and its
+// router to the group that it claims.
 type OVNLoadBalancerGroup struct {
 	Name *string `raven:"name"`
-	// Networks and Routers are the ids of Neutron's networks and routers. OVN's names of their switches and routers follow from these.
+	// Networks and Routers are the ids of Neutron's networks and routers. OVN's names of their switches and routers
+	// follow from these.
 	Networks []Value `raven:"networks,unordered"`
 	Routers  []Value `raven:"routers,unordered"`
 }
 
-// OVNLoadBalancer is what one Service needs of OVN. It is kept as one northbound Load_Balancer row per protocol and affinity, all in
-// one group and all changed in one transaction.
+// OVNLoadBalancer is what one Service needs of OVN. It is kept as one northbound Load_Balancer row per protocol and
+// affinity, all in one group and all changed in one transaction.
 type OVNLoadBalancer struct {
 	Name    *string  `raven:"name"`
 	GroupID Value    `raven:"group_id,required,immutable"`
@@ -28,15 +30,18 @@ type OVNLoadBalancer struct {
 // OVNVIP is one address and port that clients connect to. Protocol, address and port are what it is known by.
 type OVNVIP struct {
 	Protocol string `raven:"protocol"` // TCP, UDP or SCTP
-	// Address is an IP address, or the floating_ip_address of a floating IP: as long as that is not known the VIP is left out.
+	// Address is an IP address, or the floating_ip_address of a floating IP: as long as that is not known the VIP is
+	// left out.
 	Address Value `raven:"address"`
 	Port    int64 `raven:"port"` // 1 to 65535
 	// Backends are where connections go, of the IP version of the address. Empty: connections are rejected.
 	Backends []OVNBackend `raven:"backends,unordered"`
-	// AffinityTimeout is for how many seconds a client keeps its backend; 0: not at all. At most MaxAffinityTimeout. The core keeps it as long as
-	// the backends are the same, and with it at least that long: OVN's own way to forget loses connections (docs/adr/0015).
+	// AffinityTimeout is for how many seconds a client keeps its backend; 0: not at all. At most MaxAffinityTimeout. The
+	// core keeps it as long as the backends are the same, and with it at least that long: OVN's own way to forget loses
+	// connections (docs/adr/0015).
 	AffinityTimeout int64 `raven:"affinity_timeout"`
-	// External says that clients outside reach the VIP by way of a router, which answers for its address in whatever subnet that is.
+	// External says that clients outside reach the VIP by way of a router, which answers for its address in whatever
+	// subnet that is.
 	External bool `raven:"external"`
 }
 

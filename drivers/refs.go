@@ -50,8 +50,8 @@ func mapRefs(v reflect.Value, f func(Ref) Ref) reflect.Value {
 	}
 }
 
-// Element returns the element of a contribution in the form that Attributes gives: a string or a Ref for a security group or a
-// resource, a map for an address pair or a route.
+// Element returns the element of a contribution in the form that Attributes gives: a string or a Ref for a security
+// group or a resource, a map for an address pair or a route.
 func Element(c Contribution) any {
 	switch {
 	case c.AddressPair != nil:

@@ -2,8 +2,8 @@ package drivers
 
 import "strings"
 
-// Render returns the Set as plain maps, lists and texts, for people and for goldens: unset parts are left out, empty attributes
-// of a spec are shown, refs are maps with "ref" or "role".
+// Render returns the Set as plain maps, lists and texts, for people and for goldens: unset parts are left out, empty
+// attributes of a spec are shown, refs are maps with "ref" or "role".
 func (s Set) Render() map[string]any {
 	out := map[string]any{}
 	var resources, contributions, outputs, diagnostics, undecided []any

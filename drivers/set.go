@@ -9,17 +9,18 @@ type Set struct {
 	Outputs       []Output
 	// Diagnostics are messages for the people who look at the object: they become Events and show in `raven status`.
 	Diagnostics []Diagnostic
-	// Undecided are names about which the driver has no opinion now: of resources of this object, or of claims. What exists under
-	// such a name stays exactly as it is, nothing is made, and refs of the Set to it lead to what exists. Roles that it was
-	// exported under lead nowhere meanwhile: what exists of other owners stays, what is new waits. A claim that other owners
-	// still make counts. A driver without an opinion on the whole object returns an error from Translate instead.
+	// Undecided are names about which the driver has no opinion now: of resources of this object, or of claims. What
+	// exists under such a name stays exactly as it is, nothing is made, and refs of the Set to it lead to what exists.
+	// Roles that it was exported under lead nowhere meanwhile: what exists of other owners stays, what is new waits. A
+	// claim that other owners still make counts. A driver without an opinion on the whole object returns an error from
+	// Translate instead.
 	Undecided []string
 }
 
 // Resource is one network resource that should exist.
 type Resource struct {
-	// Name is the logical name: unique within the Set, stable over time. It is part of the identity in the cloud, so another
-	// name means another resource.
+	// Name is the logical name: unique within the Set, stable over time. It is part of the identity in the cloud, so
+	// another name means another resource.
 	Name string
 	// Spec is what it should be; one of this package's kinds.
 	Spec Spec
@@ -30,7 +31,8 @@ type Resource struct {
 	Claim string
 	// OnDelete says what becomes of it when nobody wants it any more. It is stored in the cloud.
 	OnDelete Policy
-	// Expand lets the core add further subnets like this one when it is full, up to this many in all. 0 and 1 mean no more.
+	// Expand lets the core add further subnets like this one when it is full, up to this many in all. 0 and 1 mean no
+	// more.
 	Expand int
 	// After names resources that must exist before this one is made, though no attribute refers to them.
 	After []Ref
@@ -55,9 +57,9 @@ type Ref struct {
 	Attribute string
 }
 
-// Role is a contract name for a resource of another owner. Kind, Namespace and Name are those of the source object whose
-// driver exports it; all three empty mean a claimed resource of the whole cluster. Role is one of the constants below, or a
-// name of the drivers' own.
+// Role is a contract name for a resource of another owner. Kind, Namespace and Name are those of the source object
+// whose driver exports it; all three empty mean a claimed resource of the whole cluster. Role is one of the constants
+// below, or a name of the drivers' own.
 type Role struct {
 	Kind      string
 	Namespace string
@@ -111,7 +113,8 @@ func (r Ref) String() string {
 type Value struct {
 	Literal string
 	Ref     *Ref
-	// Empty says that the Value is set and empty, as nothing else can: a floating IP's port_id, for one that leads nowhere.
+	// Empty says that the Value is set and empty, as nothing else can: a floating IP's port_id, for one that leads
+	// nowhere.
 	Empty bool
 }
 
@@ -153,15 +156,15 @@ const (
 	Replace ContributionMode = "replace"
 )
 
-// Contribution is an element that this owner adds to a set-valued attribute of another owner's resource. It goes when this
-// owner no longer gives it.
+// Contribution is an element that this owner adds to a set-valued attribute of another owner's resource. It goes when
+// this owner no longer gives it.
 type Contribution struct {
 	// Name is the logical name: unique among the Set's contributions.
 	Name string
 	// Target is the resource, by role.
 	Target Role
-	// Attribute is one of security_groups and allowed_address_pairs of a port, routes of a router, and networks and routers of a group
-	// of OVN load balancers.
+	// Attribute is one of security_groups and allowed_address_pairs of a port, routes of a router, and networks and
+	// routers of a group of OVN load balancers.
 	Attribute string
 	// The element: exactly one of the four.
 	SecurityGroup Value
@@ -182,21 +185,21 @@ const (
 	Ingress OutputKind = "ingress"
 )
 
-// StatusLoadBalancer is the part of a status that outputs of kind Ingress write: Info.Status declares it. It is written as a
-// whole: a Set without such outputs takes away what the driver wrote before.
+// StatusLoadBalancer is the part of a status that outputs of kind Ingress write: Info.Status declares it. It is
+// written as a whole: a Set without such outputs takes away what the driver wrote before.
 const StatusLoadBalancer = "loadBalancer"
 
 // Output is something to write on the source object once the resources it speaks of exist.
 type Output struct {
 	Kind OutputKind
-	// Key is the annotation's or label's key; one that Info declares. Of an Ingress, addresses are written in the order of their
-	// keys, which may be anything.
+	// Key is the annotation's or label's key; one that Info declares. Of an Ingress, addresses are written in the order
+	// of their keys, which may be anything.
 	Key string
-	// Exactly one of the following gives the value. Text is the value itself, or an attribute of a resource. Document is the
-	// JSON document of a resource as Neutron shows it, without what changes by itself (status, timestamps, revision, tags).
-	// Of a port, Attribute "subnet" is the document of the subnet of its first address, IPv4 first, and "subnets" the list of
-	// them all. Of a load balancer, "pools" and "listeners" are the lists of their documents by name, without members, and
-	// "pool" is the first of "pools".
+	// Exactly one of the following gives the value. Text is the value itself, or an attribute of a resource. Document is
+	// the JSON document of a resource as Neutron shows it, without what changes by itself (status, timestamps, revision,
+	// tags). Of a port, Attribute "subnet" is the document of the subnet of its first address, IPv4 first, and "subnets"
+	// the list of them all. Of a load balancer, "pools" and "listeners" are the lists of their documents by name,
+	// without members, and "pool" is the first of "pools".
 	Text     Value
 	Document *Ref
 }

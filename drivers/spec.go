@@ -29,9 +29,9 @@ func Kinds() []Kind {
 	}
 }
 
-// Spec is what a resource should be. In every spec an unset field (nil, or the zero Value) is unmanaged: the cloud's own
-// choice stands. A set field is enforced, an empty one too (a pointer to an empty string, an empty list that is not nil).
-// Field names and units are Neutron's. The tag of a field is its Neutron name, then:
+// Spec is what a resource should be. In every spec an unset field (nil, or the zero Value) is unmanaged: the cloud's
+// own choice stands. A set field is enforced, an empty one too (a pointer to an empty string, an empty list that is
+// not nil). Field names and units are Neutron's. The tag of a field is its Neutron name, then:
 //
 //	immutable  a change means another resource: the old one is replaced
 //	required   must be set
@@ -168,7 +168,8 @@ type SecurityGroupRule struct {
 	RemoteGroupID   Value   `raven:"remote_group_id,immutable"`
 }
 
-// Lookup is an existing resource that an operator named. It is referred to, never changed beyond attaching, never deleted.
+// Lookup is an existing resource that an operator named. It is referred to, never changed beyond attaching, never
+// deleted.
 type Lookup struct {
 	// Of is the kind of what is looked up.
 	Of Kind `raven:"of,required"`

@@ -6,10 +6,10 @@ import (
 )
 
 // Trim returns a copy of an object, decoded from JSON, with nothing but the given fields and what every object keeps:
-// apiVersion, kind and metadata.{name,namespace,uid,deletionTimestamp}. See Watch.Fields for the form of fields. No fields mean
-// the whole object without metadata.managedFields. A path keeps everything below it; one that leads nowhere in this object is left
-// out. A path that meets a list goes on in each of its elements. The copy shares what it keeps with the original: neither may
-// be changed afterwards.
+// apiVersion, kind and metadata.{name,namespace,uid,deletionTimestamp}. See Watch.Fields for the form of fields. No
+// fields mean the whole object without metadata.managedFields. A path keeps everything below it; one that leads
+// nowhere in this object is left out. A path that meets a list goes on in each of its elements. The copy shares what
+// it keeps with the original: neither may be changed afterwards.
 func Trim(object map[string]any, fields []string) map[string]any {
 	if len(fields) == 0 {
 		return trimManaged(object)

@@ -24,12 +24,24 @@ func TestTrim(t *testing.T) {
 		"a missing path":      {[]string{"spec.none.below", "none"}, `{` + kept + `},"spec":{}}`},
 		"below a scalar":      {[]string{"spec.nodeName.x"}, `{` + kept + `},"spec":{}}`},
 		"a whole map":         {[]string{"metadata.labels"}, `{` + kept + `,"labels":{"app":"web","tier":"x"}}}`},
-		"a key with dots":     {[]string{"metadata.annotations['kuryr.org/x']"}, `{` + kept + `,"annotations":{"kuryr.org/x":"1"}}}`},
-		"a whole and a part":  {[]string{"metadata.labels.app", "metadata.labels"}, `{` + kept + `,"labels":{"app":"web","tier":"x"}}}`},
-		"a part and a whole":  {[]string{"metadata.labels", "metadata.labels.app"}, `{` + kept + `,"labels":{"app":"web","tier":"x"}}}`},
-		"into a list":         {[]string{"spec.containers.name", "spec.containers.ports.containerPort"}, `{` + kept + `},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]},{}]}}`},
-		"only what stays":     {[]string{"metadata.name"}, `{` + kept + `}}`},
-		"no fields: all but managedFields": {nil, `{` + kept + `,"resourceVersion":"7","labels":{"app":"web","tier":"x"},"annotations":{"kuryr.org/x":"1","other":"2"}},
+		"a key with dots": {
+			[]string{"metadata.annotations['kuryr.org/x']"}, `{` + kept + `,"annotations":{"kuryr.org/x":"1"}}}`,
+		},
+		"a whole and a part": {
+			[]string{"metadata.labels.app", "metadata.labels"}, `{` + kept + `,"labels":{"app":"web","tier":"x"}}}`,
+		},
+		"a part and a whole": {
+			[]string{"metadata.labels", "metadata.labels.app"}, `{` + kept + `,"labels":{"app":"web","tier":"x"}}}`,
+		},
+		"into a list": {
+			[]string{"spec.containers.name", "spec.containers.ports.containerPort"},
+			`{` + kept + `},"spec":{"containers":[{"name":"c","ports":[{"containerPort":80}]},{}]}}`,
+		},
+		"only what stays": {[]string{"metadata.name"}, `{` + kept + `}}`},
+		"no fields: all but " +
+			"managedFields": {nil,
+			`{` + kept +
+				`,"resourceVersion":"7","labels":{"app":"web","tier":"x"},"annotations":{"kuryr.org/x":"1","other":"2"}},
 			"spec":{"nodeName":"n1","hostNetwork":false,"containers":[{"name":"c","image":"i","ports":[{"containerPort":80}]},{"image":"j"}]},
 			"status":{"phase":"Running","podIP":null}}`},
 	} {
@@ -122,7 +134,8 @@ func TestDefaultValues(t *testing.T) {
 	}
 }
 
-// checkTypedValues: each further type of options takes what it should, as the Go type that it should, and refuses the rest.
+// checkTypedValues: each further type of options takes what it should, as the Go type that it should, and refuses the
+// rest.
 func checkTypedValues(t *testing.T) {
 	t.Helper()
 	for name, c := range map[string]struct {
@@ -130,22 +143,39 @@ func checkTypedValues(t *testing.T) {
 		good   map[string]any // by the text of an operator
 		bad    []string
 	}{
-		"port":         {Option{Type: PortOption}, map[string]any{"0": int64(0), "65535": int64(65535)}, []string{"-1", "65536", "http"}},
+		"port": {
+			Option{Type: PortOption}, map[string]any{"0": int64(0), "65535": int64(65535)}, []string{"-1", "65536", "http"},
+		},
 		"port, closer": {Option{Type: PortOption, Min: new(1024.0)}, map[string]any{"1024": int64(1024)}, []string{"1023"}},
 		"duration": {
 			Option{Type: DurationOption},
 			map[string]any{"30": 30.0, "300ms": 0.3, "5m": 300.0, "1h30m": 5400.0},
 			[]string{"-1", "soon", "5 m", "5x", "m", ""},
 		},
-		"multi":         {Option{Type: MultiOption}, map[string]any{"a,b\nc": []string{"a,b", "c"}}, nil},
-		"ip":            {Option{Type: IPOption}, map[string]any{"192.0.2.1": "192.0.2.1", "fd00::1": "fd00::1"}, []string{"192.0.2", "fe80::1%eth0", ""}},
-		"cidr":          {Option{Type: CIDROption, IPVersion: 4}, map[string]any{"10.0.0.0/8": "10.0.0.0/8"}, []string{"10.0.0.1/8", "fd00::/64", "10.0.0.0"}},
-		"list of cidrs": {Option{Type: ListOption, Item: CIDROption}, map[string]any{"10.0.0.0/8, fd00::/64": []string{"10.0.0.0/8", "fd00::/64"}}, []string{"10.0.0.0/8,x"}},
-		"list of ports": {Option{Type: ListOption, Item: PortOption}, map[string]any{"80,443": []string{"80", "443"}}, []string{"80,http"}},
-		"dict of ports": {Option{Type: DictOption, Item: PortOption}, map[string]any{"a:80": map[string]string{"a": "80"}}, []string{"a:b"}},
-		"uri":           {Option{Type: URIOption}, map[string]any{"https://x/": "https://x/"}, nil},
-		"pattern":       {Option{Type: StringOption, Pattern: "^a+$", IgnoreCase: true}, map[string]any{"aA": "aA"}, []string{"ab"}},
-		"length":        {Option{Type: StringOption, MaxLength: 2}, map[string]any{"ää": "ää"}, []string{"abc"}},
+		"multi": {Option{Type: MultiOption}, map[string]any{"a,b\nc": []string{"a,b", "c"}}, nil},
+		"ip": {
+			Option{Type: IPOption}, map[string]any{"192.0.2.1": "192.0.2.1", "fd00::1": "fd00::1"},
+			[]string{"192.0.2", "fe80::1%eth0", ""},
+		},
+		"cidr": {
+			Option{Type: CIDROption, IPVersion: 4}, map[string]any{"10.0.0.0/8": "10.0.0.0/8"},
+			[]string{"10.0.0.1/8", "fd00::/64", "10.0.0.0"},
+		},
+		"list of cidrs": {
+			Option{Type: ListOption, Item: CIDROption},
+			map[string]any{"10.0.0.0/8, fd00::/64": []string{"10.0.0.0/8", "fd00::/64"}}, []string{"10.0.0.0/8,x"},
+		},
+		"list of ports": {
+			Option{Type: ListOption, Item: PortOption}, map[string]any{"80,443": []string{"80", "443"}}, []string{"80,http"},
+		},
+		"dict of ports": {
+			Option{Type: DictOption, Item: PortOption}, map[string]any{"a:80": map[string]string{"a": "80"}}, []string{"a:b"},
+		},
+		"uri": {Option{Type: URIOption}, map[string]any{"https://x/": "https://x/"}, nil},
+		"pattern": {
+			Option{Type: StringOption, Pattern: "^a+$", IgnoreCase: true}, map[string]any{"aA": "aA"}, []string{"ab"},
+		},
+		"length": {Option{Type: StringOption, MaxLength: 2}, map[string]any{"ää": "ää"}, []string{"abc"}},
 	} {
 		c.option.Group, c.option.Name = "g", "o"
 		for text, want := range c.good {

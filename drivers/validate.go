@@ -25,10 +25,10 @@ func (v *validator) err() error {
 	return &InvalidError{Problems: v.problems}
 }
 
-// Validate checks a Set as far as that is possible without the cloud: names are unique, refs within the Set lead somewhere and
-// in no circle, fields are set that must be and hold what they can hold, and all of it is within what the driver's Info
-// declares. A Set that is out of bounds (see MaxParts) is refused for that alone. The error is nil or an *InvalidError with every problem, up
-// to fifty of them.
+// Validate checks a Set as far as that is possible without the cloud: names are unique, refs within the Set lead
+// somewhere and in no circle, fields are set that must be and hold what they can hold, and all of it is within what
+// the driver's Info declares. A Set that is out of bounds (see MaxParts) is refused for that alone. The error is nil
+// or an *InvalidError with every problem, up to fifty of them.
 func (s Set) Validate(info Info) error {
 	v := &validator{info: info, undecided: map[string]bool{}}
 	v.bounds(s)
@@ -185,8 +185,8 @@ func (v *validator) afterAndPolicy(at string, r Resource, kind Kind) {
 	}
 }
 
-// name checks a logical name. Some are kept for the core: "rif." sets router interfaces apart from ports, "~" marks shortened
-// names, and "<name>.2" is the second subnet of an expandable one.
+// name checks a logical name. Some are kept for the core: "rif." sets router interfaces apart from ports, "~" marks
+// shortened names, and "<name>.2" is the second subnet of an expandable one.
 func (v *validator) name(at, name string) {
 	switch {
 	case name == "":
@@ -272,7 +272,8 @@ func (v *validator) role(at string, role Role) {
 	}
 }
 
-// cycle finds resources that wait for each other. It keeps the way that it came on a list of its own: a chain may be long.
+// cycle finds resources that wait for each other. It keeps the way that it came on a list of its own: a chain may be
+// long.
 func (v *validator) cycle(s Set) {
 	const open, done = 1, 2
 	state := make(map[string]int, len(s.Resources))

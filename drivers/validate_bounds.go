@@ -5,11 +5,11 @@ import (
 	"reflect"
 )
 
-// What a Set may have, at most. What has more is refused as a whole, before anything else is looked at: the answer is about one object, and
-// the core's memory and time are everybody's. docs/plugin-protocol.md has them for authors.
+// What a Set may have, at most. What has more is refused as a whole, before anything else is looked at: the answer is
+// about one object, and the core's memory and time are everybody's. docs/plugin-protocol.md has them for authors.
 const (
-	// MaxParts is how many of each a Set may have: resources, contributions, outputs, diagnostics, undecided names, and needs that it rests on.
-	// A resource may refer to so many others in After, and be exported under so many roles.
+	// MaxParts is how many of each a Set may have: resources, contributions, outputs, diagnostics, undecided names, and
+	// needs that it rests on. A resource may refer to so many others in After, and be exported under so many roles.
 	MaxParts = 4096
 	// MaxNameBytes is how long a name may be: of a resource, a claim, a contribution, a role, an output.
 	MaxNameBytes = 1024

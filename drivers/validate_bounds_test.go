@@ -39,10 +39,15 @@ func TestBounds(t *testing.T) {
 		"diagnostics":          {Set{Diagnostics: make([]Diagnostic, MaxParts+1)}, "diagnostics: there are 4097"},
 		"undecided":            {Set{Undecided: make([]string, MaxParts+1)}, "undecided: there are 4097"},
 		"after": {
-			Set{Resources: []Resource{{Name: "x", Spec: Network{}, After: many(MaxParts+1, after)}}}, `resource "x": after: there are 4097`,
+			Set{Resources: []Resource{{Name: "x", Spec: Network{}, After: many(MaxParts+1, after)}}},
+			`resource "x": after: there are 4097`,
 		},
 		"exports": {
-			Set{Resources: []Resource{{Name: "x", Spec: Network{}, Exports: many(MaxParts+1, func(i int) string { return fmt.Sprint(i) })}}},
+			Set{
+				Resources: []Resource{
+					{Name: "x", Spec: Network{}, Exports: many(MaxParts+1, func(i int) string { return fmt.Sprint(i) })},
+				},
+			},
 			`resource "x": exports: there are 4097`,
 		},
 		"name":  {Set{Resources: []Resource{{Name: long, Spec: Network{}}}}, "it is 1025 bytes long, more than 1024"},
@@ -66,9 +71,10 @@ func TestTheMost(t *testing.T) {
 		t.Error(err)
 	}
 	vips := many(10, func(i int) OVNVIP {
-		return OVNVIP{Protocol: "TCP", Address: Text("10.0.0.9"), Port: int64(i + 1), Backends: many(5000, func(i int) OVNBackend {
-			return OVNBackend{Address: fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), Port: 80}
-		})}
+		return OVNVIP{Protocol: "TCP", Address: Text("10.0.0.9"), Port: int64(i + 1),
+			Backends: many(5000, func(i int) OVNBackend {
+				return OVNBackend{Address: fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), Port: 80}
+			})}
 	})
 	group := FromRole(Role{Kind: "Namespace", Name: "web", Role: ServiceLoadBalancerGroup})
 	set := Set{Resources: []Resource{{Name: "x", Spec: OVNLoadBalancer{GroupID: group, VIPs: vips}}}}
@@ -85,11 +91,14 @@ func TestManyProblems(t *testing.T) {
 	circles := Set{Resources: make([]Resource, MaxParts)}
 	for i := range circles.Resources {
 		next := Ref{Name: fmt.Sprint((i + 1) % MaxParts)}
-		circles.Resources[i] = Resource{Name: fmt.Sprint(i), Spec: Network{}, After: []Ref{next, {Name: "0"}, {Name: "nowhere"}}}
+		circles.Resources[i] = Resource{
+			Name: fmt.Sprint(i), Spec: Network{}, After: []Ref{next, {Name: "0"}, {Name: "nowhere"}},
+		}
 	}
 	err := circles.Validate(Info{Kinds: Kinds()})
 	var invalid *InvalidError
-	if !errors.As(err, &invalid) || len(invalid.Problems) != maxProblems+1 || len(err.Error()) > (maxProblems+2)*(maxProblem+8) {
+	if !errors.As(err, &invalid) || len(invalid.Problems) != maxProblems+1 ||
+		len(err.Error()) > (maxProblems+2)*(maxProblem+8) {
 		t.Fatalf("got %d bytes: %.300v", len(err.Error()), err)
 	}
 	if last := invalid.Problems[maxProblems]; !strings.HasPrefix(last, "and ") || !strings.HasSuffix(last, " more") {

@@ -19,7 +19,8 @@ func malformed(kind Kind, name, text string) string {
 		}
 	case "cidr", "prefixes", "destination":
 		return badPrefix(text)
-	case "gateway_ip", "fixed_ip_address", "floating_ip_address", "dns_nameservers", "start", "end", "nexthop", "vip_address",
+	case "gateway_ip", "fixed_ip_address", "floating_ip_address", "dns_nameservers", "start", "end", "nexthop",
+		"vip_address",
 		"monitor_address":
 		return badAddress(text)
 	case "ip_address":
@@ -167,7 +168,8 @@ func (v *validator) contributions(s Set) {
 			}
 		}
 		fits := map[string]bool{
-			"security_groups": !c.SecurityGroup.IsZero(), "allowed_address_pairs": c.AddressPair != nil, "routes": c.Route != nil,
+			"security_groups": !c.SecurityGroup.IsZero(), "allowed_address_pairs": c.AddressPair != nil,
+			"routes":   c.Route != nil,
 			"networks": !c.Resource.IsZero(), "routers": !c.Resource.IsZero(),
 		}
 		if fit, ok := fits[c.Attribute]; !ok {
@@ -256,7 +258,8 @@ func (v *validator) ingress(at string, o Output) {
 // document checks what a document is of. Some kinds have documents beside their own, by the name of an attribute.
 func (v *validator) document(at string, ref Ref) {
 	beside := map[string]Kind{
-		"subnet": KindPort, "subnets": KindPort, "pool": KindLoadBalancer, "pools": KindLoadBalancer, "listeners": KindLoadBalancer,
+		"subnet": KindPort, "subnets": KindPort, "pool": KindLoadBalancer, "pools": KindLoadBalancer,
+		"listeners": KindLoadBalancer,
 	}
 	if of, ok := beside[ref.Attribute]; ok {
 		if r, ok := v.resources[ref.Name]; ok && r.Spec != nil && r.Spec.Kind() != of {

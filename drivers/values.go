@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// OptionError is an error about one option. A driver's Configure may return one, or several joined by errors.Join: the operator
-// is then shown where to look.
+// OptionError is an error about one option. A driver's Configure may return one, or several joined by errors.Join:
+// the operator is then shown where to look.
 type OptionError struct {
 	Group, Name string
 	// Message says what is wrong with the value and what would be right.
@@ -22,10 +22,11 @@ type OptionError struct {
 // Error implements error.
 func (e *OptionError) Error() string { return fmt.Sprintf("[%s] %s: %s", e.Group, e.Name, e.Message) }
 
-// DefaultValues returns the defaults of options, as the core would hand them to Configure, with overrides in their place. It
-// is for tests and tools: the core reads kuryr.conf by its own rules. An override may have the option's Go type (see OptionType),
-// any type of number for a number, a []any of strings for a list, a map[string]any of strings for a dict, or be the text that
-// an operator would write. Overrides of options that are not declared, and values that break the declaration, are errors.
+// DefaultValues returns the defaults of options, as the core would hand them to Configure, with overrides in their
+// place. It is for tests and tools: the core reads kuryr.conf by its own rules. An override may have the option's Go
+// type (see OptionType), any type of number for a number, a []any of strings for a list, a map[string]any of strings
+// for a dict, or be the text that an operator would write. Overrides of options that are not declared, and values
+// that break the declaration, are errors.
 func DefaultValues(options []Option, overrides map[string]map[string]any) (Values, error) {
 	values := Values{}
 	var problems []error
@@ -152,7 +153,8 @@ func (o Option) checkNumber(number float64, text string) error {
 	return nil
 }
 
-// checkText checks the rules for texts, and the form of addresses and ranges; the core also knows that of URIs and host names.
+// checkText checks the rules for texts, and the form of addresses and ranges; the core also knows that of URIs and
+// host names.
 func (o Option) checkText(kind OptionType, text string) error {
 	wrongVersion := func(address netip.Addr) bool { return o.IPVersion != 0 && address.Is4() != (o.IPVersion == 4) }
 	switch kind { //nolint:exhaustive // the others have no form of their own here
@@ -268,7 +270,8 @@ func toSeconds(given any) (float64, error) {
 		number, err := strconv.ParseFloat(rest[:digits], 64)
 		unit, known := units[rest[digits:digits+letters]]
 		if err != nil || !known {
-			return 0, fmt.Errorf("%q is no time: neither a number of seconds nor one with a unit as in 300ms, 30s, 5m or 1h30m", text)
+			return 0,
+				fmt.Errorf("%q is no time: neither a number of seconds nor one with a unit as in 300ms, 30s, 5m or 1h30m", text)
 		}
 		total, rest = total+number*unit, rest[digits+letters:]
 	}

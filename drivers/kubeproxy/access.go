@@ -19,8 +19,9 @@ func (b *builder) access() {
 	case b.unlimitable() || b.shut:
 		b.reserve(b.FloatingName())
 	case out.Internal && (out.VIPNet != "" || out.VIPSub != ""):
-		b.Say(drivers.Error, "AddressNotServed", "the Service gets no address: annotation %s or %s asks for one on a network of its own, which only "+
-			"Octavia gives (driver lbaas); without it the clusterIP is used", services.VIPSubnet, services.VIPNetwork)
+		b.Say(drivers.Error, "AddressNotServed",
+			"the Service gets no address: annotation %s or %s asks for one on a network of its own, which only Octavia "+
+				"gives (driver lbaas); without it the clusterIP is used", services.VIPSubnet, services.VIPNetwork)
 	case out.Internal:
 		b.onClusterIP()
 	default:
@@ -42,7 +43,8 @@ func (b *builder) access() {
 	}
 }
 
-// externalIP serves one of spec.externalIPs. Source ranges are about the address of the type LoadBalancer, as for kube-proxy: none are looked at.
+// externalIP serves one of spec.externalIPs. Source ranges are about the address of the type LoadBalancer, as for
+// kube-proxy: none are looked at.
 func (b *builder) externalIP(addr netip.Addr) {
 	name := drivers.FloatingIPName(addr.String())
 	switch {
@@ -57,18 +59,20 @@ func (b *builder) externalIP(addr netip.Addr) {
 	}
 }
 
-// sayLimited says that the rules for the Service's own address limit who reaches it at others: endpoints have one group for all.
+// sayLimited says that the rules for the Service's own address limit who reaches it at others: endpoints have one
+// group for all.
 func (b *builder) sayLimited(also []string) {
 	if _, open := b.GroupOpen(); open || !b.Limited() || len(also) == 0 {
 		return // no rule limits anybody
 	}
-	b.Say(drivers.Warning, "ExternalIPsLimited", "spec.externalIPs %s: clients beyond spec.loadBalancerSourceRanges are not let in there either, for rules of "+
-		"the pods' security group keep the ranges, at whatever address a client comes in by; a Service of its own for the externalIPs, with other "+
-		"target ports, lets in everybody", strings.Join(also, ", "))
+	b.Say(drivers.Warning, "ExternalIPsLimited",
+		"spec.externalIPs %s: clients beyond spec.loadBalancerSourceRanges are not let in there either, for rules of the "+
+			"pods' security group keep the ranges, at whatever address a client comes in by; a Service of its own for the "+
+			"externalIPs, with other target ports, lets in everybody", strings.Join(also, ", "))
 }
 
-// reserve keeps a floating IP that there is, and opens nothing at its address. What is written of it stays written: only that says which
-// one it is, where that cannot be read.
+// reserve keeps a floating IP that there is, and opens nothing at its address. What is written of it stays written:
+// only that says which one it is, where that cannot be read.
 func (b *builder) reserve(name string) {
 	if !b.StayFloating(name) || b.Outside.There.Text != "" {
 		return
@@ -96,11 +100,13 @@ func (b *builder) labelled() {
 	case label == "":
 	case b.Ours() || len(b.Service.Spec.ExternalIPs) > 0:
 		b.shut = true
-		b.Say(drivers.Error, "SecurityGroupNotEnforced", "the Service gets no address outside: label %s = %q is for the port of its VIP, and there is "+
-			"none; take it away, or limit clients by rules of the pods' security groups", services.SecurityGroupLabel, label)
+		b.Say(drivers.Error, "SecurityGroupNotEnforced",
+			"the Service gets no address outside: label %s = %q is for the port of its VIP, and there is none; take it "+
+				"away, or limit clients by rules of the pods' security groups", services.SecurityGroupLabel, label)
 	default:
-		b.Say(drivers.Warning, "SecurityGroupNotEnforced", "label %s = %q has no effect: it is for the port of the Service's VIP, and there is none; "+
-			"limit clients by rules of the pods' security groups", services.SecurityGroupLabel, label)
+		b.Say(drivers.Warning, "SecurityGroupNotEnforced",
+			"label %s = %q has no effect: it is for the port of the Service's VIP, and there is none; limit clients by "+
+				"rules of the pods' security groups", services.SecurityGroupLabel, label)
 	}
 }
 
@@ -112,8 +118,9 @@ func (b *builder) unlimitable() bool {
 	case b.config.MemberRules:
 		return b.SayGroupOpen()
 	}
-	b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by OVN's load balancers, so the Service gets no "+
-		"address outside: see [%s] %s", services.OctaviaGroup, services.OptMemberRules)
+	b.Say(drivers.Error, "SourceRangesNotEnforced",
+		"spec.loadBalancerSourceRanges cannot be enforced by OVN's load balancers, so the Service gets no address "+
+			"outside: see [%s] %s", services.OctaviaGroup, services.OptMemberRules)
 	return true
 }
 
@@ -125,12 +132,15 @@ func (b *builder) sayUnguarded() {
 	_, six := b.asked6()
 	endpoints, ports := b.Unguarded(!six, func(services.Backend) bool { return false })
 	if len(endpoints) > 0 {
-		b.Say(drivers.Warning, "EndpointsNotGuarded", "endpoint %s is not reached from outside: spec.loadBalancerSourceRanges are enforced by rules of "+
-			"the namespace's security group, which it does not have", strings.Join(endpoints, ", "))
+		b.Say(drivers.Warning, "EndpointsNotGuarded",
+			"endpoint %s is not reached from outside: spec.loadBalancerSourceRanges are enforced by rules of the "+
+				"namespace's security group, which it does not have", strings.Join(endpoints, ", "))
 	}
 	if len(ports) > 0 {
-		b.Say(drivers.Warning, "PortsNotGuarded", "from outside no endpoint is reached whose port a rule of the namespace's security group opens to "+
-			"clients beyond spec.loadBalancerSourceRanges: %s; give the Services different target ports, or the same ranges", strings.Join(ports, ", "))
+		b.Say(drivers.Warning, "PortsNotGuarded",
+			"from outside no endpoint is reached whose port a rule of the namespace's security group opens to clients "+
+				"beyond spec.loadBalancerSourceRanges: %s; give the Services different target ports, or the same ranges",
+			strings.Join(ports, ", "))
 	}
 }
 
@@ -142,8 +152,8 @@ func (b *builder) reached() pick {
 	return everyone
 }
 
-// stay leaves the address that a Service of type LoadBalancer has outside as it is, and follows its endpoints there, but for one that
-// limits its clients where nothing enforces that, whatever its ranges were.
+// stay leaves the address that a Service of type LoadBalancer has outside as it is, and follows its endpoints there,
+// but for one that limits its clients where nothing enforces that, whatever its ranges were.
 func (b *builder) stay() {
 	names := b.FloatingNames()
 	if b.shut || b.unlimitable() {
@@ -166,7 +176,8 @@ func (b *builder) stay() {
 // onClusterIP says that an internal Service is reached by its clusterIPs, which OVN's routers know.
 func (b *builder) onClusterIP() {
 	if asked := b.Service.Spec.LoadBalancerIP; asked != "" && !b.hasAddr(asked) {
-		b.Say(drivers.Warning, "AddressNotServed", "spec.loadBalancerIP %s cannot be given to an internal Service: the clusterIP is used", asked)
+		b.Say(drivers.Warning, "AddressNotServed",
+			"spec.loadBalancerIP %s cannot be given to an internal Service: the clusterIP is used", asked)
 	}
 	for _, addr := range b.addrs {
 		key := "4"
@@ -190,13 +201,15 @@ func (b *builder) hasAddr(text string) bool {
 func (b *builder) remarkOnNetworks() {
 	out := &b.Outside
 	if b.Ours() && !out.Internal && (out.VIPNet != "" || out.VIPSub != "") {
-		b.Say(drivers.Warning, "AnnotationsWithoutEffect", "annotation %s or %s has no effect: the floating IP leads to the Service by itself, without a "+
-			"VIP of its own", services.VIPSubnet, services.VIPNetwork)
+		b.Say(drivers.Warning, "AnnotationsWithoutEffect",
+			"annotation %s or %s has no effect: the floating IP leads to the Service by itself, without a VIP of its own",
+			services.VIPSubnet, services.VIPNetwork)
 	}
 	open := slices.ContainsFunc(b.served, func(vip drivers.OVNVIP) bool { return vip.External })
 	if open && out.Network != "" && out.Network != strings.ToLower(b.ExternalNet) {
-		b.Say(drivers.Warning, "FloatingNetworkNotChecked", "nobody answers for the floating IP unless the router has its external gateway on network %s, which "+
-			"annotation %s names", out.Network, services.FloatingNetwork)
+		b.Say(drivers.Warning, "FloatingNetworkNotChecked",
+			"nobody answers for the floating IP unless the router has its external gateway on network %s, which annotation "+
+				"%s names", out.Network, services.FloatingNetwork)
 	}
 }
 

@@ -40,9 +40,10 @@ func (b *builder) build() (drivers.Set, error) {
 		b.at(drivers.Text(addr.String()), addr.Is4(), everyone)
 	}
 	b.access()
-	b.Add(drivers.Resource{Name: services.OVNBalancer, Exports: []string{drivers.ServiceLoadBalancer}, Spec: drivers.OVNLoadBalancer{
-		Name: new(b.Service.Name()), GroupID: drivers.FromRole(b.Role(drivers.ServiceLoadBalancerGroup)), VIPs: b.served,
-	}})
+	b.Add(drivers.Resource{Name: services.OVNBalancer, Exports: []string{drivers.ServiceLoadBalancer},
+		Spec: drivers.OVNLoadBalancer{
+			Name: new(b.Service.Name()), GroupID: drivers.FromRole(b.Role(drivers.ServiceLoadBalancerGroup)), VIPs: b.served,
+		}})
 	b.MemberRules(true, b.virtual()...)
 	b.FloatingOutputs()
 	b.Remarks()
@@ -50,7 +51,8 @@ func (b *builder) build() (drivers.Set, error) {
 	return b.Set, nil
 }
 
-// virtual returns the addresses that a pod that reaches itself is seen with: those of the Service, as far as they are known beforehand.
+// virtual returns the addresses that a pod that reaches itself is seen with: those of the Service, as far as they are
+// known beforehand.
 func (b *builder) virtual() []netip.Addr {
 	asked, ok := b.asked()
 	if !ok || b.Outside.Internal || slices.Contains(b.addrs, asked) {
@@ -82,9 +84,11 @@ func (b *builder) at(address drivers.Value, ip4 bool, use pick) {
 
 func everyone(*services.Port, services.Backend) bool { return true }
 
-// external serves the address of a floating IP that exists or is in the Set. Until it is known the rest is served without it.
+// external serves the address of a floating IP that exists or is in the Set. Until it is known the rest is served
+// without it.
 //
-// The router answers for it in every subnet of the external network, for Neutron gave it; for no address that a Service names by itself.
+// The router answers for it in every subnet of the external network, for Neutron gave it; for no address that a
+// Service names by itself.
 func (b *builder) external(floatingIP string, use pick) {
 	before := len(b.served)
 	b.at(drivers.From(floatingIP, "floating_ip_address"), true, use)
@@ -96,8 +100,9 @@ func (b *builder) external(floatingIP string, use pick) {
 // affinity says where the time that a client keeps its backend for is one that somebody chose.
 func (b *builder) affinity() {
 	if _, seconds := b.Service.Affinity(); seconds > 0 && seconds != services.DefaultAffinitySeconds {
-		b.Say(drivers.Note, "AffinityTimeoutNotServed", "clients keep their endpoint as long as the endpoints are the same, and not for timeoutSeconds %d: "+
-			"OVN loses connections where it is to forget clients", seconds)
+		b.Say(drivers.Note, "AffinityTimeoutNotServed",
+			"clients keep their endpoint as long as the endpoints are the same, and not for timeoutSeconds %d: OVN loses "+
+				"connections where it is to forget clients", seconds)
 	}
 }
 
@@ -110,7 +115,8 @@ func (b *builder) unused(r *services.Reader) {
 		}
 	}
 	if len(keys) > 0 {
-		b.Say(drivers.Warning, "AnnotationsWithoutEffect", "annotation %s has no effect: it is about Octavia, and driver kubeproxy serves the "+
-			"Service without it", strings.Join(keys, ", "))
+		b.Say(drivers.Warning, "AnnotationsWithoutEffect",
+			"annotation %s has no effect: it is about Octavia, and driver kubeproxy serves the Service without it",
+			strings.Join(keys, ", "))
 	}
 }

@@ -1,6 +1,7 @@
-// Package kubeproxy is the translation driver that does for pods on Neutron networks what kube-proxy does on nodes: every Service
-// becomes OVN load balancers in the logical switches and routers that Neutron made, without Octavia. It must never do I/O or keep state
-// between translations, and never depend on which drivers made the networks and the router: it finds them by role.
+// Package kubeproxy is the translation driver that does for pods on Neutron networks what kube-proxy does on nodes:
+// every Service becomes OVN load balancers in the logical switches and routers that Neutron made, without Octavia. It
+// must never do I/O or keep state between translations, and never depend on which drivers made the networks and the
+// router: it finds them by role.
 package kubeproxy
 
 import (
@@ -24,11 +25,12 @@ func New() drivers.Driver { return &driver{conf.New("kubeproxy", parse)} }
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
 	return drivers.Info{
-		Name:        "kubeproxy",
-		Version:     "1",
-		Description: "Serves every Service by OVN itself, as kube-proxy does on nodes, and gives floating IPs to those that are to be reached from outside.",
-		Role:        drivers.ServiceProxy,
-		Options:     options(),
+		Name:    "kubeproxy",
+		Version: "1",
+		Description: "Serves every Service by OVN itself, as kube-proxy does on nodes, and gives floating IPs to those " +
+			"that are to be reached from outside.",
+		Role:    drivers.ServiceProxy,
+		Options: options(),
 		Kinds: []drivers.Kind{
 			drivers.KindLookup, drivers.KindOVNLoadBalancerGroup, drivers.KindOVNLoadBalancer, drivers.KindFloatingIP,
 			drivers.KindSecurityGroupRule,
@@ -41,7 +43,8 @@ func (d *driver) Info() drivers.Info {
 // Watches implements drivers.Driver.
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
-	source.Fields = append(source.Fields, "metadata.labels['"+services.SecurityGroupLabel+"']", "status.loadBalancer.ingress")
+	source.Fields = append(source.Fields, "metadata.labels['"+services.SecurityGroupLabel+"']",
+		"status.loadBalancer.ingress")
 	return append([]drivers.Watch{source, {
 		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
 		Fields: []string{"metadata.name"}, Source: true,
@@ -61,8 +64,8 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	}
 }
 
-// namespace returns the Set of a namespace: the group of the load balancers that serve it, which all namespaces share in the shared
-// topology, with the namespace's network and router in it.
+// namespace returns the Set of a namespace: the group of the load balancers that serve it, which all namespaces share
+// in the shared topology, with the namespace's network and router in it.
 func (c *config) namespace(object drivers.Object) (drivers.Set, error) {
 	meta, err := object.Meta()
 	if err != nil {
@@ -73,7 +76,9 @@ func (c *config) namespace(object drivers.Object) (drivers.Set, error) {
 		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name", object.Watch)
 	}
 	// The lists are empty, and not unset: what nobody contributes any more goes.
-	group := drivers.OVNLoadBalancerGroup{Name: new(name + "-services"), Networks: []drivers.Value{}, Routers: []drivers.Value{}}
+	group := drivers.OVNLoadBalancerGroup{
+		Name: new(name + "-services"), Networks: []drivers.Value{}, Routers: []drivers.Value{},
+	}
 	r := drivers.Resource{Name: serviceGroup, Exports: []string{drivers.ServiceLoadBalancerGroup}}
 	if !c.dedicated {
 		group.Name, r.Claim = new("raven-default-services"), serviceGroup

@@ -36,7 +36,8 @@ func translate(t *testing.T, d drivers.Driver, watch, raw string) (drivers.Set, 
 	return d.Translate(t.Context(), drivers.Object{Watch: watch, Raw: json.RawMessage(raw)}, drivers.NewNeeds(nil))
 }
 
-// Two drivers may declare one option only if they declare it alike, and an operator who changes lbaas for kubeproxy changes no option.
+// Two drivers may declare one option only if they declare it alike, and an operator who changes lbaas for kubeproxy
+// changes no option.
 func TestOptionsAgreeWithOthers(t *testing.T) {
 	theirs := map[[2]string]drivers.Option{}
 	for _, d := range []drivers.Driver{namespace.New(), pod.New(), lbaas.New()} {
@@ -127,8 +128,8 @@ type golden struct {
 	} `json:"resources"`
 }
 
-// floatings returns the floating IPs of a golden: what they are, but for where they lead, by logical name; nil for one that is
-// undecided.
+// floatings returns the floating IPs of a golden: what they are, but for where they lead, by logical name; nil for
+// one that is undecided.
 func floatings(t *testing.T, path string) map[string]map[string]any {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -156,8 +157,8 @@ func floatings(t *testing.T, path string) map[string]map[string]any {
 	return found
 }
 
-// When an operator changes lbaas for kubeproxy or back, every floating IP has to stay: it has the same logical name and the same
-// unchangeable attributes with both, or is left as it is.
+// When an operator changes lbaas for kubeproxy or back, every floating IP has to stay: it has the same logical name
+// and the same unchangeable attributes with both, or is left as it is.
 func TestFloatingIPsSurviveAChangeOfTheDriver(t *testing.T) {
 	const theirs = "../lbaas/testdata"
 	entries, err := os.ReadDir(theirs)

@@ -10,18 +10,20 @@ import (
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
-// literal serves an address as it is, once, as kube-proxy does: no floating IP stands for it, and whoever is to reach it from outside needs
-// a route to the router. It says whether the address is served.
+// literal serves an address as it is, once, as kube-proxy does: no floating IP stands for it, and whoever is to reach
+// it from outside needs a route to the router. It says whether the address is served.
 func (b *builder) literal(what string, addr netip.Addr, use pick) bool {
 	name := "literal " + addr.String()
 	switch {
 	case !addr.IsGlobalUnicast():
-		b.Say(drivers.Error, "AddressNotServed", "%s %s is not served: it is no address of one host that can be routed to", what, addr)
+		b.Say(drivers.Error, "AddressNotServed", "%s %s is not served: it is no address of one host that can be routed to",
+			what, addr)
 		return false
 	case b.Made[name] || b.Made[drivers.FloatingIPName(addr.String())] || slices.Contains(b.addrs, addr):
 		return true
 	case !b.has(addr):
-		b.Say(drivers.Error, "AddressNotServed", "%s %s is not served: the Service has no clusterIP of IPv%d", what, addr, services.Version(addr))
+		b.Say(drivers.Error, "AddressNotServed", "%s %s is not served: the Service has no clusterIP of IPv%d", what, addr,
+			services.Version(addr))
 		return false
 	}
 	b.Made[name] = true
@@ -34,7 +36,8 @@ func (b *builder) has(addr netip.Addr) bool {
 	return slices.ContainsFunc(b.addrs, func(a netip.Addr) bool { return a.Is4() == addr.Is4() })
 }
 
-// asked returns the address that a Service of type LoadBalancer asks for; the one that it has where that cannot be read.
+// asked returns the address that a Service of type LoadBalancer asks for; the one that it has where that cannot be
+// read.
 func (b *builder) asked() (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(cmp.Or(b.Service.Spec.LoadBalancerIP, b.Outside.Had))
 	return addr.Unmap(), err == nil
@@ -72,7 +75,8 @@ func (b *builder) others() {
 	for _, ingress := range b.Service.Status.LoadBalancer.Ingress {
 		addr, err := netip.ParseAddr(ingress.IP)
 		addr = addr.Unmap()
-		if err != nil || addr.Zone() != "" || !b.has(addr) || ingress.IPMode == "Proxy" || slices.Contains(spec.ExternalIPs, ingress.IP) {
+		if err != nil || addr.Zone() != "" || !b.has(addr) || ingress.IPMode == "Proxy" ||
+			slices.Contains(spec.ExternalIPs, ingress.IP) {
 			continue
 		}
 		if len(spec.LoadBalancerSourceRanges) > 0 {
@@ -82,7 +86,8 @@ func (b *builder) others() {
 		b.literal("status.loadBalancer.ingress", addr, everyone)
 	}
 	if len(away) > 0 {
-		b.Say(drivers.Note, "IngressNotServed", "pods reach %s by way of the load balancer that gave it: OVN's would not enforce "+
-			"spec.loadBalancerSourceRanges", strings.Join(away, ", "))
+		b.Say(drivers.Note, "IngressNotServed",
+			"pods reach %s by way of the load balancer that gave it: OVN's would not enforce spec.loadBalancerSourceRanges",
+			strings.Join(away, ", "))
 	}
 }

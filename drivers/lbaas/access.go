@@ -10,9 +10,9 @@ import (
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
-// allowed returns the ranges that a load balancer's listeners let in, an empty list for everybody, and nil where that is not the
-// listeners' concern. The pods are always among them: the clusterIP is served by the same listeners. They are of
-// the IP versions of its VIPs; if none is left, nobody is let in.
+// allowed returns the ranges that a load balancer's listeners let in, an empty list for everybody, and nil where that
+// is not the listeners' concern. The pods are always among them: the clusterIP is served by the same listeners. They
+// are of the IP versions of its VIPs; if none is left, nobody is let in.
 func (b *builder) allowed(f frame) []string {
 	switch {
 	case b.wants.provider.lacksCIDRs:
@@ -72,31 +72,37 @@ func (b *builder) access() {
 	b.SayInternalGap()
 }
 
-// shut says, with an Event, whether the Service gets no address outside because the security group that its label names would keep nobody
-// out. What leads to a Service by annotations that cannot be read stays all the same.
+// shut says, with an Event, whether the Service gets no address outside because the security group that its label
+// names would keep nobody out. What leads to a Service by annotations that cannot be read stays all the same.
 func (b *builder) shut() bool {
 	label := b.Service.Metadata.Labels[SecurityGroupLabel]
 	if label == "" || !b.wants.provider.ignoresGroups {
 		return false
 	}
-	const advice = "take it away, name another provider in annotation %s, or limit clients by rules of the pods' security groups"
+	const advice = "take it away, name another provider in annotation %s, or limit clients by rules of the pods' " +
+		"security groups"
 	switch outside := b.Ours() || len(b.Service.Spec.ExternalIPs) > 0; {
 	case outside && b.Outside.Unread:
-		b.Say(drivers.Error, "SecurityGroupNotEnforced", "label %s = %q has no effect: traffic does not come by the port of a VIP of %s; an address outside "+
-			"that the Service has stays open until what cannot be read is put right; "+advice, SecurityGroupLabel, label, &b.wants.provider,
+		b.Say(drivers.Error, "SecurityGroupNotEnforced",
+			"label %s = %q has no effect: traffic does not come by the port of a VIP of %s; an address outside that the "+
+				"Service has stays open until what cannot be read is put right; "+advice, SecurityGroupLabel, label,
+			&b.wants.provider,
 			services.ProviderAnnotation)
 		return false
 	case outside:
-		b.Say(drivers.Error, "SecurityGroupNotEnforced", "the Service gets no address outside: label %s = %q is for the port of its VIP, and traffic does "+
-			"not come by that with %s; "+advice, SecurityGroupLabel, label, &b.wants.provider, services.ProviderAnnotation)
+		b.Say(drivers.Error, "SecurityGroupNotEnforced",
+			"the Service gets no address outside: label %s = %q is for the port of its VIP, and traffic does not come by "+
+				"that with %s; "+advice, SecurityGroupLabel, label, &b.wants.provider, services.ProviderAnnotation)
 		return true
 	}
-	b.Say(drivers.Warning, "SecurityGroupNotEnforced", "label %s = %q has no effect: it is for the port of the Service's VIP, and traffic does not come "+
-		"by that with %s; "+advice, SecurityGroupLabel, label, &b.wants.provider, services.ProviderAnnotation)
+	b.Say(drivers.Warning, "SecurityGroupNotEnforced",
+		"label %s = %q has no effect: it is for the port of the Service's VIP, and traffic does not come by that with %s; "+
+			advice, SecurityGroupLabel, label, &b.wants.provider, services.ProviderAnnotation)
 	return false
 }
 
-// unlimitable says, with an Event, that the Service limits its clients and nothing would enforce that for all of its members.
+// unlimitable says, with an Event, that the Service limits its clients and nothing would enforce that for all of its
+// members.
 func (b *builder) unlimitable() bool {
 	switch {
 	case !b.Limited() || !b.wants.provider.lacksCIDRs:
@@ -104,25 +110,29 @@ func (b *builder) unlimitable() bool {
 	case b.config.MemberRules:
 		return b.unguarded()
 	}
-	b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no address outside: name "+
-		"another provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup, services.OptMemberRules)
+	b.Say(drivers.Error, "SourceRangesNotEnforced",
+		"spec.loadBalancerSourceRanges cannot be enforced by %s, so the Service gets no address outside: name another "+
+			"provider in annotation %s, or see [%s] %s", &b.wants.provider, services.ProviderAnnotation, services.OctaviaGroup,
+		services.OptMemberRules)
 	return true
 }
 
-// unguarded says, with an Event, that the security groups would not keep others than the Service's clients from all of its members. They
-// serve the clusterIP by the same listeners.
+// unguarded says, with an Event, that the security groups would not keep others than the Service's clients from all
+// of its members. They serve the clusterIP by the same listeners.
 func (b *builder) unguarded() bool {
 	if b.SayGroupOpen() {
 		return true
 	}
 	endpoints, ports := b.Unguarded(b.vipOf4() != nil, b.unheard)
 	if len(endpoints) > 0 {
-		b.Say(drivers.Error, "EndpointsNotGuarded", "the Service gets no address outside: spec.loadBalancerSourceRanges are enforced by rules of the "+
-			"namespace's security group, which endpoint %s does not have", strings.Join(endpoints, ", "))
+		b.Say(drivers.Error, "EndpointsNotGuarded",
+			"the Service gets no address outside: spec.loadBalancerSourceRanges are enforced by rules of the namespace's "+
+				"security group, which endpoint %s does not have", strings.Join(endpoints, ", "))
 	}
 	if len(ports) > 0 {
-		b.Say(drivers.Error, "PortsNotGuarded", "the Service gets no address outside: rules of the namespace's security group open ports of its "+
-			"endpoints to clients beyond spec.loadBalancerSourceRanges: %s; give the Services different target ports, or the same ranges",
+		b.Say(drivers.Error, "PortsNotGuarded",
+			"the Service gets no address outside: rules of the namespace's security group open ports of its endpoints to "+
+				"clients beyond spec.loadBalancerSourceRanges: %s; give the Services different target ports, or the same ranges",
 			strings.Join(ports, ", "))
 	}
 	return len(endpoints)+len(ports) > 0
@@ -139,8 +149,8 @@ func (b *builder) idle(address string) {
 	})
 }
 
-// close does for a Service what idle does where it cannot be read which floating IP is wanted: the one that there is stays, and leads nowhere.
-// Where its address cannot be read it has one of two names; nothing is made by the other.
+// close does for a Service what idle does where it cannot be read which floating IP is wanted: the one that there is
+// stays, and leads nowhere. Where its address cannot be read it has one of two names; nothing is made by the other.
 func (b *builder) close() {
 	there := b.Outside.There
 	for _, name := range b.FloatingNames() {
@@ -167,8 +177,8 @@ func (b *builder) close() {
 // readable is the name of nothing: what waits for it is not made before the Service can be read.
 const readable = "readable-service"
 
-// stay leaves the address that a Service of type LoadBalancer has outside as it is. The load balancers are followed as far as it is known
-// which of them there are.
+// stay leaves the address that a Service of type LoadBalancer has outside as it is. The load balancers are followed
+// as far as it is known which of them there are.
 func (b *builder) stay() {
 	names := b.FloatingNames()
 	for _, name := range names {
@@ -207,12 +217,14 @@ func (b *builder) leave(addr netip.Addr) {
 	}
 }
 
-// ownVIP adds a load balancer with a VIP on the network that the Service names, and a floating IP to it unless it is internal. No floating
-// IP leads to an IPv6 VIP: it is what the Service is reached by.
+// ownVIP adds a load balancer with a VIP on the network that the Service names, and a floating IP to it unless it is
+// internal. No floating IP leads to an IPv6 VIP: it is what the Service is reached by.
 func (b *builder) ownVIP() {
 	if b.aimless() {
-		b.Say(drivers.Error, "AddressNotServed", "the Service gets no address outside: of the network that annotation %s names Octavia may take an IPv4 "+
-			"subnet for the VIP, and the Service is IPv6; name a subnet of it in annotation %s, or an IPv6 address in spec.loadBalancerIP",
+		b.Say(drivers.Error, "AddressNotServed",
+			"the Service gets no address outside: of the network that annotation %s names Octavia may take an IPv4 subnet "+
+				"for the VIP, and the Service is IPv6; name a subnet of it in annotation %s, or an IPv6 address in "+
+				"spec.loadBalancerIP",
 			services.VIPNetwork, services.VIPSubnet)
 		return
 	}
@@ -224,13 +236,15 @@ func (b *builder) ownVIP() {
 	b.Ingress("external", drivers.From(externalBalancer, "vip_address"))
 }
 
-// aimless says whether nothing makes sure that the own VIP of an IPv6 Service is an IPv6 one: on a network alone Octavia prefers IPv4.
+// aimless says whether nothing makes sure that the own VIP of an IPv6 Service is an IPv6 one: on a network alone
+// Octavia prefers IPv4.
 func (b *builder) aimless() bool {
 	asked, err := netip.ParseAddr(b.Service.Spec.LoadBalancerIP)
 	return b.vipOf4() == nil && b.Outside.VIPSub == "" && (err != nil || asked.Is4())
 }
 
-// external adds a load balancer with a VIP on the network that the Service names. It is an IPv4 one if the Service has an IPv4 clusterIP.
+// external adds a load balancer with a VIP on the network that the Service names. It is an IPv4 one if the Service
+// has an IPv4 clusterIP.
 func (b *builder) external() {
 	subnet := drivers.Text(b.Outside.VIPSub) // unset without one
 	ip4 := b.vipOf4() != nil
@@ -242,8 +256,9 @@ func (b *builder) external() {
 		if asked.Is4() == ip4 {
 			lb.VIPAddress = new(asked.String())
 		} else {
-			b.Say(drivers.Warning, "AddressNotServed", "spec.loadBalancerIP %s is not of the IP version of the Service's own VIP, which is that of its "+
-				"clusterIP, IPv4 before IPv6: the subnet gives another", asked)
+			b.Say(drivers.Warning, "AddressNotServed",
+				"spec.loadBalancerIP %s is not of the IP version of the Service's own VIP, which is that of its clusterIP, "+
+					"IPv4 before IPv6: the subnet gives another", asked)
 		}
 	}
 	b.Add(drivers.Resource{Name: externalBalancer, Spec: lb})
@@ -253,8 +268,9 @@ func (b *builder) external() {
 func (b *builder) onClusterIP() {
 	asked := b.Service.Spec.LoadBalancerIP
 	if asked != "" && !slices.ContainsFunc(b.vips, func(v vip) bool { return v.addr.String() == asked }) {
-		b.Say(drivers.Warning, "AddressNotServed", "spec.loadBalancerIP %s needs a subnet that it is on: name it in annotation %s; the "+
-			"clusterIP is used", asked, services.VIPSubnet)
+		b.Say(drivers.Warning, "AddressNotServed",
+			"spec.loadBalancerIP %s needs a subnet that it is on: name it in annotation %s; the clusterIP is used", asked,
+			services.VIPSubnet)
 	}
 	for _, v := range b.vips {
 		b.Ingress(fmt.Sprint(services.Version(v.addr)), drivers.Text(v.addr.String()))
@@ -271,12 +287,13 @@ func (b *builder) vipOf4() *vip {
 	return nil
 }
 
-// floating adds a floating IP that leads to a VIP, once, and returns its logical name; empty if that is not possible. address is the
-// one that is asked for, empty for any.
+// floating adds a floating IP that leads to a VIP, once, and returns its logical name; empty if that is not possible.
+// address is the one that is asked for, empty for any.
 func (b *builder) floating(address string, to *vip) string {
 	return b.Floating(address, services.Way{
 		IPv4: to != nil,
-		Instead: fmt.Sprintf("an IPv6 Service is reached from outside by a VIP of its own, on the subnet or network that annotation %s or %s names",
+		Instead: fmt.Sprintf("an IPv6 Service is reached from outside by a VIP of its own, on the subnet or network that "+
+			"annotation %s or %s names",
 			services.VIPSubnet, services.VIPNetwork),
 		Lead: func(suffix string, fip *drivers.FloatingIP) {
 			if b.led[to.balancer] {
@@ -291,8 +308,8 @@ func (b *builder) floating(address string, to *vip) string {
 	})
 }
 
-// further adds a load balancer for a floating IP, with a VIP that Neutron chooses: it lets no second floating IP of one network lead
-// to one address.
+// further adds a load balancer for a floating IP, with a VIP that Neutron chooses: it lets no second floating IP of
+// one network lead to one address.
 func (b *builder) further(address string) *vip {
 	name := furtherName(address)
 	subnet := drivers.FromRole(b.Role(drivers.ServiceSubnet))

@@ -10,8 +10,8 @@ import (
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
-// settings are what a Service's annotations and the options come to. A pointer that is nil, or a part that is said to be kept, is
-// not managed: what there is stays as it is.
+// settings are what a Service's annotations and the options come to. A pointer that is nil, or a part that is said to
+// be kept, is not managed: what there is stays as it is.
 type settings struct {
 	provider  provider
 	algorithm string
@@ -36,8 +36,8 @@ type reader struct {
 	lacks []string
 }
 
-// read returns what a Service wants, and whether that is known yet. Only with needs it learns what there is of what cannot be read. The error
-// names what cannot be described without it.
+// read returns what a Service wants, and whether that is known yet. Only with needs it learns what there is of what
+// cannot be read. The error names what cannot be described without it.
 func (c *config) read(s *services.Service, needs *drivers.Needs) (settings, bool, error) {
 	r := reader{Reader: c.Reader(s, needs)}
 	out := r.all(c)
@@ -46,8 +46,9 @@ func (c *config) read(s *services.Service, needs *drivers.Needs) (settings, bool
 		out.outside.There = r.There()
 	}
 	if len(r.lacks) > 0 && !r.Waiting {
-		return out, true, fmt.Errorf("%s: the Service gets no load balancer until annotation %s is put right", strings.Join(r.Problems, "; "),
-			strings.Join(r.lacks, ", "))
+		return out, true,
+			fmt.Errorf("%s: the Service gets no load balancer until annotation %s is put right", strings.Join(r.Problems, "; "),
+				strings.Join(r.lacks, ", "))
 	}
 	return out, !r.Waiting, nil
 }
@@ -100,7 +101,8 @@ func (r *reader) provider(c *config) provider {
 	return p
 }
 
-// algorithm returns the one that is asked for, or the nearest that the provider has; the one that there is where that cannot be read.
+// algorithm returns the one that is asked for, or the nearest that the provider has; the one that there is where that
+// cannot be read.
 func (r *reader) algorithm(c *config, p *provider) string {
 	wanted := c.algorithm
 	text, ok := r.Get(services.LBMethod)
@@ -142,7 +144,8 @@ func (r *reader) proxy(p *provider) string {
 	}
 	if proxy != "" && !p.proxies {
 		if ok {
-			r.Bad(services.ProxyProtocol, "is not possible with %s, where members see the client's own address; it is left out", p)
+			r.Bad(services.ProxyProtocol,
+				"is not possible with %s, where members see the client's own address; it is left out", p)
 		}
 		return ""
 	}

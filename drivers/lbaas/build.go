@@ -41,7 +41,7 @@ type vip struct {
 // build returns the Set of a Service.
 //
 //	logical name           Octavia or Neutron name        when
-//	loadbalancer[-v6]      <ns>/<svc>                     for the clusterIP; -v6 if the first or only address is an IPv6 one
+//	loadbalancer[-v6]      <ns>/<svc>                     for the clusterIP; -v6 if the first or only address is IPv6
 //	loadbalancer-external  <ns>/<svc>:external            type LoadBalancer with a VIP of its own on another network
 //	loadbalancer-<address> <ns>/<svc>:<address>           for every floating IP but the first
 //	floatingip-4           -                              type LoadBalancer
@@ -75,7 +75,9 @@ func (b *builder) clusterIPs(addrs []netip.Addr) {
 	}
 	for i, addr := range addrs {
 		b.vips = append(b.vips, vip{addr, logicalOf(addr)})
-		r := drivers.Resource{Name: logicalOf(addr), Spec: b.balancer(addr, frame{ip4: addr.Is4(), ip6: addr.Is6(), backends: of(addr.Is4())})}
+		r := drivers.Resource{
+			Name: logicalOf(addr), Spec: b.balancer(addr, frame{ip4: addr.Is4(), ip6: addr.Is6(), backends: of(addr.Is4())}),
+		}
 		if i == 0 {
 			r.Exports = []string{drivers.ServiceLoadBalancer}
 		}
@@ -83,21 +85,23 @@ func (b *builder) clusterIPs(addrs []netip.Addr) {
 	}
 }
 
-// together says whether one load balancer serves both IP versions. UDP and SCTP are not passed from one version to the other.
+// together says whether one load balancer serves both IP versions. UDP and SCTP are not passed from one version to
+// the other.
 func (b *builder) together() bool {
 	if b.dual == dualSeparate || b.dual == dualAuto && !b.wants.provider.additionalVIPs {
 		return false
 	}
 	if b.wants.provider.ignoresVIPs {
-		b.Say(drivers.Warning, "AdditionalVIPsNotServed", "%s takes additional VIPs and makes none of them: the Service has a load balancer for each "+
-			"address, whatever [%s] %s says", &b.wants.provider, services.OctaviaGroup, optDualStack)
+		b.Say(drivers.Warning, "AdditionalVIPsNotServed",
+			"%s takes additional VIPs and makes none of them: the Service has a load balancer for each address, whatever "+
+				"[%s] %s says", &b.wants.provider, services.OctaviaGroup, optDualStack)
 		return false
 	}
 	return !slices.ContainsFunc(b.Ports, func(p services.Port) bool { return p.Protocol != "TCP" })
 }
 
-// once returns what picks the backends of a load balancer with addresses of both versions: each pod once, by its address of the
-// first version if it has one.
+// once returns what picks the backends of a load balancer with addresses of both versions: each pod once, by its
+// address of the first version if it has one.
 func (b *builder) once(ip4 bool) func(*services.Port) []services.Backend {
 	return func(p *services.Port) []services.Backend {
 		first := p.Of(ip4)
@@ -159,7 +163,8 @@ func (b *builder) parts(f frame) drivers.LoadBalancer {
 		lb.Listeners = append(lb.Listeners, drivers.Listener{
 			Name: part, Protocol: new(p.Protocol), ProtocolPort: new(p.Port), DefaultPool: part,
 			ConnectionLimit: b.wants.connectionLimit, AllowedCIDRs: b.allowed(f),
-			TimeoutClientData: b.wants.timeoutClient, TimeoutMemberConnect: b.wants.timeoutConnect, TimeoutMemberData: b.wants.timeoutMember,
+			TimeoutClientData: b.wants.timeoutClient, TimeoutMemberConnect: b.wants.timeoutConnect,
+			TimeoutMemberData: b.wants.timeoutMember,
 		})
 		lb.Pools = append(lb.Pools, b.pool(part, p, f))
 	}
@@ -174,12 +179,15 @@ func (b *builder) guard(lb *drivers.LoadBalancer) {
 	case label == "":
 		lb.VIPSecurityGroups = []drivers.Value{}
 	case !drivers.IsUUID(label):
-		b.Say(drivers.Error, "BadLabel", "label %s = %q is not the UUID of a security group; %s", SecurityGroupLabel, label, services.Kept)
+		b.Say(drivers.Error, "BadLabel", "label %s = %q is not the UUID of a security group; %s", SecurityGroupLabel, label,
+			services.Kept)
 	default:
 		lb.VIPSecurityGroups = []drivers.Value{drivers.From(vipSecurityGroup)}
 		if !b.Made[vipSecurityGroup] {
 			b.Made[vipSecurityGroup] = true
-			b.Add(drivers.Resource{Name: vipSecurityGroup, Spec: drivers.Lookup{Of: drivers.KindSecurityGroup, ID: strings.ToLower(label)}})
+			b.Add(drivers.Resource{
+				Name: vipSecurityGroup, Spec: drivers.Lookup{Of: drivers.KindSecurityGroup, ID: strings.ToLower(label)},
+			})
 		}
 	}
 }
@@ -208,14 +216,15 @@ func (b *builder) pool(name string, p *services.Port, f frame) drivers.Pool {
 	return pool
 }
 
-// unheard says whether a backend's pod is not known yet, so that nobody can say where it is: it is a member as soon as that is known.
+// unheard says whether a backend's pod is not known yet, so that nobody can say where it is: it is a member as soon
+// as that is known.
 func (b *builder) unheard(backend services.Backend) bool {
 	_, known := b.routed[backend.Pod]
 	return b.routed != nil && backend.Pod.Name != "" && !known
 }
 
-// member describes a backend. What is on a subnet of the pods is named with it where that is asked for; anything else is reached
-// by the router of the VIP.
+// member describes a backend. What is on a subnet of the pods is named with it where that is asked for; anything else
+// is reached by the router of the VIP.
 func (b *builder) member(backend services.Backend, vipSubnet drivers.Value) drivers.Member {
 	suffix := fmt.Sprintf(":%d", backend.Port)
 	m := drivers.Member{Address: backend.Addr.String(), ProtocolPort: new(backend.Port)}
@@ -252,7 +261,8 @@ func (b *builder) check(p *services.Port) *drivers.HealthMonitor {
 		kind = "UDP-CONNECT"
 	}
 	return &drivers.HealthMonitor{
-		Type: kind, Delay: new(b.wants.monitor.delay), Timeout: new(b.wants.monitor.timeout), MaxRetries: new(b.wants.monitor.maxRetries),
+		Type: kind, Delay: new(b.wants.monitor.delay), Timeout: new(b.wants.monitor.timeout),
+		MaxRetries: new(b.wants.monitor.maxRetries),
 	}
 }
 

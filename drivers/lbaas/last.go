@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// What the driver has written on a Service says what there is, for the settings that a load balancer cannot be described without.
+// What the driver has written on a Service says what there is, for the settings that a load balancer cannot be
+// described without.
 
 // balancerDocument is what is read of the load balancer that was written on a Service.
 type balancerDocument struct {

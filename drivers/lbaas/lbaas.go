@@ -1,6 +1,7 @@
-// Package lbaas is the translation driver that gives every Kubernetes Service an Octavia load balancer, so that a cluster can do
-// without kube-proxy where pods are on Neutron networks. It must never do I/O or keep state between translations, and never depend
-// on which drivers made the namespace's networks: it finds subnets and the security group by role.
+// Package lbaas is the translation driver that gives every Kubernetes Service an Octavia load balancer, so that a
+// cluster can do without kube-proxy where pods are on Neutron networks. It must never do I/O or keep state between
+// translations, and never depend on which drivers made the namespace's networks: it finds subnets and the security
+// group by role.
 package lbaas
 
 import (
@@ -50,7 +51,8 @@ func (d *driver) Info() drivers.Info {
 			drivers.KindLookup, drivers.KindLoadBalancer, drivers.KindFloatingIP, drivers.KindSecurityGroupRule,
 		},
 		Annotations: []string{
-			VIPAnnotation, PoolAnnotation, PoolsAnnotation, VIPSecurityGroupAnnotation, FloatingIPAnnotation, SourceRangesAnnotation,
+			VIPAnnotation, PoolAnnotation, PoolsAnnotation, VIPSecurityGroupAnnotation, FloatingIPAnnotation,
+			SourceRangesAnnotation,
 			AddressAnnotation,
 		},
 		Status: []string{drivers.StatusLoadBalancer},
@@ -61,7 +63,8 @@ func (d *driver) Info() drivers.Info {
 func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
 	source.Fields = append(source.Fields, "metadata.labels['"+SecurityGroupLabel+"']")
-	written := services.WrittenWatch(VIPAnnotation, PoolAnnotation, PoolsAnnotation, FloatingIPAnnotation, SourceRangesAnnotation)
+	written := services.WrittenWatch(VIPAnnotation, PoolAnnotation, PoolsAnnotation, FloatingIPAnnotation,
+		SourceRangesAnnotation)
 	return append([]drivers.Watch{source, services.PodsWatch(), written}, services.EndpointWatches()...)
 }
 
@@ -100,8 +103,9 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	return services.Undecided(set), nil
 }
 
-// ask returns the Service's pods, nil where all members are routed anyway, and asks for its guard where only security groups limit its
-// clients, or may, where what the Service wants is not known yet. It says whether all that is known yet.
+// ask returns the Service's pods, nil where all members are routed anyway, and asks for its guard where only security
+// groups limit its clients, or may, where what the Service wants is not known yet. It says whether all that is known
+// yet.
 func (b *builder) ask(needs *drivers.Needs, whatever bool) (map[services.PodName]services.Pod, bool, error) {
 	var pods map[services.PodName]services.Pod
 	known, guarded := true, true
@@ -109,13 +113,15 @@ func (b *builder) ask(needs *drivers.Needs, whatever bool) (map[services.PodName
 	if (whatever || b.onSubnet(b.wants.provider)) && len(b.Service.Spec.Selector) > 0 {
 		pods, known, err = services.Pods(needs, b.Service)
 	}
-	if clients, limited := b.Limits(b.Service, b.Outside); err == nil && limited && (whatever || b.wants.provider.lacksCIDRs) && b.config.MemberRules {
+	if clients, limited := b.Limits(b.Service, b.Outside); err == nil && limited &&
+		(whatever || b.wants.provider.lacksCIDRs) && b.config.MemberRules {
 		b.Guard, guarded, err = b.config.Guard(needs, b.Service, clients, b.letsIn)
 	}
 	return pods, known && guarded, err
 }
 
-// letsIn returns the ranges that the rules for a Service's members let in; false: everybody, as where members do not see who the client is.
+// letsIn returns the ranges that the rules for a Service's members let in; false: everybody, as where members do not
+// see who the client is.
 func (c *config) letsIn(s *services.Service) ([]netip.Prefix, bool) {
 	r := reader{Reader: c.Reader(s, nil)}
 	if p := r.provider(c); !p.keepsClient { // nor does one that cannot be read, as far as is known

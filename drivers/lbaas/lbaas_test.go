@@ -107,14 +107,17 @@ func TestTranslateNotAService(t *testing.T) {
 	}
 }
 
-// Every annotation that the documents name must come through the watch, and no other may: their changes would wake Services.
+// Every annotation that the documents name must come through the watch, and no other may: their changes would wake
+// Services.
 func TestWatchShowsAnnotations(t *testing.T) {
 	watch := New().Watches()[0]
 	given := map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "x"}
 	for _, key := range services.Annotations() {
 		given[key] = "x"
 	}
-	object, err := watch.Object(map[string]any{"metadata": map[string]any{"name": "a", "namespace": "b", "annotations": given}})
+	object, err := watch.Object(map[string]any{
+		"metadata": map[string]any{"name": "a", "namespace": "b", "annotations": given},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +151,8 @@ func TestAsksForWhatIsWritten(t *testing.T) {
 	for value, want := range map[string]bool{"ROUND_ROBIN": false, "FASTEST": true} {
 		raw := strings.Replace(web, `"namespace"`, `"annotations":{"`+services.LBMethod+`":"`+value+`"},"namespace"`, 1)
 		needs := drivers.NewNeeds(nil)
-		if _, err := d.Translate(t.Context(), drivers.Object{Watch: "services", Raw: json.RawMessage(raw)}, needs); err != nil {
+		if _, err := d.Translate(t.Context(), drivers.Object{Watch: "services", Raw: json.RawMessage(raw)},
+			needs); err != nil {
 			t.Fatal(err)
 		}
 		asked := slices.ContainsFunc(needs.Asked(), func(n drivers.Need) bool { return n.Watch == "services-written" })

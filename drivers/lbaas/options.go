@@ -51,16 +51,17 @@ func balancerOptions() []drivers.Option {
 		{
 			Group: services.OctaviaGroup, Name: optProvider, Type: drivers.StringOption, Default: "", HasDefault: true,
 			Deprecated: [][2]string{{"kubernetes", "endpoints_driver_octavia_provider"}},
-			Help: "Octavia's provider for the load balancers: amphora, ovn or another by its name. Empty: the cloud's default; name it " +
-				"nevertheless if that is ovn, whose limits are then known beforehand. A Service may name its own in annotation " +
+			Help: "Octavia's provider for the load balancers: amphora, ovn or another by its name. Empty: the cloud's " +
+				"default; name it nevertheless if that is ovn, whose limits are then known beforehand. A Service may name its " +
+				"own in annotation " +
 				services.ProviderAnnotation + ".",
 		},
 		{
 			Group: services.OctaviaGroup, Name: optMemberMode, Type: drivers.StringOption, Default: memberL3, HasDefault: true,
 			Choices: []string{memberL2, memberL3},
-			Help: "How load balancers reach pods. L3: routed, from the service subnet. L2: on the pods' own subnet, to which Octavia then " +
-				"attaches the load balancer; pods on their host's network are routed all the same. With provider ovn always L2: OVN " +
-				"balances in the switches of the members.",
+			Help: "How load balancers reach pods. L3: routed, from the service subnet. L2: on the pods' own subnet, to " +
+				"which Octavia then attaches the load balancer; pods on their host's network are routed all the same. With " +
+				"provider ovn always L2: OVN balances in the switches of the members.",
 		},
 		{
 			Group: services.OctaviaGroup, Name: optAlgorithm, Type: drivers.StringOption, Default: roundRobin, HasDefault: true,
@@ -80,13 +81,16 @@ func balancerOptions() []drivers.Option {
 		{
 			Group: services.OctaviaGroup, Name: optDualStack, Type: drivers.StringOption, Default: dualAuto, HasDefault: true,
 			Choices: []string{dualAuto, dualAdditional, dualSeparate},
-			Help: "How a Service with addresses of both IP versions is served. additional-vips: one load balancer with both, which needs " +
-				"Octavia's API 2.26 and a provider that has it; Services with UDP or SCTP ports have two nevertheless. separate: a load " +
-				"balancer for each. auto: additional-vips where the provider is named and is amphora, else separate.",
+			Help: "How a Service with addresses of both IP versions is served. additional-vips: one load balancer with " +
+				"both, which needs Octavia's API 2.26 and a provider that has it; Services with UDP or SCTP ports have two " +
+				"nevertheless. separate: a load balancer for each. auto: additional-vips where the provider is named and is " +
+				"amphora, else separate.",
 		},
 		{
-			Group: services.OctaviaGroup, Name: optHealthMonitor, Type: drivers.BooleanOption, Default: "false", HasDefault: true,
-			Help: "Whether Octavia checks the members itself, unless a Service says otherwise in annotation " + services.AnnotationPrefix +
+			Group: services.OctaviaGroup, Name: optHealthMonitor, Type: drivers.BooleanOption, Default: "false",
+			HasDefault: true,
+			Help: "Whether Octavia checks the members itself, unless a Service says otherwise in annotation " +
+				services.AnnotationPrefix +
 				"enable-health-monitor. Kubernetes' readiness decides in any case who is a member.",
 		},
 	}

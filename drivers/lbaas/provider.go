@@ -2,7 +2,8 @@ package lbaas
 
 import "slices"
 
-// provider is what is known beforehand of one of Octavia's providers. What is not known is tried: the cloud then says so.
+// provider is what is known beforehand of one of Octavia's providers. What is not known is tried: the cloud then says
+// so.
 type provider struct {
 	name string // empty: the cloud's default
 	// algorithms that it has; nil: all.
@@ -19,7 +20,8 @@ type provider struct {
 	ignoresVIPs bool
 	// ignoresGroups: security groups of the VIP's port keep nobody out, for traffic does not come by it.
 	ignoresGroups bool
-	// affinitySeconds: how long a client of a TCP port keeps its member, for which Octavia has no setting; 0: as long as people expect.
+	// affinitySeconds: how long a client of a TCP port keeps its member, for which Octavia has no setting; 0: as long as
+	// people expect.
 	affinitySeconds int64
 	// monitors: protocols of Services whose members it can check.
 	monitors []string
@@ -33,12 +35,14 @@ func providerOf(name string) provider {
 	switch name {
 	case "ovn":
 		return provider{
-			name: name, algorithms: []string{sourceIPPort}, lacksCIDRs: true, keepsClient: true, onSubnet: true, ignoresVIPs: true,
+			name: name, algorithms: []string{sourceIPPort}, lacksCIDRs: true, keepsClient: true, onSubnet: true,
+			ignoresVIPs:   true,
 			ignoresGroups: true, affinitySeconds: 360, monitors: all[:2],
 		}
 	case "amphora", "octavia":
 		return provider{
-			name: name, algorithms: []string{roundRobin, leastConnections, sourceIP}, additionalVIPs: true, monitors: all, proxies: true,
+			name: name, algorithms: []string{roundRobin, leastConnections, sourceIP}, additionalVIPs: true, monitors: all,
+			proxies: true,
 		}
 	default:
 		return provider{name: name, monitors: all, proxies: true}

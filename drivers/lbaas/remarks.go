@@ -41,15 +41,17 @@ func (b *builder) affinity() {
 	switch {
 	case ports == "":
 	case own == 0:
-		b.Say(drivers.Warning, "AffinityTimeoutIgnored", "clients of TCP port %s keep their member, but not for timeoutSeconds %d: Octavia has "+
-			"a time for UDP and SCTP only", ports, seconds)
+		b.Say(drivers.Warning, "AffinityTimeoutIgnored",
+			"clients of TCP port %s keep their member, but not for timeoutSeconds %d: Octavia has a time for UDP and SCTP "+
+				"only", ports, seconds)
 	default:
 		severity := drivers.Warning
 		if seconds == services.DefaultAffinitySeconds {
 			severity = drivers.Note // few ask for it: an API server fills it in
 		}
-		b.Say(severity, "AffinityTimeoutIgnored", "clients of TCP port %s keep their member for %d s after the last connection, and not for "+
-			"timeoutSeconds %d: Octavia has a time for UDP and SCTP only, and %s one of its own for TCP", ports, own, seconds, &b.wants.provider)
+		b.Say(severity, "AffinityTimeoutIgnored",
+			"clients of TCP port %s keep their member for %d s after the last connection, and not for timeoutSeconds %d: "+
+				"Octavia has a time for UDP and SCTP only, and %s one of its own for TCP", ports, own, seconds, &b.wants.provider)
 	}
 }
 
@@ -60,6 +62,7 @@ func (b *builder) unchecked() {
 	}
 	ports := b.Numbers(func(p *services.Port) bool { return !slices.Contains(b.wants.provider.monitors, p.Protocol) })
 	if ports != "" {
-		b.Say(drivers.Warning, "NoHealthMonitor", "port %s has no health monitor: %s has none for its protocol", ports, &b.wants.provider)
+		b.Say(drivers.Warning, "NoHealthMonitor", "port %s has no health monitor: %s has none for its protocol", ports,
+			&b.wants.provider)
 	}
 }

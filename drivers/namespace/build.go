@@ -176,7 +176,8 @@ func (b *builder) serviceSubnet(s *service, logical, role string) drivers.Resour
 	}}
 }
 
-// securityGroup lets in what the operator says, or everything; Neutron gives a new group the rules that let everything out.
+// securityGroup lets in what the operator says, or everything; Neutron gives a new group the rules that let
+// everything out.
 func (b *builder) securityGroup() {
 	b.add(drivers.Resource{
 		Name: "security-group", Spec: drivers.SecurityGroup{Name: name(b.namespace, "-sg")},
@@ -188,7 +189,8 @@ func (b *builder) securityGroup() {
 			etherType = "IPv4"
 		}
 		b.add(drivers.Resource{Name: logical, Spec: drivers.SecurityGroupRule{
-			SecurityGroupID: drivers.From("security-group"), Direction: new("ingress"), EtherType: new(etherType), RemoteIPPrefix: source,
+			SecurityGroupID: drivers.From("security-group"), Direction: new("ingress"), EtherType: new(etherType),
+			RemoteIPPrefix: source,
 		}})
 	}
 	if len(b.ingress) == 0 {

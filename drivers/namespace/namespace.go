@@ -1,14 +1,16 @@
-// Package namespace is the translation driver that gives every Kubernetes namespace its network: pods' network and subnets,
-// a security group, and the way to the services' network through a router. It must never do I/O or keep state between
-// translations, and never name a resource that another owner may have made without asking for it by role or by option.
+// Package namespace is the translation driver that gives every Kubernetes namespace its network: pods' network and
+// subnets, a security group, and the way to the services' network through a router. It must never do I/O or keep
+// state between translations, and never name a resource that another owner may have made without asking for it by
+// role or by option.
 //
 // # Roles
 //
 // Every Set exports the same roles in both topologies, so that who wants the router of the namespace "web" asks for
-// Role{Kind: "Namespace", Name: "web", Role: drivers.ClusterRouter} and need not know whether it is shared. In the shared
-// topology those resources are claims, and therefore also found as resources of the whole cluster (a Role without kind and
-// name). A resource that the operator named himself is a lookup, and exported all the same. One thing is missing then: the
-// network of an existing service subnet is not known by name; it is the attribute "network_id" of the role service-subnet.
+// Role{Kind: "Namespace", Name: "web", Role: drivers.ClusterRouter} and need not know whether it is shared. In the
+// shared topology those resources are claims, and therefore also found as resources of the whole cluster (a Role
+// without kind and name). A resource that the operator named himself is a lookup, and exported all the same. One
+// thing is missing then: the network of an existing service subnet is not known by name; it is the attribute
+// "network_id" of the role service-subnet.
 package namespace
 
 import (
@@ -54,7 +56,8 @@ func (d *driver) Info() drivers.Info {
 	}
 }
 
-// Watches implements drivers.Driver. Kubernetes' ServiceCIDR objects are only watched where no option says what they would.
+// Watches implements drivers.Driver. Kubernetes' ServiceCIDR objects are only watched where no option says what they
+// would.
 func (d *driver) Watches() []drivers.Watch {
 	watches := []drivers.Watch{{
 		Name:   namespaces,
@@ -75,8 +78,8 @@ func (d *driver) Watches() []drivers.Watch {
 	return watches
 }
 
-// Translate implements drivers.Driver. A namespace that is being deleted keeps its Set until it is gone: its pods still have
-// their ports.
+// Translate implements drivers.Driver. A namespace that is being deleted keeps its Set until it is gone: its pods
+// still have their ports.
 func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
 	c, err := d.Config()
 	if err != nil {

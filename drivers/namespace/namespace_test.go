@@ -86,7 +86,9 @@ func TestConfigureRefuses(t *testing.T) {
 		{
 			"the original's defaults: services inside the pods' pool",
 			map[string]any{"namespace_subnet/service_cidr": []string{"192.168.3.0/24"}},
-			[]string{"[namespace_subnet] service_cidr: 192.168.3.0/24", "[namespace_subnet] cluster_subnet_pool = 192.168.0.0/16"},
+			[]string{
+				"[namespace_subnet] service_cidr: 192.168.3.0/24", "[namespace_subnet] cluster_subnet_pool = 192.168.0.0/16",
+			},
 		},
 		{
 			"a pool inside the derived service subnet",
@@ -299,7 +301,8 @@ func TestTranslateBeforeConfigure(t *testing.T) {
 func TestTranslateNotANamespace(t *testing.T) {
 	d := configured(t, nil)
 	for _, raw := range []string{`{}`, `[]`, `{"metadata":{"name":7}}`} {
-		_, err := d.Translate(t.Context(), drivers.Object{Watch: namespaces, Raw: json.RawMessage(raw)}, drivers.NewNeeds(nil))
+		_, err := d.Translate(t.Context(), drivers.Object{Watch: namespaces, Raw: json.RawMessage(raw)},
+			drivers.NewNeeds(nil))
 		if err == nil {
 			t.Errorf("%s: no error", raw)
 		}
@@ -358,8 +361,9 @@ func TestServiceRanges(t *testing.T) {
 			want: "10.96.0.0/11 10.112.0.1 10.112.0.2-10.127.255.254",
 		},
 		{
-			name: "the upper half of the next larger range", cidrs: []drivers.Object{serviceCIDR(t, "kubernetes", "10.112.0.0/12")},
-			want: "10.96.0.0/11 10.96.0.1 10.96.0.2-10.111.255.255",
+			name:  "the upper half of the next larger range",
+			cidrs: []drivers.Object{serviceCIDR(t, "kubernetes", "10.112.0.0/12")},
+			want:  "10.96.0.0/11 10.96.0.1 10.96.0.2-10.111.255.255",
 		},
 		{
 			name:  "the first is Kubernetes' own object, whatever its place",
@@ -377,8 +381,9 @@ func TestServiceRanges(t *testing.T) {
 			want:  "10.0.0.0/8 10.128.0.1 10.128.0.2-10.255.255.254",
 		},
 		{
-			name:  "a second one leaves no room",
-			cidrs: []drivers.Object{serviceCIDR(t, "kubernetes", "10.96.0.0/16"), serviceCIDR(t, "added", "10.97.0.0/16")}, diagnostic: "NoServiceNetwork",
+			name:       "a second one leaves no room",
+			cidrs:      []drivers.Object{serviceCIDR(t, "kubernetes", "10.96.0.0/16"), serviceCIDR(t, "added", "10.97.0.0/16")},
+			diagnostic: "NoServiceNetwork",
 		},
 		{
 			name: "IPv6 only in the cluster", cidrs: []drivers.Object{serviceCIDR(t, "kubernetes", "fd00:10:96::/112")},
@@ -442,12 +447,14 @@ func laidOut(set drivers.Set) string {
 
 // Claims of one name must agree: whatever the namespace, a claimed resource is the same.
 func TestClaimsAgree(t *testing.T) {
-	d := configured(t, map[string]any{"neutron_defaults/external_svc_net": "public", "namespace_subnet/ip_families": "dual"})
+	d := configured(t,
+		map[string]any{"neutron_defaults/external_svc_net": "public", "namespace_subnet/ip_families": "dual"})
 	claims := func(name string) map[string]drivers.Resource {
 		needs := drivers.NewNeeds(map[drivers.Need][]drivers.Object{
 			{Watch: serviceCIDRs}: {serviceCIDR(t, "kubernetes", "10.96.0.0/12", "fd00:10:96::/112")},
 		})
-		set, err := d.Translate(t.Context(), object(t, namespaces, map[string]any{"metadata": map[string]any{"name": name}}), needs)
+		set, err := d.Translate(t.Context(),
+			object(t, namespaces, map[string]any{"metadata": map[string]any{"name": name}}), needs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,8 +59,8 @@ func addressOptions() []drivers.Option {
 		},
 		{
 			Group: conf.SubnetGroup, Name: optDHCP, Type: drivers.BooleanOption, Default: "false", HasDefault: true,
-			Help: "Whether Neutron serves DHCP in the namespaces' subnets. Pods do not need it, their addresses are set by the " +
-				"CNI plugin. Changing it with IPv6 means other subnets, which waits for every port of the namespace to go.",
+			Help: "Whether Neutron serves DHCP in the namespaces' subnets. Pods do not need it, their addresses are set by " +
+				"the CNI plugin. Changing it with IPv6 means other subnets, which waits for every port of the namespace to go.",
 		},
 		{
 			Group: conf.SubnetGroup, Name: optDNS, Type: drivers.ListOption, Item: drivers.IPOption, Default: "",

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// prefix reads a range in CIDR form. A range with bits set behind its prefix is refused, because it is not said which of the
-// two the operator meant.
+// prefix reads a range in CIDR form. A range with bits set behind its prefix is refused, because it is not said which
+// of the two the operator meant.
 func prefix(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -53,8 +53,8 @@ func last(p netip.Prefix) netip.Addr {
 	return addr
 }
 
-// free returns the largest range of outer that overlaps none of the taken ones, the first of several; false where none is
-// left.
+// free returns the largest range of outer that overlaps none of the taken ones, the first of several; false where
+// none is left.
 func free(outer netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
 	touched := false
 	for _, t := range taken {

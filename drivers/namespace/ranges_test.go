@@ -66,7 +66,8 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// Kubernetes assigns any address of its range: wherever that lies in the subnet, Neutron must give none of them by itself.
+// Kubernetes assigns any address of its range: wherever that lies in the subnet, Neutron must give none of them by
+// itself.
 func TestPlanKeepsOutOfKubernetesRange(t *testing.T) {
 	c := &config{}
 	for _, subnet := range []string{"10.0.0.0/8", "10.96.0.0/12", "10.96.0.0/27", "fd00:10:96::/108"} {

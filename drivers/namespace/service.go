@@ -50,10 +50,10 @@ func (n named) value() string {
 	return n.Prefix.String()
 }
 
-// services says which service subnets a namespace has, asking for the cluster's ServiceCIDR objects where it has to. When
-// the needs are open afterwards, the answer does not count. An error means that the options contradict what the cluster says,
-// so that nothing can be said; ranges that merely leave no room by default become diagnostics, and leave the service subnet
-// undecided, as does a cluster that does not say its ranges.
+// services says which service subnets a namespace has, asking for the cluster's ServiceCIDR objects where it has to.
+// When the needs are open afterwards, the answer does not count. An error means that the options contradict what the
+// cluster says, so that nothing can be said; ranges that merely leave no room by default become diagnostics, and
+// leave the service subnet undecided, as does a cluster that does not say its ranges.
 func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic, error) {
 	var observed []netip.Prefix
 	if c.asksServiceCIDRs() {
@@ -120,7 +120,8 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 		larger, ok := parent(s.cidr)
 		if !ok || private(s.cidr) && !private(larger) {
 			return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
-				"is not set, and the range next larger than %s is not private; set one that contains %s and is larger", cidr(s.cidr), s.cidr)
+				"is not set, and the range next larger than %s is not private; set one that contains %s and is larger",
+				cidr(s.cidr), s.cidr)
 		}
 		s.subnet = larger
 		subnet.about = fmt.Sprintf("is not set; the range next larger than %s, namely", cidr(s.cidr))
@@ -144,7 +145,8 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 	room, ok := free(s.subnet, cidrs)
 	if !ok || room.Addr().BitLen()-room.Bits() < 2 {
 		return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
-			"%s leaves no room beside %s for a gateway and for addresses that Neutron gives by itself", subnet.value(), cidr(s.cidr))
+			"%s leaves no room beside %s for a gateway and for addresses that Neutron gives by itself", subnet.value(),
+			cidr(s.cidr))
 	}
 	s.gateway = room.Addr().Next()
 	s.first = s.gateway.Next()
@@ -155,8 +157,8 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 	return s, nil
 }
 
-// clash returns an error if the range overlaps one of the others. It is about the option that gives the range, or the other's
-// where the cluster gives it.
+// clash returns an error if the range overlaps one of the others. It is about the option that gives the range, or the
+// other's where the cluster gives it.
 func clash(r named, others []named) error {
 	for _, other := range others {
 		if !r.Overlaps(other.Prefix) {
@@ -166,8 +168,9 @@ func clash(r named, others []named) error {
 		if r.option == "" {
 			about, with = other, r
 		}
-		return refusal(about.group, about.option, "%s overlaps %s: an address must be either a pod's, a service's or outside; "+
-			"change one of the two", about.value(), with)
+		return refusal(about.group, about.option,
+			"%s overlaps %s: an address must be either a pod's, a service's or outside; change one of the two", about.value(),
+			with)
 	}
 	return nil
 }
@@ -240,8 +243,8 @@ func unknownCIDR(f *family) []drivers.Diagnostic {
 	}
 	return []drivers.Diagnostic{{
 		Severity: drivers.Warning, Reason: "NoServiceNetwork", Resource: "service-subnet" + f.suffix,
-		Message: fmt.Sprintf("%s = %s is not made, and what exists of it stays as it is: the cluster has no ServiceCIDR object that "+
-			"says which of its addresses are Kubernetes' own; set %s", option(conf.DefaultsGroup,
+		Message: fmt.Sprintf("%s = %s is not made, and what exists of it stays as it is: the cluster has no ServiceCIDR "+
+			"object that says which of its addresses are Kubernetes' own; set %s", option(conf.DefaultsGroup,
 			optServiceSubnet), f.serviceSubnet, option(conf.SubnetGroup, optServiceCIDR)),
 	}}
 }
@@ -257,8 +260,8 @@ func outside(s *service) []drivers.Diagnostic {
 	}
 	return []drivers.Diagnostic{{
 		Severity: drivers.Warning, Reason: "ServiceRangeOutside", Resource: "service-subnet" + s.family.suffix,
-		Message: fmt.Sprintf("the service subnet %s does not contain %s: Services with addresses there are not served; set %s to a "+
-			"range that contains all of them", s.subnet, strings.Join(texts, ", "), option(conf.DefaultsGroup,
+		Message: fmt.Sprintf("the service subnet %s does not contain %s: Services with addresses there are not served; "+
+			"set %s to a range that contains all of them", s.subnet, strings.Join(texts, ", "), option(conf.DefaultsGroup,
 			optServiceSubnet)),
 	}}
 }

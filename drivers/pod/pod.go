@@ -1,6 +1,6 @@
-// Package pod is the translation driver that gives every Kubernetes pod its Neutron port. It must never do I/O or keep state
-// between translations, and never depend on which driver made the namespace's network: it finds network, subnet and security
-// group by role.
+// Package pod is the translation driver that gives every Kubernetes pod its Neutron port. It must never do I/O or
+// keep state between translations, and never depend on which driver made the namespace's network: it finds network,
+// subnet and security group by role.
 package pod
 
 import (
@@ -26,8 +26,8 @@ const (
 	SecurityGroupLabel = "kuryr.org/neutron-security-group"
 )
 
-// DeviceOwner marks the ports of pods in Neutron. It begins with "compute:" because Neutron binds only such ports like those
-// of instances.
+// DeviceOwner marks the ports of pods in Neutron. It begins with "compute:" because Neutron binds only such ports
+// like those of instances.
 const DeviceOwner = "compute:kuryr"
 
 type driver struct{ *conf.Of[config] }
@@ -88,8 +88,8 @@ func parse(values drivers.Values) (config, error) {
 	return c, nil
 }
 
-// source is what is read of a Pod. Only that is decoded: objects of old API servers have fields of shapes that today's types
-// refuse.
+// source is what is read of a Pod. Only that is decoded: objects of old API servers have fields of shapes that
+// today's types refuse.
 type source struct {
 	Metadata struct {
 		Name      string            `json:"name"`
@@ -106,8 +106,8 @@ type source struct {
 	} `json:"status"`
 }
 
-// Translate implements drivers.Driver. A pod that is being deleted keeps its port until it is gone or has completed: its
-// containers may still be talking.
+// Translate implements drivers.Driver. A pod that is being deleted keeps its port until it is gone or has completed:
+// its containers may still be talking.
 func (d *driver) Translate(_ context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
 	c, err := d.Config()
 	if err != nil {
@@ -126,8 +126,9 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, _ *drivers.
 	return c.build(&pod)
 }
 
-// build returns the Set of a pod that has a port. The port takes an address of every IP version that the namespace has: it
-// waits for all those subnets, since Neutron gives addresses only of the ones that exist when the port is made.
+// build returns the Set of a pod that has a port. The port takes an address of every IP version that the namespace
+// has: it waits for all those subnets, since Neutron gives addresses only of the ones that exist when the port is
+// made.
 func (c *config) build(pod *source) (drivers.Set, error) {
 	role := func(name string) drivers.Role {
 		return drivers.Role{Kind: "Namespace", Name: pod.Metadata.Namespace, Role: name}
@@ -165,17 +166,18 @@ func (c *config) build(pod *source) (drivers.Set, error) {
 	return set, nil
 }
 
-// securityGroupsOf returns the security groups of a pod's port: the one of its label, else the configured ones, else its
-// namespace's. The Set holds the lookups of those that are given by name.
+// securityGroupsOf returns the security groups of a pod's port: the one of its label, else the configured ones, else
+// its namespace's. The Set holds the lookups of those that are given by name.
 //
-// A label that is no UUID is an error, so that the pod keeps what it has: falling back to another group could open what the
-// label was to close.
+// A label that is no UUID is an error, so that the pod keeps what it has: falling back to another group could open
+// what the label was to close.
 func (c *config) securityGroupsOf(pod *source, namespace drivers.Role) (drivers.Set, []drivers.Value, error) {
 	var set drivers.Set
 	if label, ok := pod.Metadata.Labels[SecurityGroupLabel]; ok {
 		if !drivers.IsUUID(label) {
-			return set, nil, fmt.Errorf("label %s = %q is not the UUID of a security group: the pod keeps the port that it has, "+
-				"or gets none, until the label is put right or taken away", SecurityGroupLabel, label)
+			return set, nil,
+				fmt.Errorf("label %s = %q is not the UUID of a security group: the pod keeps the port that it has, or gets "+
+					"none, until the label is put right or taken away", SecurityGroupLabel, label)
 		}
 		return set, []drivers.Value{drivers.Text(strings.ToLower(label))}, nil
 	}

@@ -53,7 +53,8 @@ func TestOptionsAgreeWithNamespace(t *testing.T) {
 
 func TestConfigureRefuses(t *testing.T) {
 	err := New().Configure(t.Context(), drivers.Values{conf.SubnetGroup: {conf.OptFamilies: "ipv5"}})
-	if err == nil || !strings.Contains(err.Error(), "[namespace_subnet] ip_families") || !strings.Contains(err.Error(), "ipv5") {
+	if err == nil || !strings.Contains(err.Error(), "[namespace_subnet] ip_families") ||
+		!strings.Contains(err.Error(), "ipv5") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -66,14 +67,17 @@ func TestTranslateBeforeConfigure(t *testing.T) {
 }
 
 func TestTranslateNotAPod(t *testing.T) {
-	for _, raw := range []string{`{}`, `[]`, `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","namespace":"b","labels":[]}}`} {
+	for _, raw := range []string{
+		`{}`, `[]`, `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","namespace":"b","labels":[]}}`,
+	} {
 		if _, err := translate(t, configured(t), raw); err == nil {
 			t.Errorf("%s: no error", raw)
 		}
 	}
 }
 
-// A label that is no UUID must never open a port to another group: there is no opinion, and the message names the label.
+// A label that is no UUID must never open a port to another group: there is no opinion, and the message names the
+// label.
 func TestBadLabel(t *testing.T) {
 	for _, label := range []string{
 		"web", "", "d42b0bb2dc4e11e58c7942010af00003", "d42b0bb2-dc4e-11e5-8c79-42010af0000g",
@@ -125,9 +129,11 @@ func TestName(t *testing.T) {
 	}
 }
 
-// A whole object of Kubernetes 1.2, as `raven translate` may hand it over untrimmed: an annotation's value is an object.
+// A whole object of Kubernetes 1.2, as `raven translate` may hand it over untrimmed: an annotation's value is an
+// object.
 func TestOldObjectUntrimmed(t *testing.T) {
-	set, err := translate(t, configured(t), `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"my-nginx-y67ky","generateName":"my-nginx-",
+	set, err := translate(t, configured(t),
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"my-nginx-y67ky","generateName":"my-nginx-",
 		"namespace":"default","selfLink":"/api/v1/namespaces/default/pods/my-nginx-y67ky","uid":"d42b0bb2-dc4e-11e5-8c79-42010af00003",
 		"annotations":{"kubernetes.io/created-by":{"kind":"SerializedReference","apiVersion":"v1"}}},
 		"spec":{"nodeName":"10.240.0.4"},"status":{"phase":"Pending","conditions":[{"lastProbeTime":null}]}}`)

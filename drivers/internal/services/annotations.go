@@ -85,15 +85,16 @@ const kept = "stays as it is until that is put right"
 
 // Outside is how a Service is to be reached from outside.
 type Outside struct {
-	// Keep says that some value is bad, so that it is not known; Unread that it is one of an annotation, Unaimed that it is one of those
-	// that say which load balancer the floating IP leads to.
+	// Keep says that some value is bad, so that it is not known; Unread that it is one of an annotation, Unaimed that it
+	// is one of those that say which load balancer the floating IP leads to.
 	Keep            bool
 	Unread, Unaimed bool
 	Internal        bool
 	Network, Subnet string // of the floating IP; empty: as configured
 	VIPNet, VIPSub  string // of an own VIP; both empty: none
 	KeepOnDelete    bool
-	// Had is the address that the Service has, which may be the one that it once asked for; only where that cannot be read.
+	// Had is the address that the Service has, which may be the one that it once asked for; only where that cannot be
+	// read.
 	Had string
 	// There is the floating IP that was written on the Service; only of who asks for it.
 	There            FloatingIP
@@ -103,7 +104,8 @@ type Outside struct {
 	Problems []string
 }
 
-// FloatingIP is what is read of the floating IP that was written on a Service, the first of several. It is empty without one.
+// FloatingIP is what is read of the floating IP that was written on a Service, the first of several. It is empty
+// without one.
 type FloatingIP struct {
 	Text             string // as it was written
 	Address, Network string
@@ -117,13 +119,15 @@ type Reader struct {
 	Unclassed bool
 	// Problems are bad values; what they are about is kept.
 	Problems []string
-	// Written returns the annotations that were written on the Service, and whether they are known yet; nil where nobody may ask.
+	// Written returns the annotations that were written on the Service, and whether they are known yet; nil where nobody
+	// may ask.
 	Written func() (map[string]string, bool)
 	// Waiting says that they were asked for and are not known yet: what was read counts for nothing.
 	Waiting bool
 }
 
-// Reader returns what reads a Service's annotations, with its class. Only with needs it learns what was written on the Service.
+// Reader returns what reads a Service's annotations, with its class. Only with needs it learns what was written on
+// the Service.
 func (c *Config) Reader(s *Service, needs *drivers.Needs) Reader {
 	r := Reader{Annotations: s.Metadata.Annotations}
 	if needs != nil {
@@ -138,8 +142,8 @@ func (c *Config) Reader(s *Service, needs *drivers.Needs) Reader {
 	return r
 }
 
-// Last returns the annotations that were written on the Service, which say what there is. Who asks only where a value is bad is not woken
-// by what is written on any other Service.
+// Last returns the annotations that were written on the Service, which say what there is. Who asks only where a value
+// is bad is not woken by what is written on any other Service.
 func (r *Reader) Last() map[string]string {
 	if r.Written == nil {
 		return nil
@@ -180,7 +184,8 @@ func (r *Reader) Outside() Outside {
 	out.Unaimed = len(r.Problems) > before
 	out.Network, out.Subnet = text(FloatingNetwork), text(FloatingSubnet)
 	unread := len(r.Problems)
-	out.KeepOnDelete = r.Flag(KeepFloatingIP, r.Unclassed) || len(r.Problems) > unread // who may have asked for it has asked for it
+	// who may have asked for it has asked for it
+	out.KeepOnDelete = r.Flag(KeepFloatingIP, r.Unclassed) || len(r.Problems) > unread
 	out.Unread = len(r.Problems) > before
 	out.Keep = out.Unread
 	return out
@@ -199,13 +204,15 @@ func (r *Reader) Spec(s *Service, out *Outside) {
 	out.Problems = r.Problems
 }
 
-// ranges reads the ranges of clients. Where one cannot be read those that were read last count; where there were none, those that can.
+// ranges reads the ranges of clients. Where one cannot be read those that were read last count; where there were
+// none, those that can.
 func (r *Reader) ranges(s *Service, out *Outside) {
 	for _, text := range s.Spec.LoadBalancerSourceRanges {
 		p, ok := rangeOf(text)
 		if !ok {
 			out.RangesUnreadable = true
-			r.Problems = append(r.Problems, fmt.Sprintf("spec.loadBalancerSourceRanges: %q is no range such as 10.0.0.0/16; %s", text, Kept))
+			r.Problems = append(r.Problems,
+				fmt.Sprintf("spec.loadBalancerSourceRanges: %q is no range such as 10.0.0.0/16; %s", text, Kept))
 			continue
 		}
 		out.Ranges = append(out.Ranges, p)
@@ -266,8 +273,8 @@ func (r *Reader) There() FloatingIP {
 	return there
 }
 
-// had returns the address that a Service of type LoadBalancer has outside: that of a floating IP which is none of its externalIPs, or an
-// IPv6 address as it is; empty without one.
+// had returns the address that a Service of type LoadBalancer has outside: that of a floating IP which is none of its
+// externalIPs, or an IPv6 address as it is; empty without one.
 func (r *Reader) had(s *Service) string {
 	if address := r.There().Address; address != "" && !s.external(address) {
 		return address
@@ -288,7 +295,8 @@ func (s *Service) external(address string) bool {
 	})
 }
 
-// Number returns the number that an annotation gives, fallback where it is not there, and nil where it is bad or not known.
+// Number returns the number that an annotation gives, fallback where it is not there, and nil where it is bad or not
+// known.
 func (r *Reader) Number(key string, least, most int64, fallback *int64) *int64 {
 	text, ok := r.Get(key)
 	if !ok {

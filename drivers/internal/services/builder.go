@@ -16,7 +16,8 @@ const (
 	externalSubnet  = "external-subnet"
 )
 
-// Builder gathers the part of a Service's Set that is the same whoever serves it: floating IPs, rules for members, remarks.
+// Builder gathers the part of a Service's Set that is the same whoever serves it: floating IPs, rules for members,
+// remarks.
 type Builder struct {
 	Service *Service
 	Outside Outside
@@ -97,7 +98,8 @@ func (b *Builder) Serve() {
 	var ports []Port
 	for i := range b.Ports {
 		if p := &b.Ports[i]; p.Protocol != "TCP" && p.Protocol != "UDP" && p.Protocol != "SCTP" {
-			b.Say(drivers.Error, "ProtocolNotServed", "port %d is not served: protocol %q is none of TCP, UDP, SCTP", p.Port, p.Protocol)
+			b.Say(drivers.Error, "ProtocolNotServed", "port %d is not served: protocol %q is none of TCP, UDP, SCTP", p.Port,
+				p.Protocol)
 			continue
 		}
 		ports = append(ports, b.Ports[i])
@@ -130,8 +132,9 @@ func (b *Builder) Clients(ip4, ip6 bool) []netip.Prefix {
 // SayInternalGap says whom source ranges shut out of the clusterIP.
 func (b *Builder) SayInternalGap() {
 	if b.Limited() && b.config.InternalGap != "" {
-		b.Say(drivers.Warning, "InternalRangesUnknown", "spec.loadBalancerSourceRanges shut pods out of the clusterIP too, as far as they "+
-			"are not in them: their ranges come from [%s] %s; name them in [%s] %s", conf.SubnetGroup,
+		b.Say(drivers.Warning, "InternalRangesUnknown",
+			"spec.loadBalancerSourceRanges shut pods out of the clusterIP too, as far as they are not in them: their ranges "+
+				"come from [%s] %s; name them in [%s] %s", conf.SubnetGroup,
 			b.config.InternalGap, OctaviaGroup, OptInternal)
 	}
 }
@@ -142,8 +145,8 @@ const (
 	OVNBalancer     = "ovn-loadbalancer"
 )
 
-// Undecided leaves everything as it is, or unmade: what is made before its members are known would have to be changed at once. What another
-// driver has made for the Service stays as well: it serves until something takes its place.
+// Undecided leaves everything as it is, or unmade: what is made before its members are known would have to be changed
+// at once. What another driver has made for the Service stays as well: it serves until something takes its place.
 func Undecided(set drivers.Set) drivers.Set {
 	leave := func(name string) {
 		if !slices.Contains(set.Undecided, name) {

@@ -51,7 +51,8 @@ func (p *Parser) Choice(group, name string, choices ...string) string {
 	return text
 }
 
-// Common reads what Services have in common. The annotations of each class are put through check as those of a Service would be.
+// Common reads what Services have in common. The annotations of each class are put through check as those of a
+// Service would be.
 func (p *Parser) Common(check func(annotations map[string]string) (problems []string)) Config {
 	c := Config{
 		OwnClass:         p.Values.String(OctaviaGroup, optOwnClass),

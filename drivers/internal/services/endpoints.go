@@ -29,7 +29,8 @@ func EndpointWatches() []drivers.Watch {
 			Name: slicesWatch, Kind: "EndpointSlice", Optional: true,
 			GVR: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 			Fields: []string{
-				"metadata.labels['" + serviceNameLabel + "']", "addressType", "ports.name", "ports.port", "ports.protocol", "endpoints.addresses", "endpoints.conditions",
+				"metadata.labels['" + serviceNameLabel + "']", "addressType", "ports.name", "ports.port", "ports.protocol",
+				"endpoints.addresses", "endpoints.conditions",
 				"endpoints.nodeName", "endpoints.targetRef.kind", "endpoints.targetRef.name", "endpoints.targetRef.namespace",
 			},
 		},
@@ -73,9 +74,9 @@ func (p *Port) Of(ip4 bool) []Backend {
 	return some
 }
 
-// Ask returns the ports of a Service with their backends, in the order of the Service, and whether that is known yet; what is
-// returned before counts for nothing. EndpointSlices go first; Endpoints are asked for only where there are none, which is so
-// in a cluster that does not serve EndpointSlices.
+// Ask returns the ports of a Service with their backends, in the order of the Service, and whether that is known yet;
+// what is returned before counts for nothing. EndpointSlices go first; Endpoints are asked for only where there are
+// none, which is so in a cluster that does not serve EndpointSlices.
 func Ask(needs *drivers.Needs, s *Service) (ports []Port, known bool, err error) {
 	found, answered := needs.Get(drivers.Need{
 		Watch: slicesWatch, Namespace: s.Metadata.Namespace, Selector: serviceNameLabel + "=" + s.Metadata.Name,
@@ -105,8 +106,9 @@ func Ask(needs *drivers.Needs, s *Service) (ports []Port, known bool, err error)
 	return resolve(s.Spec.Ports, offers), true, nil
 }
 
-// Offered says whether Kubernetes has said anything of a Service's endpoints. It does so for every Service with a selector, if only that
-// there are none; before that what Ask returns is no answer yet. Of a Service without a selector nobody need ever say anything.
+// Offered says whether Kubernetes has said anything of a Service's endpoints. It does so for every Service with a
+// selector, if only that there are none; before that what Ask returns is no answer yet. Of a Service without a
+// selector nobody need ever say anything.
 func Offered(needs *drivers.Needs, s *Service) bool {
 	if len(s.Spec.Selector) == 0 {
 		return true
@@ -128,8 +130,8 @@ type offer struct {
 	ready, serving bool
 }
 
-// resolve gives every port what is offered for it, by kube-proxy's rule for each IP version: the ready ones; where there are
-// none, those that still serve while they terminate.
+// resolve gives every port what is offered for it, by kube-proxy's rule for each IP version: the ready ones; where
+// there are none, those that still serve while they terminate.
 func resolve(ports []ServicePort, offers []offer) []Port {
 	type key struct{ name, protocol string }
 	byPort := map[key][]offer{}
@@ -166,8 +168,8 @@ func choose(all []offer, ip4 bool) []Backend {
 	return lingering
 }
 
-// merge sorts offers by address and port and leaves one of each: while an endpoint moves from one slice to another it is in both,
-// and the better word counts, so that it never loses its traffic by that.
+// merge sorts offers by address and port and leaves one of each: while an endpoint moves from one slice to another it
+// is in both, and the better word counts, so that it never loses its traffic by that.
 func merge(offers []offer) []offer {
 	rank := func(o offer) int {
 		switch {

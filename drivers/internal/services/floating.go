@@ -18,8 +18,8 @@ func (b *Builder) FloatingName() string {
 	return drivers.FloatingIPName("4")
 }
 
-// FloatingNames are the logical names that the floating IP of a Service of type LoadBalancer may have: two where the address that it asks for
-// cannot be read, of which only one exists.
+// FloatingNames are the logical names that the floating IP of a Service of type LoadBalancer may have: two where the
+// address that it asks for cannot be read, of which only one exists.
 func (b *Builder) FloatingNames() []string {
 	names := []string{b.FloatingName()}
 	if had := b.Outside.Had; had != "" {
@@ -47,8 +47,8 @@ type Way struct {
 	Lead func(suffix string, fip *drivers.FloatingIP)
 }
 
-// Floating adds a floating IP, once, and returns its logical name; empty if that is not possible. address is the one that is asked
-// for, empty for any.
+// Floating adds a floating IP, once, and returns its logical name; empty if that is not possible. address is the one
+// that is asked for, empty for any.
 func (b *Builder) Floating(address string, way Way) string {
 	asked, _ := netip.ParseAddr(address) // empty, or read before
 	network := b.Outside.Network
@@ -164,9 +164,9 @@ func (b *Builder) Document(key, name, attribute string) {
 	})
 }
 
-// MemberRules adds rules that let traffic in to members, where the namespace's group does not do that by itself. Equal rules of
-// several Services are one: Neutron refuses the second. keepsClient says that members see the client's own address, so that the rules
-// limit who is let in; beside are addresses that are let in then, too.
+// MemberRules adds rules that let traffic in to members, where the namespace's group does not do that by itself.
+// Equal rules of several Services are one: Neutron refuses the second. keepsClient says that members see the client's
+// own address, so that the rules limit who is let in; beside are addresses that are let in then, too.
 func (b *Builder) MemberRules(keepsClient bool, beside ...netip.Addr) {
 	if !b.config.MemberRules {
 		return
@@ -210,8 +210,9 @@ func (b *Builder) rule(protocol string, port int64, ip4 bool, source string) {
 	}
 	name := fmt.Sprintf("members-%s-%s-%d-%s", b.Service.Metadata.Namespace, protocol, port, suffix)
 	rule := drivers.SecurityGroupRule{
-		SecurityGroupID: drivers.FromRole(b.Role(drivers.NamespaceSecurityGroup)), Direction: new("ingress"), EtherType: new(etherType),
-		Protocol: new(protocol), PortRangeMin: new(port), PortRangeMax: new(port),
+		SecurityGroupID: drivers.FromRole(b.Role(drivers.NamespaceSecurityGroup)), Direction: new("ingress"),
+		EtherType: new(etherType),
+		Protocol:  new(protocol), PortRangeMin: new(port), PortRangeMax: new(port),
 	}
 	if source != "" {
 		rule.RemoteIPPrefix = new(source)

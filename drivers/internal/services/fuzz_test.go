@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/conf"
 	"github.com/kuryr/raven/drivers/internal/services"
 	"github.com/kuryr/raven/drivers/kubeproxy"
 	"github.com/kuryr/raven/drivers/lbaas"
@@ -89,7 +90,7 @@ func configured(f *testing.F, driver drivers.Driver) drivers.Driver {
 	f.Helper()
 	const id = "00000008-0000-4000-8000-000000000000"
 	values, err := drivers.DefaultValues(driver.Info().Options, map[string]map[string]any{
-		"neutron_defaults": {"external_svc_net": id}, services.SubnetGroup: {services.OptFamilies: "dual"},
+		"neutron_defaults": {"external_svc_net": id}, conf.SubnetGroup: {conf.OptFamilies: "dual"},
 	})
 	if err != nil {
 		f.Fatal(err)

@@ -21,14 +21,15 @@ func doorOf(p *Port, backend *Backend) door {
 	return door{strings.ToLower(p.Protocol), backend.Port, backend.Addr.Is4()}
 }
 
-// Guard says from which backends of a Service that limits its clients the rules in the namespace's security group keep all others.
+// Guard says from which backends of a Service that limits its clients the rules in the namespace's security group
+// keep all others.
 type Guard struct {
 	pods    map[PodName]Pod
 	openers map[door]string // the Service whose rules let others in
 }
 
-// Guard returns the guard of a Service that limits its clients to these, and whether it is known yet. Rules of several Services add up in
-// the one group: letsIn says whom those of another Service let in; false: everybody.
+// Guard returns the guard of a Service that limits its clients to these, and whether it is known yet. Rules of
+// several Services add up in the one group: letsIn says whom those of another Service let in; false: everybody.
 func (c *Config) Guard(
 	needs *drivers.Needs, s *Service, clients []netip.Prefix, letsIn func(*Service) ([]netip.Prefix, bool),
 ) (*Guard, bool, error) {
@@ -55,7 +56,9 @@ func (c *Config) Guard(
 }
 
 // add notes the doors that another Service opens to more than these clients.
-func (g *Guard) add(other *Service, ports []Port, clients []netip.Prefix, letsIn func(*Service) ([]netip.Prefix, bool)) {
+func (g *Guard) add(
+	other *Service, ports []Port, clients []netip.Prefix, letsIn func(*Service) ([]netip.Prefix, bool),
+) {
 	ranges, limited := letsIn(other)
 	for i := range ports {
 		for j := range ports[i].Backends {
@@ -92,7 +95,8 @@ func offersOf(needs *drivers.Needs, namespace string, services []drivers.Object)
 			return nil, true, err
 		}
 	}
-	if !known || len(services) == 0 || !slices.ContainsFunc(services, func(object drivers.Object) bool { return !sliced[nameOf(object)] }) {
+	if !known || len(services) == 0 ||
+		!slices.ContainsFunc(services, func(object drivers.Object) bool { return !sliced[nameOf(object)] }) {
 		return offers, known, nil
 	}
 	found, known = needs.Get(drivers.Need{Watch: endpointsWatch, Namespace: namespace})
@@ -119,10 +123,13 @@ func nameOf(object drivers.Object) string {
 
 // covered says whether a range lies within one of others.
 func covered(r netip.Prefix, by []netip.Prefix) bool {
-	return slices.ContainsFunc(by, func(other netip.Prefix) bool { return other.Bits() <= r.Bits() && other.Contains(r.Addr()) })
+	return slices.ContainsFunc(by, func(other netip.Prefix) bool {
+		return other.Bits() <= r.Bits() && other.Contains(r.Addr())
+	})
 }
 
-// LetsIn returns the ranges that the rules for a Service's members let in where members see the client's own address; false: everybody.
+// LetsIn returns the ranges that the rules for a Service's members let in where members see the client's own address;
+// false: everybody.
 func (c *Config) LetsIn(s *Service) ([]netip.Prefix, bool) {
 	var out Outside
 	r := c.Reader(s, nil)
@@ -139,7 +146,8 @@ func (c *Config) Limits(s *Service, out Outside) ([]netip.Prefix, bool) {
 	return b.Clients(true, true), b.Limited()
 }
 
-// GroupOpen returns a range that the namespace's security group lets in by itself though the Service does not, and whether there is one.
+// GroupOpen returns a range that the namespace's security group lets in by itself though the Service does not, and
+// whether there is one.
 func (b *Builder) GroupOpen() (netip.Prefix, bool) {
 	clients := b.Clients(true, true)
 	for _, r := range b.config.Ingress {
@@ -150,18 +158,20 @@ func (b *Builder) GroupOpen() (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// SayGroupOpen says, with an Event, that the namespace's security group enforces nothing for the Service, and whether that is so.
+// SayGroupOpen says, with an Event, that the namespace's security group enforces nothing for the Service, and whether
+// that is so.
 func (b *Builder) SayGroupOpen() bool {
 	r, open := b.GroupOpen()
 	if open {
-		b.Say(drivers.Error, "SourceRangesNotEnforced", "spec.loadBalancerSourceRanges are not enforced, so the Service gets no address outside: the "+
-			"namespace's security group lets in %s by itself, see [%s] %s", r, conf.SubnetGroup, conf.OptIngress)
+		b.Say(drivers.Error, "SourceRangesNotEnforced",
+			"spec.loadBalancerSourceRanges are not enforced, so the Service gets no address outside: the namespace's "+
+				"security group lets in %s by itself, see [%s] %s", r, conf.SubnetGroup, conf.OptIngress)
 	}
 	return open
 }
 
-// Guarded says whether the rules in the namespace's security group decide who reaches a backend: that of a pod that has the group, at a
-// port that no other Service opens to more clients.
+// Guarded says whether the rules in the namespace's security group decide who reaches a backend: that of a pod that
+// has the group, at a port that no other Service opens to more clients.
 func (b *Builder) Guarded(p *Port, backend Backend) bool {
 	return b.grouped(backend) && b.Guard.openers[doorOf(p, &backend)] == ""
 }
@@ -172,8 +182,8 @@ func (b *Builder) grouped(backend Backend) bool {
 	return known && !pod.HostNetwork && !pod.OwnGroup && backend.Pod.Namespace == b.Service.Metadata.Namespace
 }
 
-// Unguarded returns, for people, the endpoints of one IP version that the namespace's security group does not guard, and the ports of
-// pods that other Services open to more clients. Backends that are left out anyway do not count.
+// Unguarded returns, for people, the endpoints of one IP version that the namespace's security group does not guard,
+// and the ports of pods that other Services open to more clients. Backends that are left out anyway do not count.
 func (b *Builder) Unguarded(ip4 bool, out func(Backend) bool) (endpoints, ports []string) {
 	for i := range b.Ports {
 		p := &b.Ports[i]

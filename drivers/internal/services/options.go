@@ -7,8 +7,8 @@ import (
 	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
-// The groups and names of the options that Services have in common, whoever serves them: an operator who changes the driver changes
-// nothing else.
+// The groups and names of the options that Services have in common, whoever serves them: an operator who changes the
+// driver changes nothing else.
 const (
 	OctaviaGroup = "octavia_defaults"
 
@@ -32,30 +32,34 @@ func accessOptions() []drivers.Option {
 		},
 		{
 			Group: OctaviaGroup, Name: OptMemberRules, Type: drivers.BooleanOption, Default: "false", HasDefault: true,
-			Help: "Whether the namespaces' security groups do not let everything in, so that they need a rule for every port of a member: see " +
-				"ingress_cidrs. Where OVN balances, which has no allowed_cidrs, these rules are what enforces spec.loadBalancerSourceRanges, " +
-				"as far as ingress_cidrs lets nobody else in. Without effect where enforce_sg_rules is off or pod_security_groups is set.",
+			Help: "Whether the namespaces' security groups do not let everything in, so that they need a rule for every " +
+				"port of a member: see ingress_cidrs. Where OVN balances, which has no allowed_cidrs, these rules are what " +
+				"enforces spec.loadBalancerSourceRanges, as far as ingress_cidrs lets nobody else in. Without effect where " +
+				"enforce_sg_rules is off or pod_security_groups is set.",
 		},
 		{
 			Group: OctaviaGroup, Name: OptInternal, Type: drivers.ListOption, Item: drivers.CIDROption,
-			Help: "Ranges from which the clusterIP of a Service stays reachable that limits its clients by spec.loadBalancerSourceRanges: " +
-				"pods, nodes. Not set: cluster_subnet_pool and cluster_subnet_pool_v6, as far as no existing pools are used.",
+			Help: "Ranges from which the clusterIP of a Service stays reachable that limits its clients by " +
+				"spec.loadBalancerSourceRanges: pods, nodes. Not set: cluster_subnet_pool and cluster_subnet_pool_v6, as far " +
+				"as no existing pools are used.",
 		},
 		{
 			Group: OctaviaGroup, Name: optOwnClass, Type: drivers.StringOption, Default: "kuryr.org/raven", HasDefault: true,
-			Help: "The spec.loadBalancerClass of Services of type LoadBalancer that are Raven's, beside those that name none. Those of other " +
-				"classes get no address outside; their clusterIP is served.",
+			Help: "The spec.loadBalancerClass of Services of type LoadBalancer that are Raven's, beside those that name " +
+				"none. Those of other classes get no address outside; their clusterIP is served.",
 		},
 		{
 			Group: OctaviaGroup, Name: OptClasses, Type: drivers.DictOption,
-			Help: "What annotation " + AnnotationPrefix + "class may name: for each class further annotations without their prefix, " +
-				"which apply where a Service does not have them itself, such as gold:flavor-id=UUID;lb-method=LEAST_CONNECTIONS.",
+			Help: "What annotation " + AnnotationPrefix +
+				"class may name: for each class further annotations without their prefix, which apply where a Service does not " +
+				"have them itself, such as gold:flavor-id=UUID;lb-method=LEAST_CONNECTIONS.",
 		},
 		{
 			Group: OctaviaGroup, Name: optLiteral, Type: drivers.BooleanOption, Default: "false", HasDefault: true,
-			Help: "Whether driver kubeproxy serves spec.externalIPs as they are, as kube-proxy does, and asks for no floating IPs: for addresses that " +
-				"no network of the cloud has and that are routed to the router. Who may write Services then says which addresses pods take for " +
-				"them. IPv6 ones, and all without external_svc_net, are served so in any case. Without effect with lbaas.",
+			Help: "Whether driver kubeproxy serves spec.externalIPs as they are, as kube-proxy does, and asks for no " +
+				"floating IPs: for addresses that no network of the cloud has and that are routed to the router. Who may write " +
+				"Services then says which addresses pods take for them. IPv6 ones, and all without external_svc_net, are " +
+				"served so in any case. Without effect with lbaas.",
 		},
 		{
 			Group: conf.DefaultsGroup, Name: optExternalSubnet, Type: drivers.StringOption,

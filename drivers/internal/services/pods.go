@@ -49,7 +49,9 @@ func Pods(needs *drivers.Needs, s *Service) (map[PodName]Pod, bool, error) {
 			return nil, true, err
 		}
 		_, own := pod.Metadata.Labels[SecurityGroupLabel]
-		found[PodName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}] = Pod{HostNetwork: pod.Spec.HostNetwork, OwnGroup: own}
+		found[PodName{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}] = Pod{
+			HostNetwork: pod.Spec.HostNetwork, OwnGroup: own,
+		}
 	}
 	return found, answered, nil
 }

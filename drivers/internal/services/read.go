@@ -41,9 +41,9 @@ type metadata struct {
 	Labels    map[string]string `json:"labels"`
 }
 
-// readSlice adds what an EndpointSlice offers. Of an endpoint's addresses the first counts, as for kube-proxy; a port without a
-// number and an address that is a domain name serve nobody. A condition that is not said is as good as true for ready and
-// serving, as false for terminating.
+// readSlice adds what an EndpointSlice offers. Of an endpoint's addresses the first counts, as for kube-proxy; a port
+// without a number and an address that is a domain name serve nobody. A condition that is not said is as good as true
+// for ready and serving, as false for terminating.
 func readSlice(object drivers.Object, offers []offer) ([]offer, error) {
 	var slice struct {
 		Metadata    metadata       `json:"metadata"`
@@ -100,8 +100,8 @@ type endpointAddress struct {
 	TargetRef *target `json:"targetRef"`
 }
 
-// readEndpoints adds what an Endpoints object offers. Those that are not ready are left out: there is no telling which of them
-// still serve.
+// readEndpoints adds what an Endpoints object offers. Those that are not ready are left out: there is no telling
+// which of them still serve.
 func readEndpoints(object drivers.Object, offers []offer) ([]offer, error) {
 	var endpoints struct {
 		Metadata metadata `json:"metadata"`

@@ -17,24 +17,26 @@ func (b *Builder) Remarks() {
 		}
 	}
 	if spec.Type == TypeNodePort && len(nodePorts) > 0 {
-		b.Say(drivers.Warning, "NodePortsNotServed", "node ports %s are not served: nodes have no port in a logical network; kube-proxy on the "+
-			"nodes serves them, or type LoadBalancer", strings.Join(nodePorts, ", "))
+		b.Say(drivers.Warning, "NodePortsNotServed",
+			"node ports %s are not served: nodes have no port in a logical network; kube-proxy on the nodes serves them, or "+
+				"type LoadBalancer", strings.Join(nodePorts, ", "))
 	}
 	if spec.ExternalTrafficPolicy == "Local" && spec.Type != TypeClusterIP {
 		text := ""
 		if spec.HealthCheckNodePort != 0 {
 			text = fmt.Sprintf(", and nobody answers on healthCheckNodePort %d", spec.HealthCheckNodePort)
 		}
-		b.Say(drivers.Warning, "TrafficPolicyNotServed", "externalTrafficPolicy Local is served as Cluster: a load balancer leads to members, not "+
-			"to nodes%s", text)
+		b.Say(drivers.Warning, "TrafficPolicyNotServed",
+			"externalTrafficPolicy Local is served as Cluster: a load balancer leads to members, not to nodes%s", text)
 	}
 	if spec.InternalTrafficPolicy == "Local" {
-		b.Say(drivers.Warning, "TrafficPolicyNotServed", "internalTrafficPolicy Local is served as Cluster: a load balancer does not know the "+
-			"client's node")
+		b.Say(drivers.Warning, "TrafficPolicyNotServed",
+			"internalTrafficPolicy Local is served as Cluster: a load balancer does not know the client's node")
 	}
 	if class := spec.LoadBalancerClass; class != nil && spec.Type == TypeLoadBalancer && !b.Ours() {
-		b.Say(drivers.Note, "OtherLoadBalancerClass", "loadBalancerClass %q is not Raven's, which is %q: the clusterIP is served, an address "+
-			"outside is the other's to give", *class, b.config.OwnClass)
+		b.Say(drivers.Note, "OtherLoadBalancerClass",
+			"loadBalancerClass %q is not Raven's, which is %q: the clusterIP is served, an address outside is the other's "+
+				"to give", *class, b.config.OwnClass)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package services says what a Kubernetes Service promises and where its traffic goes, by the rules of kube-proxy. It must never
-// know how a load balancer is made: the drivers that hold the role service-proxy share it.
+// Package services says what a Kubernetes Service promises and where its traffic goes, by the rules of kube-proxy. It
+// must never know how a load balancer is made: the drivers that hold the role service-proxy share it.
 package services
 
 import (
@@ -28,8 +28,8 @@ const (
 	TypeExternalName = "ExternalName"
 )
 
-// Service is what is read of a Service. Only that is decoded: objects of old API servers have fields of shapes that today's types
-// refuse.
+// Service is what is read of a Service. Only that is decoded: objects of old API servers have fields of shapes that
+// today's types refuse.
 type Service struct {
 	Metadata struct {
 		Name              string            `json:"name"`
@@ -90,7 +90,8 @@ func Watch(annotations ...string) drivers.Watch {
 		"metadata.labels['" + proxyLabel + "']",
 		"spec.type", "spec.clusterIP", "spec.clusterIPs", "spec.selector", "spec.ports", "spec.sessionAffinity",
 		"spec.sessionAffinityConfig", "spec.externalIPs", "spec.loadBalancerIP", "spec.loadBalancerClass",
-		"spec.loadBalancerSourceRanges", "spec.externalTrafficPolicy", "spec.internalTrafficPolicy", "spec.healthCheckNodePort",
+		"spec.loadBalancerSourceRanges", "spec.externalTrafficPolicy", "spec.internalTrafficPolicy",
+		"spec.healthCheckNodePort",
 	}
 	for _, key := range annotations {
 		fields = append(fields, "metadata.annotations['"+key+"']")
@@ -101,15 +102,16 @@ func Watch(annotations ...string) drivers.Watch {
 	}
 }
 
-// WrittenWatch returns the watch of the annotations that are written on Services. They are asked for only where a Service has a value that
-// cannot be read: nobody else is to be woken by what is written.
+// WrittenWatch returns the watch of the annotations that are written on Services. They are asked for only where a
+// Service has a value that cannot be read: nobody else is to be woken by what is written.
 func WrittenWatch(annotations ...string) drivers.Watch {
 	var fields []string
 	for _, key := range annotations {
 		fields = append(fields, "metadata.annotations['"+key+"']")
 	}
 	return drivers.Watch{
-		Name: writtenWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service", Fields: fields,
+		Name: writtenWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: "Service",
+		Fields: fields,
 	}
 }
 
@@ -145,15 +147,15 @@ func Decode(object drivers.Object) (*Service, error) {
 // Name is the Service's name with its namespace, as people write it.
 func (s *Service) Name() string { return s.Metadata.Namespace + "/" + s.Metadata.Name }
 
-// Proxied says whether the Service has a virtual address that this cluster's proxy serves: not a headless one, not an ExternalName,
-// and none that is handed to another proxy by label.
+// Proxied says whether the Service has a virtual address that this cluster's proxy serves: not a headless one, not an
+// ExternalName, and none that is handed to another proxy by label.
 func (s *Service) Proxied() bool {
 	_, another := s.Metadata.Labels[proxyLabel]
 	return !another && s.Spec.Type != TypeExternalName && s.Spec.ClusterIP != "None" && s.Spec.ClusterIP != ""
 }
 
-// ClusterIPs returns the virtual addresses, the primary one first, one of each IP version at most. One that is no address is an
-// error.
+// ClusterIPs returns the virtual addresses, the primary one first, one of each IP version at most. One that is no
+// address is an error.
 func (s *Service) ClusterIPs() ([]netip.Addr, error) {
 	texts := s.Spec.ClusterIPs
 	if len(texts) == 0 {

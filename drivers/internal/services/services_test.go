@@ -113,7 +113,10 @@ func TestBackends(t *testing.T) {
 	}{
 		{
 			"ready by default", "conditions that are not said count as ready", web,
-			[]string{slice("a", `addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.2]}, {addresses: [10.0.0.1]}]`)},
+			[]string{
+				slice("a",
+					`addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.2]}, {addresses: [10.0.0.1]}]`),
+			},
 			":TCP:80=10.0.0.1@8080,10.0.0.2@8080",
 		},
 		{
@@ -154,7 +157,10 @@ func TestBackends(t *testing.T) {
 			"several named ports", "a port finds its endpoints by name and protocol, whatever their numbers are",
 			`{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.96.0.9, ports: [
 				{name: dns, protocol: UDP, port: 53}, {name: dns-tcp, protocol: TCP, port: 53}, {name: sig, protocol: SCTP, port: 9}]}}`,
-			[]string{slice("a", `addressType: IPv4, ports: [{name: dns, protocol: UDP, port: 5353}, {name: dns-tcp, port: 5354}, {name: sig, protocol: SCTP, port: 9}, {name: other, port: 1}], endpoints: [{addresses: [10.0.0.1]}]`)},
+			[]string{
+				slice("a",
+					`addressType: IPv4, ports: [{name: dns, protocol: UDP, port: 5353}, {name: dns-tcp, port: 5354}, {name: sig, protocol: SCTP, port: 9}, {name: other, port: 1}], endpoints: [{addresses: [10.0.0.1]}]`),
+			},
 			"dns:UDP:53=10.0.0.1@5353 dns-tcp:TCP:53=10.0.0.1@5354 sig:SCTP:9=10.0.0.1@9",
 		},
 		{
@@ -162,15 +168,18 @@ func TestBackends(t *testing.T) {
 			`{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.96.0.9, ports: [{name: http, port: 80, targetPort: http}]}}`,
 			[]string{
 				slice("a", `addressType: IPv4, ports: [{name: http, port: 8080}], endpoints: [{addresses: [10.0.0.1]}]`),
-				slice("b", `addressType: IPv4, ports: [{name: http, port: 9090}], endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]`),
+				slice("b",
+					`addressType: IPv4, ports: [{name: http, port: 9090}], endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]`),
 			},
 			"http:TCP:80=10.0.0.1@8080,10.0.0.1@9090,10.0.0.2@9090",
 		},
 		{
 			"in two slices", "while an endpoint moves it is in both, and the better word counts", web,
 			[]string{
-				slice("a", `addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], conditions: {ready: false}}, {addresses: [10.0.0.2]}]`),
-				slice("b", `addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p, namespace: shop}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: true, terminating: true}}]`),
+				slice("a",
+					`addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], conditions: {ready: false}}, {addresses: [10.0.0.2]}]`),
+				slice("b",
+					`addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p, namespace: shop}}, {addresses: [10.0.0.2], conditions: {ready: false, serving: true, terminating: true}}]`),
 			},
 			":TCP:80=10.0.0.1@8080(shop/p),10.0.0.2@8080",
 		},
@@ -178,7 +187,8 @@ func TestBackends(t *testing.T) {
 			"both IP versions", "each version stands for itself: one may be down to what terminates", web,
 			[]string{
 				slice("a", `addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1]}]`),
-				slice("b", `addressType: IPv6, ports: [{port: 8080}], endpoints: [{addresses: ["fd00::1"], conditions: {ready: false, serving: true, terminating: true}}]`),
+				slice("b",
+					`addressType: IPv6, ports: [{port: 8080}], endpoints: [{addresses: ["fd00::1"], conditions: {ready: false, serving: true, terminating: true}}]`),
 			},
 			":TCP:80=10.0.0.1@8080,fd00::1@8080!",
 		},
@@ -189,7 +199,10 @@ func TestBackends(t *testing.T) {
 		},
 		{
 			"several addresses of one endpoint", "they are the same endpoint: the first counts", web,
-			[]string{slice("a", `addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1, 10.0.0.2]}, {addresses: []}]`)},
+			[]string{
+				slice("a",
+					`addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1, 10.0.0.2]}, {addresses: []}]`),
+			},
 			":TCP:80=10.0.0.1@8080",
 		},
 		{
@@ -199,12 +212,17 @@ func TestBackends(t *testing.T) {
 		},
 		{
 			"another Service's slice", "a slice belongs to the Service of its label", web,
-			[]string{`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: x, namespace: shop, labels: {kubernetes.io/service-name: db}}, addressType: IPv4, ports: [{port: 1}], endpoints: [{addresses: [10.0.0.1]}]}`},
+			[]string{
+				`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: x, namespace: shop, labels: {kubernetes.io/service-name: db}}, addressType: IPv4, ports: [{port: 1}], endpoints: [{addresses: [10.0.0.1]}]}`,
+			},
 			":TCP:80=",
 		},
 		{
 			"pod of the slice's namespace", "a targetRef need not repeat the namespace", web,
-			[]string{slice("a", `addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], nodeName: n1, targetRef: {kind: Pod, name: p}}, {addresses: [10.0.0.2], targetRef: {kind: Node, name: n1}}]`)},
+			[]string{
+				slice("a",
+					`addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], nodeName: n1, targetRef: {kind: Pod, name: p}}, {addresses: [10.0.0.2], targetRef: {kind: Node, name: n1}}]`),
+			},
 			":TCP:80=10.0.0.1@8080(shop/p),10.0.0.2@8080",
 		},
 		{
@@ -217,7 +235,9 @@ func TestBackends(t *testing.T) {
 		},
 		{
 			"Endpoints that are nobody's", "leader election is done with some", web,
-			[]string{`{apiVersion: v1, kind: Endpoints, metadata: {name: web, namespace: shop, labels: {endpointslice.kubernetes.io/skip-mirror: "true"}}, subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 8080}]}]}`},
+			[]string{
+				`{apiVersion: v1, kind: Endpoints, metadata: {name: web, namespace: shop, labels: {endpointslice.kubernetes.io/skip-mirror: "true"}}, subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 8080}]}]}`,
+			},
 			":TCP:80=",
 		},
 		{
@@ -242,7 +262,8 @@ func TestBackends(t *testing.T) {
 func TestAsksEndpointsOnlyWithoutSlices(t *testing.T) {
 	s := service(t, web)
 	_, asked := ask(t, s, slice("a", `addressType: IPv4, endpoints: []`))
-	if diff := cmp.Diff([]string{`endpointslices shop/* selected by "kubernetes.io/service-name=web"`}, asked); diff != "" {
+	if diff := cmp.Diff([]string{`endpointslices shop/* selected by "kubernetes.io/service-name=web"`},
+		asked); diff != "" {
 		t.Error(diff)
 	}
 	if _, asked = ask(t, s); len(asked) != 2 || asked[1] != "endpoints shop/web" {
@@ -254,7 +275,8 @@ func TestOf(t *testing.T) {
 	ports, _ := ask(t, service(t, web),
 		slice("a", `addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1]}]`),
 		slice("b", `addressType: IPv6, ports: [{port: 8080}], endpoints: [{addresses: ["fd00::1"]}]`))
-	if v4, v6 := ports[0].Of(true), ports[0].Of(false); len(v4) != 1 || !v4[0].Addr.Is4() || len(v6) != 1 || !v6[0].Addr.Is6() {
+	if v4, v6 := ports[0].Of(true), ports[0].Of(false); len(v4) != 1 || !v4[0].Addr.Is4() || len(v6) != 1 ||
+		!v6[0].Addr.Is6() {
 		t.Errorf("IPv4 %v, IPv6 %v", v4, v6)
 	}
 }
@@ -265,7 +287,9 @@ func TestUnreadable(t *testing.T) {
 		{Watch: slicesWatch, Namespace: "shop", Selector: "kubernetes.io/service-name=web"},
 		{Watch: endpointsWatch, Namespace: "shop", Name: "web"},
 	} {
-		answers := map[drivers.Need][]drivers.Object{{Watch: slicesWatch, Namespace: "shop", Selector: "kubernetes.io/service-name=web"}: nil}
+		answers := map[drivers.Need][]drivers.Object{
+			{Watch: slicesWatch, Namespace: "shop", Selector: "kubernetes.io/service-name=web"}: nil,
+		}
 		answers[need] = []drivers.Object{{Watch: need.Watch, Raw: json.RawMessage(`{"endpoints":1,"subsets":1}`)}}
 		if _, known, err := Ask(drivers.NewNeeds(answers), s); err == nil || !known {
 			t.Errorf("%s: known %v, error %v", need, known, err)
@@ -286,7 +310,10 @@ func TestProxied(t *testing.T) {
 		{"ordinary", "it has an address", web, true},
 		{"headless", "it has none", `{metadata: {name: a, namespace: b}, spec: {clusterIP: None}}`, false},
 		{"no address yet", "there is nothing to serve", `{metadata: {name: a, namespace: b}, spec: {}}`, false},
-		{"ExternalName", "it is a DNS matter", `{metadata: {name: a, namespace: b}, spec: {type: ExternalName, clusterIP: 10.96.0.9}}`, false},
+		{
+			"ExternalName", "it is a DNS matter",
+			`{metadata: {name: a, namespace: b}, spec: {type: ExternalName, clusterIP: 10.96.0.9}}`, false,
+		},
 		{
 			"another proxy's", "the label takes it out of the cluster's proxy",
 			`{metadata: {name: a, namespace: b, labels: {service.kubernetes.io/service-proxy-name: mesh}}, spec: {clusterIP: 10.96.0.9}}`, false,
