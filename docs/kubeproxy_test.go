@@ -16,7 +16,8 @@ func TestKubeProxyTable(t *testing.T) {
 	}
 	named := 0
 	for line := range strings.Lines(string(page)) {
-		for _, found := range regexp.MustCompile("`([a-z0-9/]+) (Test[A-Za-z]+)(?:/([a-z0-9-]+))?`").FindAllStringSubmatch(line, -1) {
+		for _, found := range regexp.MustCompile("`([a-z0-9/]+) "+
+			"(Test[A-Za-z]+)(?:/([a-z0-9-]+))?`").FindAllStringSubmatch(line, -1) {
 			named++
 			if why := missing(t, found[1], found[2], found[3]); why != "" {
 				t.Errorf("%s: %s", strings.TrimSpace(found[0]), why)

@@ -1,4 +1,5 @@
-// Command raven-driver-floatingip is the plugin of the floatingip driver. It must never be run by hand: raven starts it.
+// Command raven-driver-floatingip is the plugin of the floatingip driver. It must never be run by hand: raven starts
+// it.
 package main
 
 import (

@@ -23,8 +23,8 @@ func wantsDebug(args []string) bool {
 	return len(args) > 1 && slices.Contains([]string{"--debug", "-debug", "debug"}, args[1])
 }
 
-// serveDebug serves a driver that no Raven started, under a debugger for example, and says how one attaches to it. It returns when the
-// process is interrupted.
+// serveDebug serves a driver that no Raven started, under a debugger for example, and says how one attaches to it. It
+// returns when the process is interrupted.
 func serveDebug(driver drivers.Driver, config wire.ServerConfig, out io.Writer) error {
 	folder, err := os.MkdirTemp("", "raven-debug-") // mode 0700: nobody else may connect
 	if err != nil {
@@ -61,7 +61,8 @@ func attachEnv(name string) string {
 }
 
 func debugHelp(out io.Writer, name, socket string) {
-	fmt.Fprintf(out, `Driver %[1]s waits for a Raven of this user to attach to it; process %[2]d, for a debugger. Ctrl-C ends it.
+	fmt.Fprintf(out,
+		`Driver %[1]s waits for a Raven of this user to attach to it; process %[2]d, for a debugger. Ctrl-C ends it.
 
 kuryr.conf must allow it:      [raven]
                                allow_attach = true

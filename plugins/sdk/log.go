@@ -14,7 +14,8 @@ import (
 // processLogger is made once, because lines from two handlers could run into each other on the one standard error.
 var processLogger = sync.OnceValue(newLogger) //nolint:gochecknoglobals // a constant of the process
 
-// Logger returns the logger whose lines become lines of Raven's own log, with their levels and attributes. Its level is Raven's.
+// Logger returns the logger whose lines become lines of Raven's own log, with their levels and attributes. Its level
+// is Raven's.
 func Logger() *slog.Logger { return processLogger() }
 
 func newLogger() *slog.Logger {

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// takeStdout keeps the real standard output for the handshake, which go-plugin prints on os.Stdout, and leads everything else
-// that goes to file descriptor 1, from C code or from loggers made earlier, to standard error.
+// takeStdout keeps the real standard output for the handshake, which go-plugin prints on os.Stdout, and leads
+// everything else that goes to file descriptor 1, from C code or from loggers made earlier, to standard error.
 func takeStdout() error {
 	kept, err := unix.FcntlInt(uintptr(unix.Stdout), unix.F_DUPFD_CLOEXEC, 10)
 	if err != nil {
@@ -26,8 +26,8 @@ func takeStdout() error {
 	return nil
 }
 
-// ownStreams gives os.Stdout and os.Stderr back to the process at the first call. go-plugin puts pipes there whose text travels by
-// gRPC: it would come late, and the last words before a crash not at all.
+// ownStreams gives os.Stdout and os.Stderr back to the process at the first call. go-plugin puts pipes there whose
+// text travels by gRPC: it would come late, and the last words before a crash not at all.
 func ownStreams(stderr *os.File) grpc.UnaryServerInterceptor {
 	var once sync.Once
 	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -36,8 +36,8 @@ func ownStreams(stderr *os.File) grpc.UnaryServerInterceptor {
 	}
 }
 
-// holdLifeline ends the process when the pipe with the given number ends: its other end is Raven's, and goes with Raven however
-// that ends. No number means that there is none.
+// holdLifeline ends the process when the pipe with the given number ends: its other end is Raven's, and goes with
+// Raven however that ends. No number means that there is none.
 func holdLifeline(number string) (held bool, err error) {
 	if number == "" {
 		return false, nil

@@ -9,7 +9,8 @@ import (
 
 func redirect(from, to int) error { return unix.Dup3(from, to, 0) }
 
-// nameProcess gives the process the name of its program. Older kernels call one that was executed by a descriptor after its number.
+// nameProcess gives the process the name of its program. Older kernels call one that was executed by a descriptor
+// after its number.
 func nameProcess(program string) {
 	if unix.Gettid() != unix.Getpid() {
 		return // it would be this thread's name alone

@@ -1,9 +1,11 @@
-// Package sdk is all that the author of a driver needs beside package drivers: Serve is the whole main function. It must never
-// be imported by a driver's translation itself, which is a pure function and belongs in a package of its own.
+// Package sdk is all that the author of a driver needs beside package drivers: Serve is the whole main function. It
+// must never be imported by a driver's translation itself, which is a pure function and belongs in a package of its
+// own.
 //
 //	func main() { sdk.Serve(mydriver.New()) }
 //
-// A driver builds its Set from the types of package drivers. Optional fields are pointers, which new makes from a value:
+// A driver builds its Set from the types of package drivers. Optional fields are pointers, which new makes from a
+// value:
 //
 //	drivers.Resource{Name: "port", Spec: drivers.Port{Name: new("web"), NetworkID: drivers.From("network")}}
 package sdk
@@ -38,10 +40,11 @@ func Version(version string) Option {
 	return func(config *wire.ServerConfig) { config.Version = version }
 }
 
-// Serve serves a driver to the Raven that started this process, and returns when Raven is done with it; main then returns too. It
-// is the first thing that main does: from here on standard output is standard error, since the handshake needs it. Serve ends the process
-// when Raven is gone. Started by hand, it says what this program is and ends the process with status 1; with --help or --version it
-// answers that and ends it with status 0; with --debug it serves until it is interrupted, and says how a Raven attaches to it.
+// Serve serves a driver to the Raven that started this process, and returns when Raven is done with it; main then
+// returns too. It is the first thing that main does: from here on standard output is standard error, since the
+// handshake needs it. Serve ends the process when Raven is gone. Started by hand, it says what this program is and
+// ends the process with status 1; with --help or --version it answers that and ends it with status 0; with --debug it
+// serves until it is interrupted, and says how a Raven attaches to it.
 //
 // A panic in Translate is an error for that object alone; its stack is in the log.
 func Serve(driver drivers.Driver, options ...Option) {
@@ -90,7 +93,9 @@ func Serve(driver drivers.Driver, options ...Option) {
 }
 
 // byHand answers a person. It says whether that was all.
-func byHand(driver drivers.Driver, version string, args []string, env func(string) string, out, errs io.Writer) (status int, done bool) {
+func byHand(
+	driver drivers.Driver, version string, args []string, env func(string) string, out, errs io.Writer,
+) (status int, done bool) {
 	info := driver.Info()
 	info.Version = cmp.Or(version, info.Version)
 	if len(args) > 1 {

@@ -18,8 +18,14 @@ func (nothing) Info() drivers.Info {
 	return drivers.Info{
 		Name: "nothing", Version: "1.2", Description: "Does nothing.",
 		Options: []drivers.Option{
-			{Group: "nothing", Name: "colour", Type: drivers.StringOption, Default: "red", HasDefault: true, Choices: []string{"red", "blue"}, Help: "Which."},
-			{Group: "nothing", Name: "key", Type: drivers.StringOption, Default: "hidden", HasDefault: true, Secret: true, Required: true},
+			{
+				Group: "nothing", Name: "colour", Type: drivers.StringOption, Default: "red", HasDefault: true,
+				Choices: []string{"red", "blue"}, Help: "Which.",
+			},
+			{
+				Group: "nothing", Name: "key", Type: drivers.StringOption, Default: "hidden", HasDefault: true, Secret: true,
+				Required: true,
+			},
 		},
 	}
 }
@@ -39,11 +45,16 @@ func TestByHand(t *testing.T) {
 		done   bool
 		says   []string
 	}{
-		"by Raven":     {[]string{"x"}, started, 0, false, nil},
-		"by hand":      {[]string{"x"}, person, 1, true, []string{"x is a driver of Raven", "raven-driver-nothing", "--help"}},
+		"by Raven": {[]string{"x"}, started, 0, false, nil},
+		"by hand": {
+			[]string{"x"}, person, 1, true, []string{"x is a driver of Raven", "raven-driver-nothing", "--help"},
+		},
 		"another time": {[]string{"x", "unknown"}, person, 1, true, []string{"is a driver of Raven"}},
 		"version":      {[]string{"x", "--version"}, person, 0, true, []string{"nothing 1.2 (driver protocol 1)"}},
-		"help":         {[]string{"x", "--help"}, person, 0, true, []string{"Does nothing.", `[nothing] colour (string, default "red", one of red, blue)`, "Which.", "required"}},
+		"help": {
+			[]string{"x", "--help"}, person, 0, true,
+			[]string{"Does nothing.", `[nothing] colour (string, default "red", one of red, blue)`, "Which.", "required"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
@@ -72,7 +83,8 @@ func TestLinesAreHclogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	inner, _ := record["group"].(map[string]any)
-	if record["@level"] != "warn" || record["@message"] != "text" || record["@timestamp"] == nil || inner["level"] != "inner" {
+	if record["@level"] != "warn" || record["@message"] != "text" || record["@timestamp"] == nil ||
+		inner["level"] != "inner" {
 		t.Errorf("got %s", line.String())
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// Conform puts a driver through the conformance suite, over gRPC inside of the test: what only a process of its own shows is skipped.
-// Its options have their defaults. The files are manifests: objects that it translates, and others that answer its needs.
+// Conform puts a driver through the conformance suite, over gRPC inside of the test: what only a process of its own
+// shows is skipped. Its options have their defaults. The files are manifests: objects that it translates, and others
+// that answer its needs.
 func Conform(tb testing.TB, driver drivers.Driver, files ...string) conformance.Report {
 	tb.Helper()
 	return conform(tb, func(context.Context, ...string) (*conformance.Target, error) {
@@ -29,7 +30,9 @@ func ConformProgram(tb testing.TB, path string, files ...string) conformance.Rep
 	return conform(tb, conformance.Program(path), files)
 }
 
-func conform(tb testing.TB, start func(context.Context, ...string) (*conformance.Target, error), files []string) conformance.Report {
+func conform(
+	tb testing.TB, start func(context.Context, ...string) (*conformance.Target, error), files []string,
+) conformance.Report {
 	tb.Helper()
 	config := conformance.Config{Start: start}
 	for _, file := range files {

@@ -14,19 +14,21 @@ import (
 )
 
 // update is a variable of the package because flags must exist before the test binary reads its command line.
-var update = flag.Bool("update", false, "write what drivers give now into want.yaml") //nolint:gochecknoglobals // see above
+//
+//nolint:gochecknoglobals // see above
+var update = flag.Bool("update", false, "write what drivers give now into want.yaml")
 
 // Golden runs every folder of dir as a test of the driver. A folder holds
 //
 //	in.yaml      one source object or several, as documents
 //	config.yaml  options as {group: {name: value}}; the rest have their defaults. May be missing.
-//	needs.yaml   objects that answer needs, as {watch: [object, …]}, or {watch: unknown} for a watch that has not synced. A need
-//	             that nothing here meets, as the watch shows it, is answered as absent. May be missing.
+//	needs.yaml   objects that answer needs, as {watch: [object, …]}, or {watch: unknown} for a watch that has not synced.
+//	             A need that nothing here meets, as the watch shows it, is answered as absent. May be missing.
 //	want.yaml    what the driver gives: a document for each object of in.yaml, its Set and the needs that were asked, or
 //	             "error:" with the message; a driver that refuses config.yaml gives the one document "refused:"
 //
-// Run the tests with -update to write want.yaml; read it before you commit it. Every object is translated by direct call and over
-// gRPC, twice each: the four results must be the same, and the Set must be valid.
+// Run the tests with -update to write want.yaml; read it before you commit it. Every object is translated by direct
+// call and over gRPC, twice each: the four results must be the same, and the Set must be valid.
 func Golden(t *testing.T, driver drivers.Driver, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -118,8 +118,9 @@ func described(watch drivers.Watch) string {
 	return out
 }
 
-// answers returns what answers needs from needs.yaml. What the core would not answer stays open. An object that its watch does not
-// show, by namespace or selector, is absent; one of another apiVersion or kind is a mistake in the file.
+// answers returns what answers needs from needs.yaml. What the core would not answer stays open. An object that its
+// watch does not show, by namespace or selector, is absent; one of another apiVersion or kind is a mistake in the
+// file.
 func (c testCase) answers(watches []drivers.Watch) (func(drivers.Need) ([]drivers.Object, bool), error) {
 	unknown, objects := map[string]bool{}, map[string][]map[string]any{}
 	for name, given := range c.needs {
@@ -159,7 +160,9 @@ func ofWatch(watch drivers.Watch, element any) (map[string]any, error) {
 	}
 	ofKind := drivers.Watch{Name: watch.Name, GVR: watch.GVR, Kind: watch.Kind}
 	if matches, err := drivers.Matches(ofKind, object); err != nil || !matches {
-		return nil, errors.Join(err, fmt.Errorf("is %v %v, where the watch is of %s", object["apiVersion"], object["kind"], described(ofKind)))
+		return nil,
+			errors.Join(err,
+				fmt.Errorf("is %v %v, where the watch is of %s", object["apiVersion"], object["kind"], described(ofKind)))
 	}
 	_, err := drivers.Matches(watch, object)
 	return object, err

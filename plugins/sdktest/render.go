@@ -10,8 +10,8 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// render writes the outcome of a translation as YAML: unset parts are left out, empty attributes of a spec are shown, refs are
-// maps with "ref" or "role".
+// render writes the outcome of a translation as YAML: unset parts are left out, empty attributes of a spec are shown,
+// refs are maps with "ref" or "role".
 func render(set drivers.Set, needs []drivers.Need, err error) string {
 	out := map[string]any{}
 	var asked []any

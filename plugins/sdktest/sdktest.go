@@ -1,5 +1,5 @@
-// Package sdktest tests drivers by goldens, by direct call and over real gRPC, without a cluster or a cloud. It must never show a
-// driver more than the core would: objects are trimmed to the fields that their watch declares.
+// Package sdktest tests drivers by goldens, by direct call and over real gRPC, without a cluster or a cloud. It must
+// never show a driver more than the core would: objects are trimmed to the fields that their watch declares.
 package sdktest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// Connect serves a driver over gRPC inside the test and returns the core's end of the connection, as a plugin would look. All of
-// it ends with the test.
+// Connect serves a driver over gRPC inside the test and returns the core's end of the connection, as a plugin would
+// look. All of it ends with the test.
 func Connect(tb testing.TB, driver drivers.Driver) *wire.Client {
 	tb.Helper()
 	return ConnectWith(tb, driver, wire.ServerConfig{}, wire.ClientConfig{CoreVersion: "sdktest"})
@@ -74,8 +74,8 @@ func serveInside(driver drivers.Driver, serve wire.ServerConfig) (conn *grpc.Cli
 // ErrUnsettled says that a driver still had open needs after drivers.MaxRounds rounds.
 var ErrUnsettled = errors.New("needs did not settle")
 
-// Translate calls a driver as the core does, round after round until its needs settle, and returns the Set and what was asked.
-// known answers a need; false leaves it open for ever, and the error is then ErrUnsettled.
+// Translate calls a driver as the core does, round after round until its needs settle, and returns the Set and what
+// was asked. known answers a need; false leaves it open for ever, and the error is then ErrUnsettled.
 func Translate(
 	ctx context.Context, driver drivers.Driver, object drivers.Object, known func(drivers.Need) ([]drivers.Object, bool),
 ) (drivers.Set, []drivers.Need, error) {

@@ -22,7 +22,9 @@ type example struct{ prefix string }
 func (e *example) Info() drivers.Info {
 	return drivers.Info{
 		Name: "example", Kinds: []drivers.Kind{drivers.KindPort}, Annotations: []string{"kuryr.org/port"},
-		Options: []drivers.Option{{Group: "example", Name: "prefix", Type: drivers.StringOption, Default: "p-", HasDefault: true}},
+		Options: []drivers.Option{
+			{Group: "example", Name: "prefix", Type: drivers.StringOption, Default: "p-", HasDefault: true},
+		},
 	}
 }
 
@@ -40,7 +42,10 @@ func (e *example) Watches() []drivers.Watch {
 			Name: "pods", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Source: true,
 			Fields: []string{"spec.hostNetwork"},
 		},
-		{Name: "namespaces", GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace", Fields: []string{"metadata.labels"}},
+		{
+			Name: "namespaces", GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
+			Fields: []string{"metadata.labels"},
+		},
 	}
 }
 
@@ -114,7 +119,8 @@ func TestWatchesHideWhatTheyDoInACluster(t *testing.T) {
 		LabelSelector: "app", FieldSelector: "spec.nodeName!=",
 	}
 	configs := drivers.Watch{
-		Name: "configs", GVR: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespace: "a",
+		Name: "configs", GVR: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap",
+		Namespace: "a",
 	}
 	object := func(kind, namespace, name string, labels map[string]any) map[string]any {
 		return map[string]any{
@@ -134,7 +140,9 @@ func TestWatchesHideWhatTheyDoInACluster(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	given := testCase{needs: map[string]any{"configs": []any{object("ConfigMap", "a", "c", nil), object("ConfigMap", "b", "c", nil)}}}
+	given := testCase{
+		needs: map[string]any{"configs": []any{object("ConfigMap", "a", "c", nil), object("ConfigMap", "b", "c", nil)}},
+	}
 	answer, err := given.answers([]drivers.Watch{configs, pods})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A message takes at most so many parts, and grows no further once it has so many bytes: large ones would hold up the small.
+// A message takes at most so many parts, and grows no further once it has so many bytes: large ones would hold up the
+// small.
 const (
 	batchCount = 1024
 	batchBytes = 1 << 20

@@ -11,7 +11,8 @@ import (
 	"github.com/kuryr/raven/plugins/sdktest"
 )
 
-// BenchmarkPods is both ends of the boundary without a process between them: the pod driver over gRPC, many calls at a time.
+// BenchmarkPods is both ends of the boundary without a process between them: the pod driver over gRPC, many calls at
+// a time.
 func BenchmarkPods(b *testing.B) {
 	driver := pod.New()
 	values, err := drivers.DefaultValues(driver.Info().Options, nil)
@@ -26,7 +27,8 @@ func BenchmarkPods(b *testing.B) {
 		raw, err := json.Marshal(map[string]any{
 			"apiVersion": "v1", "kind": "Pod",
 			"metadata": map[string]any{
-				"name": "p", "namespace": "shop", "uid": "00000000-0000-0000-0000-000000000001", "annotations": map[string]string{"filler": strings.Repeat("x", size)},
+				"name": "p", "namespace": "shop", "uid": "00000000-0000-0000-0000-000000000001",
+				"annotations": map[string]string{"filler": strings.Repeat("x", size)},
 			},
 			"spec": map[string]any{"nodeName": "node-1"}, "status": map[string]any{"phase": "Pending"},
 		})

@@ -24,15 +24,15 @@ type ClientConfig struct {
 	CoreVersion string
 	// Logger gets what the driver says about its configuration without refusing it. Nil discards it.
 	Logger *slog.Logger
-	// Timeout is how long the driver may take over one item, from when it is sent. A call that waits for its turn in the core waits
-	// as long as its context lets it. 0 means no limit.
+	// Timeout is how long the driver may take over one item, from when it is sent. A call that waits for its turn in the
+	// core waits as long as its context lets it. 0 means no limit.
 	Timeout time.Duration
 	// Clock decides when a call's time is over and how long it is overdue. Nil means the real one.
 	Clock clock.Clock
 }
 
-// Client is the core's end of a connection: a drivers.Driver once Connect has returned. It is safe for concurrent use. Calls of
-// Translate that come together travel together.
+// Client is the core's end of a connection: a drivers.Driver once Connect has returned. It is safe for concurrent
+// use. Calls of Translate that come together travel together.
 type Client struct {
 	rpc    ravenv1.DriverServiceClient
 	config ClientConfig
@@ -56,7 +56,8 @@ func NewClient(conn grpc.ClientConnInterface, config ClientConfig) *Client {
 
 // Connect asks for the driver's Info and opens the stream. ctx bounds Connect, not the stream: Close ends that.
 func (c *Client) Connect(ctx context.Context) error {
-	response, err := c.rpc.GetInfo(ctx, &ravenv1.GetInfoRequest{CoreVersion: c.config.CoreVersion, Capabilities: coreCapabilities()})
+	response, err := c.rpc.GetInfo(ctx,
+		&ravenv1.GetInfoRequest{CoreVersion: c.config.CoreVersion, Capabilities: coreCapabilities()})
 	if err != nil {
 		return callError(ctx, "asking for the driver's info", err)
 	}
@@ -88,8 +89,8 @@ func (c *Client) Watches() []drivers.Watch {
 	return c.watches
 }
 
-// Configure implements drivers.Driver. Values that the driver refuses give an error with its messages, the same as a direct
-// call would.
+// Configure implements drivers.Driver. Values that the driver refuses give an error with its messages, the same as a
+// direct call would.
 func (c *Client) Configure(ctx context.Context, values drivers.Values) error {
 	request, err := ValuesToProto(values)
 	if err != nil {
@@ -122,9 +123,9 @@ func (c *Client) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Translate implements drivers.Driver. Only so many items are in the driver at a time; the others wait for their turn. The driver has
-// the time of ClientConfig.Timeout, and no more than is left until the deadline of ctx. The error is an *Error when it is about this
-// object, ErrUnavailable when there is no driver to ask, or that of ctx.
+// Translate implements drivers.Driver. Only so many items are in the driver at a time; the others wait for their
+// turn. The driver has the time of ClientConfig.Timeout, and no more than is left until the deadline of ctx. The
+// error is an *Error when it is about this object, ErrUnavailable when there is no driver to ask, or that of ctx.
 func (c *Client) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
 	c.mu.Lock()
 	session := c.session
@@ -137,7 +138,8 @@ func (c *Client) Translate(ctx context.Context, object drivers.Object, needs *dr
 		Object: objectToProto(object), Answers: answersToProto(needs.Answers()),
 	}
 	if size := proto.Size(item); size > maxPart {
-		return drivers.Set{}, &Error{Code: Invalid, Message: fmt.Sprintf("the object is %d bytes long, over %d", size, maxPart)}
+		return drivers.Set{},
+			&Error{Code: Invalid, Message: fmt.Sprintf("the object is %d bytes long, over %d", size, maxPart)}
 	}
 	result, err := session.call(ctx, item)
 	if err != nil {
@@ -168,8 +170,8 @@ func (c *Client) Translate(ctx context.Context, object drivers.Object, needs *dr
 	}
 }
 
-// Done returns a channel that is closed when the stream has ended and Translate cannot succeed any more. It is nil before
-// Connect.
+// Done returns a channel that is closed when the stream has ended and Translate cannot succeed any more. It is nil
+// before Connect.
 func (c *Client) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,8 +194,8 @@ func (c *Client) Err() error {
 	return session.err
 }
 
-// Overdue returns for how long the driver has owed an answer to a call whose deadline has passed, 0 if it owes none. A driver
-// answers at the deadline by itself, so more than a moment means that it, or its stream, is stuck.
+// Overdue returns for how long the driver has owed an answer to a call whose deadline has passed, 0 if it owes none.
+// A driver answers at the deadline by itself, so more than a moment means that it, or its stream, is stuck.
 func (c *Client) Overdue() time.Duration {
 	c.mu.Lock()
 	session := c.session

@@ -16,7 +16,8 @@ func policies() map[drivers.Policy]ravenv1.Policy {
 
 func modes() map[drivers.ContributionMode]ravenv1.ContributionMode {
 	return map[drivers.ContributionMode]ravenv1.ContributionMode{
-		"": ravenv1.ContributionMode_CONTRIBUTION_MODE_UNSPECIFIED, drivers.Add: ravenv1.ContributionMode_CONTRIBUTION_MODE_ADD,
+		"":              ravenv1.ContributionMode_CONTRIBUTION_MODE_UNSPECIFIED,
+		drivers.Add:     ravenv1.ContributionMode_CONTRIBUTION_MODE_ADD,
 		drivers.Replace: ravenv1.ContributionMode_CONTRIBUTION_MODE_REPLACE,
 	}
 }
@@ -37,11 +38,14 @@ func severities() map[drivers.Severity]ravenv1.Severity {
 
 func optionTypes() map[drivers.OptionType]ravenv1.OptionType {
 	return map[drivers.OptionType]ravenv1.OptionType{
-		drivers.StringOption: ravenv1.OptionType_OPTION_TYPE_STRING, drivers.IntegerOption: ravenv1.OptionType_OPTION_TYPE_INTEGER,
-		drivers.BooleanOption: ravenv1.OptionType_OPTION_TYPE_BOOLEAN, drivers.FloatOption: ravenv1.OptionType_OPTION_TYPE_FLOAT,
-		drivers.ListOption: ravenv1.OptionType_OPTION_TYPE_LIST, drivers.DictOption: ravenv1.OptionType_OPTION_TYPE_DICT,
-		drivers.PortOption: ravenv1.OptionType_OPTION_TYPE_PORT, drivers.DurationOption: ravenv1.OptionType_OPTION_TYPE_DURATION,
-		drivers.MultiOption: ravenv1.OptionType_OPTION_TYPE_MULTI, drivers.IPOption: ravenv1.OptionType_OPTION_TYPE_IP,
+		drivers.StringOption:  ravenv1.OptionType_OPTION_TYPE_STRING,
+		drivers.IntegerOption: ravenv1.OptionType_OPTION_TYPE_INTEGER,
+		drivers.BooleanOption: ravenv1.OptionType_OPTION_TYPE_BOOLEAN,
+		drivers.FloatOption:   ravenv1.OptionType_OPTION_TYPE_FLOAT,
+		drivers.ListOption:    ravenv1.OptionType_OPTION_TYPE_LIST, drivers.DictOption: ravenv1.OptionType_OPTION_TYPE_DICT,
+		drivers.PortOption:     ravenv1.OptionType_OPTION_TYPE_PORT,
+		drivers.DurationOption: ravenv1.OptionType_OPTION_TYPE_DURATION,
+		drivers.MultiOption:    ravenv1.OptionType_OPTION_TYPE_MULTI, drivers.IPOption: ravenv1.OptionType_OPTION_TYPE_IP,
 		drivers.CIDROption: ravenv1.OptionType_OPTION_TYPE_CIDR, drivers.URIOption: ravenv1.OptionType_OPTION_TYPE_URI,
 		drivers.HostnameOption:    ravenv1.OptionType_OPTION_TYPE_HOSTNAME,
 		drivers.HostAddressOption: ravenv1.OptionType_OPTION_TYPE_HOST_ADDRESS,

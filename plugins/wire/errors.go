@@ -19,8 +19,8 @@ const (
 	Invalid   Code = "invalid"
 )
 
-// Error is why a driver has no Set for one object. errors.Is finds context.DeadlineExceeded and context.Canceled in those of
-// class Deadline and Cancelled.
+// Error is why a driver has no Set for one object. errors.Is finds context.DeadlineExceeded and context.Canceled in
+// those of class Deadline and Cancelled.
 type Error struct {
 	Code    Code
 	Message string
@@ -31,7 +31,8 @@ func (e *Error) Error() string { return e.Message }
 
 // Is implements what errors.Is asks for.
 func (e *Error) Is(target error) bool {
-	return (e.Code == Deadline && target == context.DeadlineExceeded) || (e.Code == Cancelled && target == context.Canceled)
+	return (e.Code == Deadline && target == context.DeadlineExceeded) ||
+		(e.Code == Cancelled && target == context.Canceled)
 }
 
 // LostError says that the driver ended while it had this object in hand. It is ErrUnavailable, too.

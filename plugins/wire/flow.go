@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// flow bounds how many items are in the driver at a time. There the clock of a call runs, also while it waits for its turn, so the
-// rest waits in the core, where none runs. The bound grows while answers come fast and more is waiting, for the sake of few
-// messages, and halves when they come slowly, once for what was sent under the same bound:
+// flow bounds how many items are in the driver at a time. There the clock of a call runs, also while it waits for its
+// turn, so the rest waits in the core, where none runs. The bound grows while answers come fast and more is waiting,
+// for the sake of few messages, and halves when they come slowly, once for what was sent under the same bound:
 //
 //	answered within half the target, more waits    one more
 //	answered after the target                      half, no fewer than the floor

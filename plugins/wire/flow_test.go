@@ -49,7 +49,10 @@ func TestFlow(t *testing.T) {
 func TestTake(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	client := NewClient(nil, ClientConfig{Clock: clock, Timeout: 8 * time.Second})
-	s := &clientSession{client: client, ready: make(chan struct{}, 1), calls: map[uint64]*pendingCall{}, flow: flow{limit: 2, floor: 2, target: time.Second}}
+	s := &clientSession{
+		client: client, ready: make(chan struct{}, 1), calls: map[uint64]*pendingCall{},
+		flow: flow{limit: 2, floor: 2, target: time.Second},
+	}
 	calls := make([]*pendingCall, 5)
 	for i := range calls {
 		calls[i] = &pendingCall{item: &ravenv1.TranslateItem{}, result: make(chan *ravenv1.TranslateResult, 1)}
@@ -84,7 +87,8 @@ func TestTake(t *testing.T) {
 	}
 
 	clock.Step(time.Second)
-	expect("as many as there is room for, with the time counted from now", &message{Items: []uint64{1, 2}, Timeouts: []uint32{8000, 2000}})
+	expect("as many as there is room for, with the time counted from now",
+		&message{Items: []uint64{1, 2}, Timeouts: []uint32{8000, 2000}})
 	expect("no room", nil)
 	s.leave(calls[2])
 	expect("one that was queued left: nobody hears of it", nil)

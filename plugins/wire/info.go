@@ -16,7 +16,8 @@ import (
 func InfoToProto(info drivers.Info) (*ravenv1.GetInfoResponse, error) {
 	message := &ravenv1.GetInfoResponse{
 		Name: info.Name, Version: info.Version, Description: info.Description, Role: info.Role, Annotations: info.Annotations,
-		Labels: info.Labels, Status: info.Status, Capabilities: info.Capabilities, Sdk: fmt.Sprintf("raven-sdk-go/%d", ProtocolVersion),
+		Labels: info.Labels, Status: info.Status, Capabilities: info.Capabilities,
+		Sdk: fmt.Sprintf("raven-sdk-go/%d", ProtocolVersion),
 	}
 	for _, kind := range info.Kinds {
 		message.Kinds = append(message.Kinds, string(kind))
@@ -34,7 +35,8 @@ func InfoToProto(info drivers.Info) (*ravenv1.GetInfoResponse, error) {
 // InfoFromProto turns the answer of GetInfo into an Info.
 func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 	info := drivers.Info{
-		Name: message.GetName(), Version: message.GetVersion(), Description: message.GetDescription(), Role: message.GetRole(),
+		Name: message.GetName(), Version: message.GetVersion(), Description: message.GetDescription(),
+		Role:        message.GetRole(),
 		Annotations: message.GetAnnotations(), Labels: message.GetLabels(),
 		Status: message.GetStatus(), Capabilities: message.GetCapabilities(),
 	}
@@ -125,8 +127,10 @@ func watchesToProto(watches []drivers.Watch) []*ravenv1.Watch {
 	out := make([]*ravenv1.Watch, 0, len(watches))
 	for _, w := range watches {
 		out = append(out, &ravenv1.Watch{
-			Name: w.Name, Group: w.GVR.Group, Version: w.GVR.Version, Resource: w.GVR.Resource, Kind: w.Kind, Namespace: w.Namespace,
-			LabelSelector: w.LabelSelector, FieldSelector: w.FieldSelector, Fields: w.Fields, Source: w.Source, Optional: w.Optional,
+			Name: w.Name, Group: w.GVR.Group, Version: w.GVR.Version, Resource: w.GVR.Resource, Kind: w.Kind,
+			Namespace:     w.Namespace,
+			LabelSelector: w.LabelSelector, FieldSelector: w.FieldSelector, Fields: w.Fields, Source: w.Source,
+			Optional: w.Optional,
 		})
 	}
 	return out
@@ -176,7 +180,9 @@ func refused(diagnostics []*ravenv1.ConfigureDiagnostic) error {
 		message := shortText(diagnostic.GetMessage())
 		err := errors.New(message)
 		if diagnostic.GetName() != "" {
-			err = &drivers.OptionError{Group: shortText(diagnostic.GetGroup()), Name: shortText(diagnostic.GetName()), Message: message}
+			err = &drivers.OptionError{
+				Group: shortText(diagnostic.GetGroup()), Name: shortText(diagnostic.GetName()), Message: message,
+			}
 		}
 		all = append(all, err)
 	}

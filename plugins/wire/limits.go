@@ -21,8 +21,8 @@ import (
 	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
 )
 
-// What the core takes from a driver. The core's memory is everybody's: what is more is refused before it is decoded. docs/plugin-protocol.md has
-// these numbers for authors.
+// What the core takes from a driver. The core's memory is everybody's: what is more is refused before it is decoded.
+// docs/plugin-protocol.md has these numbers for authors.
 const (
 	// MaxReply is the length in bytes of an answer to any call but Translate.
 	MaxReply = 1 << 20
@@ -34,19 +34,23 @@ const (
 	MaxAnswerResults = 1 << 13
 	// MaxResult is the length in bytes of one object's result. A longer one is an error of that object.
 	MaxResult = 8 << 20
-	// MaxResultElements is how many messages and texts one object's result may have in it. More are an error of that object.
+	// MaxResultElements is how many messages and texts one object's result may have in it. More are an error of that
+	// object.
 	MaxResultElements = 1 << 19
-	// MaxAnswerElements is how many messages and texts one message of the stream may have in it. A result that exceeds it is an error of its object.
+	// MaxAnswerElements is how many messages and texts one message of the stream may have in it. A result that exceeds
+	// it is an error of its object.
 	MaxAnswerElements = 1 << 20
 	// MaxErrorText is how many bytes of an error's message are kept.
 	MaxErrorText = 4 << 10
 )
 
-// brokerMethod is go-plugin's way to further connections, which drivers do not need. Every message of it costs the core a goroutine.
+// brokerMethod is go-plugin's way to further connections, which drivers do not need. Every message of it costs the
+// core a goroutine.
 const brokerMethod = "/plugin.GRPCBroker/StartStream"
 
 func refuseBroker(
-	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer,
+	opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
 	if method == brokerMethod {
 		return nil, status.Error(codes.Unimplemented, "there is no broker")
@@ -195,10 +199,15 @@ func checkCounts(result *ravenv1.TranslateResult) error {
 	set := result.GetSet()
 	for what, count := range map[string]int{
 		"needs": len(result.GetNeeds()), "resources": len(set.GetResources()), "contributions": len(set.GetContributions()),
-		"outputs": len(set.GetOutputs()), "diagnostics": len(set.GetDiagnostics()), "undecided names": len(set.GetUndecided()),
+		"outputs": len(set.GetOutputs()), "diagnostics": len(set.GetDiagnostics()),
+		"undecided names": len(set.GetUndecided()),
 	} {
 		if count > drivers.MaxParts {
-			return &Error{Code: Terminal, Message: fmt.Sprintf("the driver's answer is too large: there are %d %s, more than %d", count, what, drivers.MaxParts)}
+			return &Error{
+				Code: Terminal,
+				Message: fmt.Sprintf("the driver's answer is too large: there are %d %s, more than %d", count, what,
+					drivers.MaxParts),
+			}
 		}
 	}
 	return nil

@@ -50,22 +50,35 @@ func TestWhatADriverSaysTakesLittle(t *testing.T) {
 		errs          []string
 	}{
 		"empty results": {
-			&ravenv1.TranslateResponse{Results: make([]*ravenv1.TranslateResult, 4<<20)}, &ravenv1.TranslateResponse{}, "more than 8192 results", nil,
+			&ravenv1.TranslateResponse{Results: make([]*ravenv1.TranslateResult, 4<<20)}, &ravenv1.TranslateResponse{},
+			"more than 8192 results", nil,
 		},
 		"a long result": {
-			answering(&ravenv1.Set{Undecided: []string{strings.Repeat("x", MaxResult)}}, small), &ravenv1.TranslateResponse{}, "",
+			answering(&ravenv1.Set{Undecided: []string{strings.Repeat("x", MaxResult)}}, small), &ravenv1.TranslateResponse{},
+			"",
 			[]string{"bytes long, more than 8388608", ""},
 		},
 		"a result of many": {
-			answering(empties(MaxResultElements), small), &ravenv1.TranslateResponse{}, "", []string{"more than 524288 elements", ""},
+			answering(empties(MaxResultElements), small), &ravenv1.TranslateResponse{}, "",
+			[]string{"more than 524288 elements", ""},
 		},
 		"many results of many": {
-			answering(empties(450_000), empties(450_000), empties(450_000), empties(450_000), small), &ravenv1.TranslateResponse{}, "",
+			answering(empties(450_000), empties(450_000), empties(450_000), empties(450_000), small),
+			&ravenv1.TranslateResponse{}, "",
 			[]string{"", "", "more than", "more than", ""},
 		},
-		"many options": {&ravenv1.GetInfoResponse{Options: make([]*ravenv1.Option, 500_000)}, &ravenv1.GetInfoResponse{}, "more than 65536 elements", nil},
-		"many texts":   {&ravenv1.GetInfoResponse{Kinds: make([]string, 500_000)}, &ravenv1.GetInfoResponse{}, "more than 65536 elements", nil},
-		"many watches": {&ravenv1.ConfigureResponse{Watches: make([]*ravenv1.Watch, 500_000)}, &ravenv1.ConfigureResponse{}, "more than 65536 elements", nil},
+		"many options": {
+			&ravenv1.GetInfoResponse{Options: make([]*ravenv1.Option, 500_000)}, &ravenv1.GetInfoResponse{},
+			"more than 65536 elements", nil,
+		},
+		"many texts": {
+			&ravenv1.GetInfoResponse{Kinds: make([]string, 500_000)}, &ravenv1.GetInfoResponse{}, "more than 65536 elements",
+			nil,
+		},
+		"many watches": {
+			&ravenv1.ConfigureResponse{Watches: make([]*ravenv1.Watch, 500_000)}, &ravenv1.ConfigureResponse{},
+			"more than 65536 elements", nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bytes, err := taken(t, tc.message, tc.into)
@@ -85,7 +98,8 @@ func TestWhatADriverSaysTakesLittle(t *testing.T) {
 			}
 			for i, result := range results {
 				message := result.GetError().GetMessage()
-				if result.GetId() != uint64(i+1) || (message == "") != (tc.errs[i] == "") || !strings.Contains(message, tc.errs[i]) {
+				if result.GetId() != uint64(i+1) || (message == "") != (tc.errs[i] == "") ||
+					!strings.Contains(message, tc.errs[i]) {
 					t.Errorf("result %d: id %d: %s", i+1, result.GetId(), message)
 				}
 			}

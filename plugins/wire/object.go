@@ -24,7 +24,8 @@ func needToProto(need drivers.Need) *ravenv1.Need {
 
 func needFromProto(message *ravenv1.Need) drivers.Need {
 	return drivers.Need{
-		Watch: message.GetWatch(), Namespace: message.GetNamespace(), Name: message.GetName(), Selector: message.GetSelector(),
+		Watch: message.GetWatch(), Namespace: message.GetNamespace(), Name: message.GetName(),
+		Selector: message.GetSelector(),
 	}
 }
 

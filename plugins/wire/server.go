@@ -29,8 +29,8 @@ type ServerConfig struct {
 	Version string
 	// Workers is how many objects are translated at a time. 0 means GOMAXPROCS.
 	Workers int
-	// MaxAbandoned is how many translations may go on after their deadline before the stream is given up, so that the core starts
-	// the driver anew. 0 means 16.
+	// MaxAbandoned is how many translations may go on after their deadline before the stream is given up, so that the
+	// core starts the driver anew. 0 means 16.
 	MaxAbandoned int
 }
 
@@ -168,7 +168,8 @@ func (s *Server) translate(ctx context.Context, item *ravenv1.TranslateItem) *ra
 	case err != nil:
 		return failed(&ravenv1.TranslateResult{Id: item.GetId()}, fmt.Errorf("the Set cannot be encoded: %w", err))
 	case len(encoded) > MaxResult:
-		return failed(&ravenv1.TranslateResult{Id: item.GetId()}, fmt.Errorf("the Set is %d bytes long, over %d", len(encoded), MaxResult))
+		return failed(&ravenv1.TranslateResult{Id: item.GetId()},
+			fmt.Errorf("the Set is %d bytes long, over %d", len(encoded), MaxResult))
 	}
 	return result
 }
@@ -211,7 +212,9 @@ func (s *Server) abandon(by int) (tooMany bool) {
 func (s *Server) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateRequest, ravenv1.TranslateResponse]) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	session := &serverSession{server: s, cancels: map[uint64]context.CancelFunc{}, fail: cancel, ready: make(chan struct{}, 1)}
+	session := &serverSession{
+		server: s, cancels: map[uint64]context.CancelFunc{}, fail: cancel, ready: make(chan struct{}, 1),
+	}
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -283,7 +286,9 @@ func (s *serverSession) start(ctx context.Context, item *ravenv1.TranslateItem) 
 	ctx, cancel := context.WithCancel(ctx)
 	if !s.server.enter() {
 		cancel()
-		s.deliver(failed(&ravenv1.TranslateResult{Id: item.GetId()}, &Error{Code: Cancelled, Message: "the driver is draining"}))
+		s.deliver(
+			failed(&ravenv1.TranslateResult{Id: item.GetId()}, &Error{Code: Cancelled, Message: "the driver is draining"}),
+		)
 		return
 	}
 	s.mu.Lock()
@@ -300,8 +305,8 @@ func (s *serverSession) start(ctx context.Context, item *ravenv1.TranslateItem) 
 	})
 }
 
-// run translates one item when a slot is free, from when the item's time counts. When that is over first, the translation is left to
-// itself and its slot is free again: one object that hangs must not hold up the others.
+// run translates one item when a slot is free, from when the item's time counts. When that is over first, the
+// translation is left to itself and its slot is free again: one object that hangs must not hold up the others.
 func (s *serverSession) run(ctx context.Context, item *ravenv1.TranslateItem) *ravenv1.TranslateResult {
 	select {
 	case s.server.slots <- struct{}{}:
@@ -320,7 +325,8 @@ func (s *serverSession) run(ctx context.Context, item *ravenv1.TranslateItem) *r
 	done := make(chan *ravenv1.TranslateResult, 1)
 	go func() {
 		// This result stands when the driver ends the goroutine itself, by runtime.Goexit.
-		result := failed(&ravenv1.TranslateResult{Id: item.GetId()}, &Error{Code: Panic, Message: "Translate ended its goroutine"})
+		result := failed(&ravenv1.TranslateResult{Id: item.GetId()},
+			&Error{Code: Panic, Message: "Translate ended its goroutine"})
 		defer func() { done <- result }()
 		result = s.server.translate(ctx, item)
 	}()
@@ -363,7 +369,9 @@ func (s *serverSession) close() {
 }
 
 // send sends whatever is ready whenever the stream is free.
-func (s *serverSession) send(stream grpc.BidiStreamingServer[ravenv1.TranslateRequest, ravenv1.TranslateResponse]) error {
+func (s *serverSession) send(
+	stream grpc.BidiStreamingServer[ravenv1.TranslateRequest, ravenv1.TranslateResponse],
+) error {
 	for range s.ready {
 		s.mu.Lock()
 		results, closed := s.results, s.closed

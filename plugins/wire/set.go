@@ -8,8 +8,8 @@ import (
 	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
 )
 
-// SetToProto turns a Set into its message. A Set that has no form on the wire, such as an output with two values, is an error
-// that names the part.
+// SetToProto turns a Set into its message. A Set that has no form on the wire, such as an output with two values, is
+// an error that names the part.
 func SetToProto(set drivers.Set) (*ravenv1.Set, error) {
 	message := &ravenv1.Set{Undecided: set.Undecided}
 	for _, resource := range set.Resources {
@@ -75,7 +75,8 @@ func SetFromProto(message *ravenv1.Set) (drivers.Set, error) {
 			severity = known
 		}
 		set.Diagnostics = append(set.Diagnostics, drivers.Diagnostic{
-			Severity: severity, Reason: diagnostic.GetReason(), Message: diagnostic.GetMessage(), Resource: diagnostic.GetResource(),
+			Severity: severity, Reason: diagnostic.GetReason(), Message: diagnostic.GetMessage(),
+			Resource: diagnostic.GetResource(),
 		})
 	}
 	return set, nil
@@ -205,7 +206,9 @@ func contributionToProto(contribution drivers.Contribution) (*ravenv1.Contributi
 		elements++
 	}
 	if route := contribution.Route; route != nil {
-		out.Element = &ravenv1.Contribution_Route{Route: &ravenv1.Route{Destination: route.Destination, Nexthop: route.NextHop}}
+		out.Element = &ravenv1.Contribution_Route{
+			Route: &ravenv1.Route{Destination: route.Destination, Nexthop: route.NextHop},
+		}
 		elements++
 	}
 	if !contribution.Resource.IsZero() {

@@ -14,11 +14,12 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// TestCancelledWhileQueued gives up many calls of a busy driver, before and after they were sent: it must owe nobody an answer, or it
-// would count as stuck.
+// TestCancelledWhileQueued gives up many calls of a busy driver, before and after they were sent: it must owe nobody
+// an answer, or it would count as stuck.
 func TestCancelledWhileQueued(t *testing.T) {
 	var began atomic.Int32
-	driver := &scripted{translate: func(ctx context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
+	driver := &scripted{translate: func(ctx context.Context, object drivers.Object,
+		_ *drivers.Needs) (drivers.Set, error) {
 		meta, err := object.Meta()
 		if err != nil || meta.Name == "fine" {
 			return network(meta.Name), err
@@ -41,7 +42,8 @@ func TestCancelledWhileQueued(t *testing.T) {
 					if when == "at once" {
 						go leave()
 					}
-					if _, err := client.Translate(own, named(fmt.Sprint(i)), drivers.NewNeeds(nil)); !errors.Is(err, context.Canceled) {
+					if _, err := client.Translate(own, named(fmt.Sprint(i)), drivers.NewNeeds(nil)); !errors.Is(err,
+						context.Canceled) {
 						t.Errorf("%d: %v", i, err)
 					}
 				})
@@ -94,9 +96,11 @@ func TestQueueingTakesNoTime(t *testing.T) {
 	}
 }
 
-// TestDriversClockStartsWithTheWork sends items that wait in the driver longer than their time: the server itself must not count that.
+// TestDriversClockStartsWithTheWork sends items that wait in the driver longer than their time: the server itself
+// must not count that.
 func TestDriversClockStartsWithTheWork(t *testing.T) {
-	driver := &scripted{translate: func(ctx context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
+	driver := &scripted{translate: func(ctx context.Context, object drivers.Object,
+		_ *drivers.Needs) (drivers.Set, error) {
 		meta, err := object.Meta()
 		if err != nil {
 			return drivers.Set{}, err
@@ -127,7 +131,8 @@ func TestLateDriver(t *testing.T) {
 	}}
 	client := sdktest.ConnectWith(t, driver, wire.ServerConfig{}, wire.ClientConfig{Timeout: 50 * time.Millisecond})
 	var own *wire.Error
-	if _, err := client.Translate(t.Context(), named("a"), drivers.NewNeeds(nil)); !errors.As(err, &own) || own.Code != wire.Deadline {
+	if _, err := client.Translate(t.Context(), named("a"), drivers.NewNeeds(nil)); !errors.As(err, &own) ||
+		own.Code != wire.Deadline {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
 )
 
-// specs returns the zero Spec of every kind: the only list of kinds here. A kind's name is that of its field in Resource.spec.
+// specs returns the zero Spec of every kind: the only list of kinds here. A kind's name is that of its field in
+// Resource.spec.
 func specs() []drivers.Spec {
 	return []drivers.Spec{
 		drivers.Network{},
@@ -32,7 +33,8 @@ func specs() []drivers.Spec {
 
 // specFields says which field of Resource.spec belongs to a kind.
 func specField(kind drivers.Kind) protoreflect.FieldDescriptor {
-	return (*ravenv1.Resource)(nil).ProtoReflect().Descriptor().Oneofs().ByName("spec").Fields().ByName(protoreflect.Name(kind))
+	spec := (*ravenv1.Resource)(nil).ProtoReflect().Descriptor().Oneofs().ByName("spec")
+	return spec.Fields().ByName(protoreflect.Name(kind))
 }
 
 // specType returns the Go type of a kind, or nil where there is none.

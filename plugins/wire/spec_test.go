@@ -127,7 +127,9 @@ func randomRef(r *rand.Rand) drivers.Ref {
 		ref.Name = "net"
 		return ref
 	}
-	ref.Role = &drivers.Role{Kind: []string{"", "Namespace"}[r.IntN(2)], Namespace: "a", Name: "b", Role: drivers.PodNetwork}
+	ref.Role = &drivers.Role{
+		Kind: []string{"", "Namespace"}[r.IntN(2)], Namespace: "a", Name: "b", Role: drivers.PodNetwork,
+	}
 	return ref
 }
 
@@ -176,7 +178,9 @@ func randomSet(r *rand.Rand) drivers.Set {
 		set.Contributions = append(set.Contributions, contribution)
 	}
 	for range r.IntN(3) {
-		output := drivers.Output{Kind: []drivers.OutputKind{drivers.Annotation, drivers.Label, drivers.Ingress}[r.IntN(3)], Key: "k"}
+		output := drivers.Output{
+			Kind: []drivers.OutputKind{drivers.Annotation, drivers.Label, drivers.Ingress}[r.IntN(3)], Key: "k",
+		}
 		if r.IntN(2) == 0 {
 			output.Text = randomValue(r)
 		} else {
@@ -187,7 +191,8 @@ func randomSet(r *rand.Rand) drivers.Set {
 	}
 	for range r.IntN(3) {
 		set.Diagnostics = append(set.Diagnostics, drivers.Diagnostic{
-			Severity: []drivers.Severity{drivers.Note, drivers.Warning, drivers.Error}[r.IntN(3)], Reason: "R", Message: "m", Resource: "r",
+			Severity: []drivers.Severity{drivers.Note, drivers.Warning, drivers.Error}[r.IntN(3)], Reason: "R", Message: "m",
+			Resource: "r",
 		})
 	}
 	set.Undecided = []string{"u", "v"}[:r.IntN(3)]
@@ -263,17 +268,27 @@ func TestWhatHasNoFormOnTheWire(t *testing.T) {
 	role := drivers.Role{Role: "router"}
 	both := drivers.Ref{Name: "a", Role: &role}
 	for name, set := range map[string]drivers.Set{
-		"no spec":            {Resources: []drivers.Resource{{Name: "r"}}},
-		"nil pointer":        {Resources: []drivers.Resource{{Name: "r", Spec: (*drivers.Port)(nil)}}},
-		"foreign kind":       {Resources: []drivers.Resource{{Name: "r", Spec: foreignSpec{}}}},
-		"unknown policy":     {Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, OnDelete: "x"}}},
-		"two targets":        {Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, After: []drivers.Ref{both}}}},
-		"text and ref":       {Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Value{Literal: "a", Ref: &drivers.Ref{Name: "a"}}}}},
-		"empty and not":      {Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Value{Literal: "a", Empty: true}}}},
-		"text and document":  {Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Text("a"), Document: &drivers.Ref{Name: "a"}}}},
-		"no kind of output":  {Outputs: []drivers.Output{{Text: drivers.Text("a")}}},
-		"no severity":        {Diagnostics: []drivers.Diagnostic{{Message: "m"}}},
-		"two elements":       {Contributions: []drivers.Contribution{{Route: &drivers.Route{}, AddressPair: &drivers.AddressPair{}}}},
+		"no spec":        {Resources: []drivers.Resource{{Name: "r"}}},
+		"nil pointer":    {Resources: []drivers.Resource{{Name: "r", Spec: (*drivers.Port)(nil)}}},
+		"foreign kind":   {Resources: []drivers.Resource{{Name: "r", Spec: foreignSpec{}}}},
+		"unknown policy": {Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, OnDelete: "x"}}},
+		"two targets": {
+			Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, After: []drivers.Ref{both}}},
+		},
+		"text and ref": {
+			Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Value{Literal: "a", Ref: &drivers.Ref{Name: "a"}}}},
+		},
+		"empty and not": {
+			Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Value{Literal: "a", Empty: true}}},
+		},
+		"text and document": {
+			Outputs: []drivers.Output{{Kind: drivers.Label, Text: drivers.Text("a"), Document: &drivers.Ref{Name: "a"}}},
+		},
+		"no kind of output": {Outputs: []drivers.Output{{Text: drivers.Text("a")}}},
+		"no severity":       {Diagnostics: []drivers.Diagnostic{{Message: "m"}}},
+		"two elements": {
+			Contributions: []drivers.Contribution{{Route: &drivers.Route{}, AddressPair: &drivers.AddressPair{}}},
+		},
 		"two values":         {Contributions: []drivers.Contribution{{Route: &drivers.Route{}, Resource: drivers.Text("x")}}},
 		"unknown mode":       {Contributions: []drivers.Contribution{{Mode: "x"}}},
 		"expand is too much": {Resources: []drivers.Resource{{Name: "r", Spec: drivers.Network{}, Expand: 1 << 40}}},
@@ -284,7 +299,9 @@ func TestWhatHasNoFormOnTheWire(t *testing.T) {
 			}
 		})
 	}
-	if got, err := SetToProto(drivers.Set{Resources: []drivers.Resource{{Name: "r", Spec: &drivers.Port{}}}}); err != nil || got.GetResources()[0].GetPort() == nil {
+	if got, err := SetToProto(drivers.Set{
+		Resources: []drivers.Resource{{Name: "r", Spec: &drivers.Port{}}},
+	}); err != nil || got.GetResources()[0].GetPort() == nil {
 		t.Errorf("a pointer to a spec is a spec: %v", err)
 	}
 	if _, err := SetFromProto(&ravenv1.Set{Resources: []*ravenv1.Resource{{Name: "r"}}}); err == nil {

@@ -17,9 +17,10 @@ import (
 	ravenv1 "github.com/kuryr/raven/plugins/proto/raven/v1"
 )
 
-// clientSession is the core's end of one Translate stream. Calls queue items; the sender sends what is queued whenever the stream
-// is free, as far as flow lets it, so that a burst travels in few messages and a lone call waits for nobody. What waits in the
-// queue has no deadline but its caller's, and a caller that leaves takes it along: the driver never hears of it.
+// clientSession is the core's end of one Translate stream. Calls queue items; the sender sends what is queued
+// whenever the stream is free, as far as flow lets it, so that a burst travels in few messages and a lone call waits
+// for nobody. What waits in the queue has no deadline but its caller's, and a caller that leaves takes it along: the
+// driver never hears of it.
 type clientSession struct {
 	client *Client
 	cancel context.CancelCauseFunc
@@ -157,8 +158,8 @@ func (s *clientSession) leave(call *pendingCall) {
 	}
 }
 
-// take returns the next message, nil when there is nothing to send or no room in the driver. What it cancels went with an
-// earlier message.
+// take returns the next message, nil when there is nothing to send or no room in the driver. What it cancels went
+// with an earlier message.
 func (s *clientSession) take() *ravenv1.TranslateRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +212,9 @@ func (s *clientSession) overdue() time.Duration {
 	return longest
 }
 
-func (s *clientSession) send(stream grpc.BidiStreamingClient[ravenv1.TranslateRequest, ravenv1.TranslateResponse]) error {
+func (s *clientSession) send(
+	stream grpc.BidiStreamingClient[ravenv1.TranslateRequest, ravenv1.TranslateResponse],
+) error {
 	for {
 		select {
 		case <-s.ready:
@@ -226,7 +229,9 @@ func (s *clientSession) send(stream grpc.BidiStreamingClient[ravenv1.TranslateRe
 	}
 }
 
-func (s *clientSession) receive(stream grpc.BidiStreamingClient[ravenv1.TranslateRequest, ravenv1.TranslateResponse]) error {
+func (s *clientSession) receive(
+	stream grpc.BidiStreamingClient[ravenv1.TranslateRequest, ravenv1.TranslateResponse],
+) error {
 	for {
 		response, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

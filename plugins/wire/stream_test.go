@@ -84,8 +84,11 @@ func TestCapabilities(t *testing.T) {
 	if got := client.Info().Kinds; !slices.Contains(got, drivers.KindLoadBalancer) {
 		t.Errorf("it makes %v", got)
 	}
-	for name, capabilities := range map[string][]string{"a core of the first release": nil, "a core of the future": {"kind:teleporter", "kind:port", "x"}} {
-		info, err := wire.NewServer(&aware{}, wire.ServerConfig{}).GetInfo(t.Context(), &ravenv1.GetInfoRequest{Capabilities: capabilities})
+	for name, capabilities := range map[string][]string{
+		"a core of the first release": nil, "a core of the future": {"kind:teleporter", "kind:port", "x"},
+	} {
+		info, err := wire.NewServer(&aware{}, wire.ServerConfig{}).GetInfo(t.Context(),
+			&ravenv1.GetInfoRequest{Capabilities: capabilities})
 		if err != nil || !slices.Equal(info.GetKinds(), []string{string(drivers.KindPort)}) {
 			t.Errorf("%s: %v, %v", name, info.GetKinds(), err)
 		}
@@ -97,14 +100,19 @@ func TestInfoAndConfigureGoRound(t *testing.T) {
 		Name: "n", Version: "1", Description: "d", Role: "r", Kinds: []drivers.Kind{drivers.KindPort},
 		Annotations: []string{"a"}, Labels: []string{"l"}, Capabilities: []string{"time-travel"},
 		Options: []drivers.Option{
-			{Group: "g", Name: "n", Type: drivers.IntegerOption, Default: "", HasDefault: true, Min: new(0.0), Max: new(9.5), Help: "h"},
+			{
+				Group: "g", Name: "n", Type: drivers.IntegerOption, Default: "", HasDefault: true, Min: new(0.0), Max: new(9.5),
+				Help: "h",
+			},
 			{
 				Group: "g", Name: "m", Type: drivers.DictOption, Choices: []string{"a"}, Required: true, Secret: true,
 				Deprecated: [][2]string{{"x", "y"}}, Env: []string{"E"},
 			},
 			{
-				Group: "g", Name: "o", Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 6, Pattern: "^f", IgnoreCase: true,
-				MaxLength: 9, Schemes: []string{"https"}, ChoiceHelp: map[string]string{"a": "b"}, SampleDefault: "s", Advanced: true,
+				Group: "g", Name: "o", Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 6, Pattern: "^f",
+				IgnoreCase: true,
+				MaxLength:  9, Schemes: []string{"https"}, ChoiceHelp: map[string]string{"a": "b"}, SampleDefault: "s",
+				Advanced:             true,
 				DeprecatedForRemoval: true, DeprecatedSince: "2", DeprecatedReason: "r",
 			},
 			{Group: "t", Name: "port", Type: drivers.PortOption},
@@ -150,7 +158,8 @@ func TestRefusedConfigurationReadsTheSame(t *testing.T) {
 }
 
 func TestErrorsAreOfOneObject(t *testing.T) {
-	driver := &scripted{translate: func(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+	driver := &scripted{translate: func(ctx context.Context, object drivers.Object,
+		needs *drivers.Needs) (drivers.Set, error) {
 		meta, err := object.Meta()
 		if err != nil {
 			return drivers.Set{}, err
@@ -215,10 +224,11 @@ func TestNeedsGoRound(t *testing.T) {
 	answers := map[drivers.Need][]drivers.Object{
 		service: {{Watch: "services", Raw: json.RawMessage(`{"a":1}`)}}, absent: {},
 	}
-	set, asked, err := sdktest.Translate(t.Context(), client, named("p"), func(need drivers.Need) ([]drivers.Object, bool) {
-		objects, ok := answers[need]
-		return objects, ok
-	})
+	set, asked, err := sdktest.Translate(t.Context(), client, named("p"),
+		func(need drivers.Need) ([]drivers.Object, bool) {
+			objects, ok := answers[need]
+			return objects, ok
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,5 +381,6 @@ func BenchmarkTranslate(b *testing.B) {
 	}
 	b.Run("direct", func(b *testing.B) { call(b, driver, 64) })
 	b.Run("grpc", func(b *testing.B) { call(b, sdktest.Connect(b, driver), 64) })
-	b.Run("grpc/replay", func(b *testing.B) { call(b, sdktest.Connect(b, driver), 512) }) // more than is in the driver at a time
+	// more than is in the driver at a time
+	b.Run("grpc/replay", func(b *testing.B) { call(b, sdktest.Connect(b, driver), 512) })
 }

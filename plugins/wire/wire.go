@@ -1,6 +1,6 @@
 // Package wire carries the language of package drivers over gRPC: it turns its types into the messages of
-// plugins/proto/raven/v1 and back, and holds both ends of a connection between core and driver. It must never decide what a
-// Set means: what goes in at one end comes out at the other, unset as unset and empty as empty.
+// plugins/proto/raven/v1 and back, and holds both ends of a connection between core and driver. It must never decide
+// what a Set means: what goes in at one end comes out at the other, unset as unset and empty as empty.
 package wire
 
 import (
@@ -27,15 +27,16 @@ const (
 	CookieValue = "raven-driver-v1"
 	// PluginName is the one name that a driver serves in go-plugin's terms.
 	PluginName = "driver"
-	// MaxMessage is the length in bytes that a message to a driver may have; see MaxAnswer and MaxReply for those to the core.
+	// MaxMessage is the length in bytes that a message to a driver may have; see MaxAnswer and MaxReply for those to the
+	// core.
 	MaxMessage = 64 << 20
 	// LifelineEnv names the environment variable that holds the number of the lifeline's file descriptor.
 	LifelineEnv = "RAVEN_LIFELINE_FD"
-	// LogLevelEnv names the environment variable that holds the least level of the driver's log lines: debug, info, warn or
-	// error.
+	// LogLevelEnv names the environment variable that holds the least level of the driver's log lines: debug, info, warn
+	// or error.
 	LogLevelEnv = "RAVEN_LOG_LEVEL"
-	// AttachEnvPrefix begins the name of the variable of Raven's environment that holds the socket of a driver to attach to; the driver's
-	// name in upper case follows.
+	// AttachEnvPrefix begins the name of the variable of Raven's environment that holds the socket of a driver to attach
+	// to; the driver's name in upper case follows.
 	AttachEnvPrefix = "RAVEN_ATTACH_"
 )
 
@@ -45,13 +46,15 @@ const maxPart = MaxMessage - 1<<10
 // window is how many bytes may be under way per stream and per connection.
 const window = 4 << 20
 
-// ErrUnavailable says that the driver's process is dead, stopping or restarting: no opinion, ask again when it is back. It is
-// drivers.ErrUnavailable, which the core knows it by.
+// ErrUnavailable says that the driver's process is dead, stopping or restarting: no opinion, ask again when it is
+// back. It is drivers.ErrUnavailable, which the core knows it by.
 var ErrUnavailable = drivers.ErrUnavailable
 
 // Handshake returns go-plugin's handshake for drivers.
 func Handshake() plugin.HandshakeConfig {
-	return plugin.HandshakeConfig{ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
+	return plugin.HandshakeConfig{
+		ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue,
+	}
 }
 
 // ServerOptions returns what a driver's gRPC server needs.
@@ -66,7 +69,8 @@ func ServerOptions() []grpc.ServerOption {
 // DialOptions returns what the core's connection to a driver needs.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxReply), grpc.MaxCallSendMsgSize(MaxMessage), grpc.ForceCodecV2(newSparing())),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxReply), grpc.MaxCallSendMsgSize(MaxMessage),
+			grpc.ForceCodecV2(newSparing())),
 		grpc.WithChainStreamInterceptor(refuseBroker),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithDisableServiceConfig(),

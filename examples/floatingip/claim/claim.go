@@ -1,5 +1,5 @@
-// Package claim gives pods floating IPs that their users ask for, by objects of the custom resource FloatingIPClaim. It must never do
-// I/O: it is a pure function.
+// Package claim gives pods floating IPs that their users ask for, by objects of the custom resource FloatingIPClaim.
+// It must never do I/O: it is a pure function.
 package claim
 
 import (
@@ -86,7 +86,8 @@ func (d *driver) Watches() []drivers.Watch {
 		},
 		{
 			Name: "pods", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod",
-			Fields: []string{"metadata.annotations['" + portAnnotation + "']"}, // nothing but metadata: the watch is of metadata only
+			// nothing but metadata: the watch is of metadata only
+			Fields: []string{"metadata.annotations['" + portAnnotation + "']"},
 		},
 	}
 }
@@ -125,7 +126,8 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 			// The floating IP is kept meanwhile, so that its address is.
 			set.Diagnostics = append(set.Diagnostics, drivers.Diagnostic{
 				Severity: drivers.Note, Reason: "NoPort", Resource: "floatingip",
-				Message: fmt.Sprintf("pod %s does not exist or has no port yet; the floating IP leads nowhere until it has", claim.Spec.PodName),
+				Message: fmt.Sprintf("pod %s does not exist or has no port yet; the floating IP leads nowhere until it has",
+					claim.Spec.PodName),
 			})
 		}
 		spec.PortID = drivers.Text(port)

@@ -1,5 +1,5 @@
-// Package python holds the SDK for drivers in Python, as the files that `raven driver new --lang python` writes beside a driver. It must
-// never hold anything of one driver.
+// Package python holds the SDK for drivers in Python, as the files that `raven driver new --lang python` writes
+// beside a driver. It must never hold anything of one driver.
 package python
 
 import (
@@ -22,8 +22,8 @@ var files embed.FS
 // Files returns the SDK: the folder raven_driver, a package of Python.
 func Files() fs.FS { return files }
 
-// Contract returns raven_driver/contract.py: the messages of the contract, as Python makes them from their description. It needs no
-// generated code, and therefore no certain version of protobuf.
+// Contract returns raven_driver/contract.py: the messages of the contract, as Python makes them from their
+// description. It needs no generated code, and therefore no certain version of protobuf.
 func Contract() ([]byte, error) {
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(protodesc.ToFileDescriptorProto(wire.Contract()))
 	if err != nil {

@@ -61,9 +61,12 @@ func certificate(t *testing.T) (tls.Certificate, string) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"}, SerialNumber: big.NewInt(time.Now().UnixNano()),
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageKeyAgreement | x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		NotBefore:    time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageKeyAgreement |
+			x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -76,7 +79,8 @@ func certificate(t *testing.T) (tls.Certificate, string) {
 
 // A driver in Python takes go-plugin's certificate, lets nobody else in, and ends with Raven.
 func TestMutualTLSAndLifeline(t *testing.T) {
-	if err := exec.CommandContext(t.Context(), interpreter, "-c", "import cryptography, grpc, google.protobuf").Run(); err != nil {
+	if err := exec.CommandContext(t.Context(), interpreter, "-c",
+		"import cryptography, grpc, google.protobuf").Run(); err != nil {
 		t.Skipf("%s lacks grpcio, protobuf or cryptography: %v", interpreter, err)
 	}
 	sdk, err := filepath.Abs(".")
@@ -97,7 +101,8 @@ func TestMutualTLSAndLifeline(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), interpreter, "-c", driver, sdk)
 	cmd.ExtraFiles = []*os.File{read}
 	cmd.Env = []string{
-		wire.CookieKey + "=" + wire.CookieValue, wire.LifelineEnv + "=3", "PLUGIN_UNIX_SOCKET_DIR=" + dir, "PLUGIN_CLIENT_CERT=" + ourPEM,
+		wire.CookieKey + "=" + wire.CookieValue, wire.LifelineEnv + "=3", "PLUGIN_UNIX_SOCKET_DIR=" + dir,
+		"PLUGIN_CLIENT_CERT=" + ourPEM,
 		"PYTHONDONTWRITEBYTECODE=1",
 	}
 	cmd.Stderr = os.Stderr
@@ -206,7 +211,8 @@ func TestDebug(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := drivers.Info{
-		Name: "small", Version: "1", Kinds: []drivers.Kind{drivers.KindNetwork, drivers.KindLoadBalancer}, Capabilities: []string{"small-talk"},
+		Name: "small", Version: "1", Kinds: []drivers.Kind{drivers.KindNetwork, drivers.KindLoadBalancer},
+		Capabilities: []string{"small-talk"},
 	}
 	got := client.Info()
 	slices.SortFunc(got.Kinds, func(a, b drivers.Kind) int { return -strings.Compare(string(a), string(b)) })

@@ -1,5 +1,5 @@
-// Package scaffold writes the first files of a driver's own module, in Go or in Python: ones that build, test and run at once. It must never
-// write over anything.
+// Package scaffold writes the first files of a driver's own module, in Go or in Python: ones that build, test and run
+// at once. It must never write over anything.
 package scaffold
 
 import (
@@ -34,7 +34,8 @@ type Module struct {
 	Dir string
 	// Module is the path of the Go module; empty is example.org/raven-driver-<name>.
 	Module string
-	// Checkout is a folder with Raven's source that the Go module is built against, as long as no released version is. Empty: Release.
+	// Checkout is a folder with Raven's source that the Go module is built against, as long as no released version is.
+	// Empty: Release.
 	Checkout string
 	// Release is the version of Raven that the Go module requires, such as v1.2.3.
 	Release string
@@ -99,7 +100,8 @@ type words struct {
 
 func (m Module) render(start string, of map[string]string, order []string) ([]file, error) {
 	w := words{
-		Name: m.Name, Path: m.Module, Program: m.Program, Group: strings.ReplaceAll(m.Name, "-", "_"), Label: m.Name + ".example.org/network",
+		Name: m.Name, Path: m.Module, Program: m.Program, Group: strings.ReplaceAll(m.Name, "-", "_"),
+		Label:      m.Name + ".example.org/network",
 		Annotation: m.Name + ".example.org/network-id", Start: start,
 	}
 	files := make([]file, 0, len(order))
@@ -130,17 +132,22 @@ func (m Module) render(start string, of map[string]string, order []string) ([]fi
 func (m Module) goFiles() ([]file, error) {
 	start := "It is built against Raven " + m.Release + "; `go get github.com/kuryr/raven@latest` takes a newer one."
 	if m.Checkout != "" {
-		start = "go.mod leads to a checkout of Raven beside it (`replace`), with all that this checkout requires. Once there is a release:\n" +
+		start = "go.mod leads to a checkout of Raven beside it (`replace`), with all that this checkout requires. Once " +
+			"there is a release:\n" +
 			"`go mod edit -dropreplace github.com/kuryr/raven && go get github.com/kuryr/raven@latest && make tidy`."
 	}
 	files, err := m.render(start, map[string]string{
-		"main.go": "go/main.go", "driver/driver.go": "go/driver.go", "driver/driver_test.go": "go/driver_test.go", "Makefile": "go/Makefile",
+		"main.go": "go/main.go", "driver/driver.go": "go/driver.go", "driver/driver_test.go": "go/driver_test.go",
+		"Makefile":  "go/Makefile",
 		"README.md": "README.md", "example.yaml": "in.yaml", "driver/testdata/plain/in.yaml": "in.yaml",
 		"driver/testdata/plain/want.yaml": "go/want-plain.yaml", "driver/testdata/refused/in.yaml": "in.yaml",
-		"driver/testdata/refused/config.yaml": "config-refused.yaml", "driver/testdata/refused/want.yaml": "go/want-refused.yaml",
+		"driver/testdata/refused/config.yaml": "config-refused.yaml",
+		"driver/testdata/refused/want.yaml":   "go/want-refused.yaml",
 	}, []string{
-		"main.go", "driver/driver.go", "driver/driver_test.go", "driver/testdata/plain/in.yaml", "driver/testdata/plain/want.yaml",
-		"driver/testdata/refused/in.yaml", "driver/testdata/refused/config.yaml", "driver/testdata/refused/want.yaml", "example.yaml",
+		"main.go", "driver/driver.go", "driver/driver_test.go", "driver/testdata/plain/in.yaml",
+		"driver/testdata/plain/want.yaml",
+		"driver/testdata/refused/in.yaml", "driver/testdata/refused/config.yaml", "driver/testdata/refused/want.yaml",
+		"example.yaml",
 		"Makefile", "README.md",
 	})
 	if err != nil {
@@ -157,10 +164,12 @@ func (m Module) goFiles() ([]file, error) {
 	return files, nil
 }
 
-// goModule makes go.mod and go.sum. With a checkout they hold all that it requires, so that nothing has to be looked up to build.
+// goModule makes go.mod and go.sum. With a checkout they hold all that it requires, so that nothing has to be looked
+// up to build.
 func (m Module) goModule() (mod, sums []byte, err error) {
 	if m.Checkout == "" {
-		return fmt.Appendf(nil, "module %s\n\ngo 1.26.0\n\nrequire github.com/kuryr/raven %s\n", m.Module, m.Release), nil, nil
+		return fmt.Appendf(nil, "module %s\n\ngo 1.26.0\n\nrequire github.com/kuryr/raven %s\n", m.Module, m.Release), nil,
+			nil
 	}
 	theirs, err := os.ReadFile(filepath.Join(m.Checkout, "go.mod"))
 	if err != nil {
@@ -175,20 +184,24 @@ func (m Module) goModule() (mod, sums []byte, err error) {
 	}
 	version := strings.TrimSpace(strings.TrimPrefix(head, "module github.com/kuryr/raven\n"))
 	mod = fmt.Appendf(nil, "module %s\n\n%s\n\nrequire github.com/kuryr/raven v0.0.0\n\n"+
-		"// Raven as it stands there; a released version takes its place one day.\nreplace github.com/kuryr/raven => %s\n\nrequire (%s",
+		"// Raven as it stands there; a released version takes its place one day.\nreplace github.com/kuryr/raven => "+
+		"%s\n\nrequire (%s",
 		m.Module, version, m.Checkout, rest)
 	return mod, sums, nil
 }
 
 func (m Module) pythonFiles() ([]file, error) {
-	start := "`raven_driver` is the SDK for Python, of protocol version 1; it needs grpcio, protobuf and cryptography, and its tests PyYAML."
+	start := "`raven_driver` is the SDK for Python, of protocol version 1; it needs grpcio, protobuf and " +
+		"cryptography, and its tests PyYAML."
 	files, err := m.render(start, map[string]string{
 		"__main__.py": "python/__main__.py", "driver.py": "python/driver.py", "test_driver.py": "python/test_driver.py",
-		"Makefile": "python/Makefile", "README.md": "README.md", "example.yaml": "in.yaml", "testdata/plain/in.yaml": "in.yaml",
+		"Makefile": "python/Makefile", "README.md": "README.md", "example.yaml": "in.yaml",
+		"testdata/plain/in.yaml":   "in.yaml",
 		"testdata/plain/want.json": "python/want-plain.json", "testdata/refused/in.yaml": "in.yaml",
 		"testdata/refused/config.yaml": "config-refused.yaml", "testdata/refused/want.json": "python/want-refused.json",
 	}, []string{
-		"__main__.py", "driver.py", "test_driver.py", "testdata/plain/in.yaml", "testdata/plain/want.json", "testdata/refused/in.yaml",
+		"__main__.py", "driver.py", "test_driver.py", "testdata/plain/in.yaml", "testdata/plain/want.json",
+		"testdata/refused/in.yaml",
 		"testdata/refused/config.yaml", "testdata/refused/want.json", "example.yaml", "Makefile", "README.md",
 	})
 	if err != nil {

@@ -29,7 +29,9 @@ func TestGoModuleBuildsAndPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "new")
-	files, err := scaffold.Write(scaffold.Module{Name: "my-net2", Lang: scaffold.Go, Dir: dir, Checkout: checkout, Program: "raven"})
+	files, err := scaffold.Write(scaffold.Module{
+		Name: "my-net2", Lang: scaffold.Go, Dir: dir, Checkout: checkout, Program: "raven",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +49,14 @@ func TestGoModuleBuildsAndPasses(t *testing.T) {
 
 func TestPythonModulePasses(t *testing.T) {
 	const interpreter = "/usr/bin/python3"
-	if err := exec.CommandContext(t.Context(), interpreter, "-c", "import cryptography, grpc, google.protobuf, yaml").Run(); err != nil {
+	if err := exec.CommandContext(t.Context(), interpreter, "-c",
+		"import cryptography, grpc, google.protobuf, yaml").Run(); err != nil {
 		t.Skipf("%s lacks grpcio, protobuf, cryptography or PyYAML: %v", interpreter, err)
 	}
 	dir := filepath.Join(t.TempDir(), "new")
-	if _, err := scaffold.Write(scaffold.Module{Name: "my-net2", Lang: scaffold.Python, Dir: dir, Program: "raven"}); err != nil {
+	if _, err := scaffold.Write(scaffold.Module{
+		Name: "my-net2", Lang: scaffold.Python, Dir: dir, Program: "raven",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	run(t, dir, "make", "build", "test")
@@ -69,21 +74,28 @@ func TestRefusals(t *testing.T) {
 		module scaffold.Module
 		says   string
 	}{
-		"a bad name":       {scaffold.Module{Name: "My Driver", Lang: scaffold.Python, Dir: t.TempDir()}, "no name of a driver"},
+		"a bad name": {
+			scaffold.Module{Name: "My Driver", Lang: scaffold.Python, Dir: t.TempDir()}, "no name of a driver",
+		},
 		"another language": {scaffold.Module{Name: "x", Lang: "cobol", Dir: t.TempDir()}, "go or python"},
 		"a full folder":    {scaffold.Module{Name: "x", Lang: scaffold.Python, Dir: full}, "not empty"},
-		"no checkout":      {scaffold.Module{Name: "x", Lang: scaffold.Go, Dir: t.TempDir(), Checkout: full}, "checkout of Raven"},
+		"no checkout": {
+			scaffold.Module{Name: "x", Lang: scaffold.Go, Dir: t.TempDir(), Checkout: full}, "checkout of Raven",
+		},
 	} {
 		if _, err := scaffold.Write(test.module); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
 	released := filepath.Join(t.TempDir(), "new")
-	if _, err := scaffold.Write(scaffold.Module{Name: "x", Lang: scaffold.Go, Dir: released, Release: "v1.2.3"}); err != nil {
+	if _, err := scaffold.Write(scaffold.Module{
+		Name: "x", Lang: scaffold.Go, Dir: released, Release: "v1.2.3",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	mod, err := os.ReadFile(filepath.Join(released, "go.mod"))
-	if err != nil || !strings.Contains(string(mod), "require github.com/kuryr/raven v1.2.3") || strings.Contains(string(mod), "replace") {
+	if err != nil || !strings.Contains(string(mod), "require github.com/kuryr/raven v1.2.3") ||
+		strings.Contains(string(mod), "replace") {
 		t.Errorf("go.mod: %s (%v)", mod, err)
 	}
 }
