@@ -17,20 +17,21 @@ type BackOff struct {
 	Clock clock.Clock
 	// Delay comes before the first call.
 	Delay time.Duration
-	// Initial is the interval after a success; each error doubles the one before it, from Min (0: 1 ms) up to Max (0: no bound).
+	// Initial is the interval after a success; each error doubles the one before it, from Min (0: 1 ms) up to Max (0: no
+	// bound).
 	Initial, Min, Max time.Duration
-	// Jitter is the mean of the random factor of each interval, whose deviation is 0.1 (oslo.service has 0.75). 0 is none. Below
-	// 0.5 the intervals shrink instead of growing.
+	// Jitter is the mean of the random factor of each interval, whose deviation is 0.1 (oslo.service has 0.75). 0 is
+	// none. Below 0.5 the intervals shrink instead of growing.
 	Jitter float64
 	// Normal draws from the standard normal distribution; nil is the real thing.
 	Normal func() float64
-	// Timeout ends the loop with ErrLoopTimeout and the last error where the waits in a series of errors would last longer than
-	// this; 0 never does.
+	// Timeout ends the loop with ErrLoopTimeout and the last error where the waits in a series of errors would last
+	// longer than this; 0 never does.
 	Timeout time.Duration
 }
 
-// Run calls f at once and then at intervals until ctx ends (nil), f returns ErrDone or Done (nil) or panics (*PanicError), or Timeout
-// would be over. Other errors of f lengthen the interval, a success resets it.
+// Run calls f at once and then at intervals until ctx ends (nil), f returns ErrDone or Done (nil) or panics
+// (*PanicError), or Timeout would be over. Other errors of f lengthen the interval, a success resets it.
 func (b BackOff) Run(ctx context.Context, f func(context.Context) error) error {
 	_, err := b.Call(ctx, f)
 	return err
@@ -80,8 +81,8 @@ func (b BackOff) factor() float64 {
 	return math.Abs(b.Jitter + normal()/10)
 }
 
-// Retry calls a function again while it fails in ways that may pass, waiting a step longer each time: oslo.service's RetryDecorator.
-// It is for users of this package: Raven requeues a key that failed.
+// Retry calls a function again while it fails in ways that may pass, waiting a step longer each time: oslo.service's
+// RetryDecorator. It is for users of this package: Raven requeues a key that failed.
 type Retry struct {
 	Clock  clock.Clock
 	Logger *slog.Logger // nil: slog.Default()

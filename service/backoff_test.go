@@ -90,7 +90,9 @@ func TestBackOff(t *testing.T) {
 
 func TestBackOffEndsWithAPanic(t *testing.T) {
 	l := startLoop(func(l *looping) error {
-		return service.BackOff{Clock: l.clock, Initial: time.Second}.Run(t.Context(), func(context.Context) error { panic("x") })
+		return service.BackOff{
+			Clock: l.clock, Initial: time.Second,
+		}.Run(t.Context(), func(context.Context) error { panic("x") })
 	})
 	_, err := l.end(t)
 	if _, ok := errors.AsType[*service.PanicError](err); !ok {
@@ -117,7 +119,9 @@ func TestRetry(t *testing.T) {
 			[]time.Duration{0, 2, 6, 11, 16},
 			nil,
 		},
-		"so often": {service.Retry{Step: time.Second, Times: 2}, func(int64) error { return passing }, []time.Duration{0, 1, 3}, passing},
+		"so often": {
+			service.Retry{Step: time.Second, Times: 2}, func(int64) error { return passing }, []time.Duration{0, 1, 3}, passing,
+		},
 		"not on others": {service.Retry{Step: time.Second}, func(n int64) error {
 			if n == 2 {
 				return fatal

@@ -21,12 +21,14 @@ func TestDynamic(t *testing.T) {
 		want   []time.Duration
 		err    error
 	}{
-		"as wished":            {service.Dynamic{}, []time.Duration{5, 0, 2}, []time.Duration{0, 5, 5, 7}, nil},
-		"up to the most":       {service.Dynamic{Max: 3 * time.Second}, []time.Duration{5, 1}, []time.Duration{0, 3, 4}, nil},
-		"no opinion":           {service.Dynamic{Max: 3 * time.Second}, []time.Duration{-1}, []time.Duration{0, 3}, nil},
-		"no opinion, no most":  {service.Dynamic{}, []time.Duration{-1}, []time.Duration{0}, service.ErrNoInterval},
-		"after a first delay":  {service.Dynamic{Delay: 4 * time.Second}, []time.Duration{1}, []time.Duration{4, 5}, nil},
-		"a panic as no wishes": {service.Dynamic{KeepGoing: true, Max: 2 * time.Second}, []time.Duration{-99}, []time.Duration{0, 2}, nil},
+		"as wished":           {service.Dynamic{}, []time.Duration{5, 0, 2}, []time.Duration{0, 5, 5, 7}, nil},
+		"up to the most":      {service.Dynamic{Max: 3 * time.Second}, []time.Duration{5, 1}, []time.Duration{0, 3, 4}, nil},
+		"no opinion":          {service.Dynamic{Max: 3 * time.Second}, []time.Duration{-1}, []time.Duration{0, 3}, nil},
+		"no opinion, no most": {service.Dynamic{}, []time.Duration{-1}, []time.Duration{0}, service.ErrNoInterval},
+		"after a first delay": {service.Dynamic{Delay: 4 * time.Second}, []time.Duration{1}, []time.Duration{4, 5}, nil},
+		"a panic as no wishes": {
+			service.Dynamic{KeepGoing: true, Max: 2 * time.Second}, []time.Duration{-99}, []time.Duration{0, 2}, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var value any
@@ -63,7 +65,9 @@ func TestDynamic(t *testing.T) {
 
 func TestFixedIntervalWithTimeout(t *testing.T) {
 	l := startLoop(func(l *looping) error {
-		return service.Loop{Clock: l.clock, Delay: 2 * time.Second, Interval: 10 * time.Second, Timeout: 25 * time.Second}.Run(t.Context(),
+		return service.Loop{
+			Clock: l.clock, Delay: 2 * time.Second, Interval: 10 * time.Second, Timeout: 25 * time.Second,
+		}.Run(t.Context(),
 			func(context.Context) error { l.called(); return nil })
 	})
 	for len(l.result) == 0 {
@@ -78,7 +82,9 @@ func TestFixedIntervalWithTimeout(t *testing.T) {
 func TestDoneWithAValue(t *testing.T) {
 	var value any
 	l := startLoop(func(l *looping) (err error) {
-		value, err = service.Loop{Clock: l.clock, Interval: time.Second}.Call(t.Context(), func(context.Context) error { return service.Done(42) })
+		value, err = service.Loop{
+			Clock: l.clock, Interval: time.Second,
+		}.Call(t.Context(), func(context.Context) error { return service.Done(42) })
 		return err
 	})
 	if _, err := l.end(t); err != nil || value != 42 {
@@ -92,7 +98,9 @@ func TestDoneWithAValue(t *testing.T) {
 func TestOverrunIsWarnedAbout(t *testing.T) {
 	var log harness.Buffer
 	l := startLoop(func(l *looping) error {
-		loop := service.Loop{Clock: l.clock, Name: "sweep", Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: 10 * time.Second}
+		loop := service.Loop{
+			Clock: l.clock, Name: "sweep", Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: 10 * time.Second,
+		}
 		return loop.Run(t.Context(), func(context.Context) error {
 			if n := l.called(); n == 2 {
 				l.clock.Step(13 * time.Second)
@@ -117,7 +125,9 @@ func TestOverrunIsWarnedAbout(t *testing.T) {
 func TestALoopThatKeepsGoing(t *testing.T) {
 	var log harness.Buffer
 	l := startLoop(func(l *looping) error {
-		loop := service.Loop{Clock: l.clock, Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: 10 * time.Second, KeepGoing: true}
+		loop := service.Loop{
+			Clock: l.clock, Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: 10 * time.Second, KeepGoing: true,
+		}
 		return loop.Run(t.Context(), func(context.Context) error {
 			switch l.called() {
 			case 1:

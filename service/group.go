@@ -21,8 +21,8 @@ type GroupConfig struct {
 	Logger *slog.Logger // nil: slog.Default()
 }
 
-// Group runs threads, at most so many at once, and timers, and ends them together: oslo.service's ThreadGroup. It is a Service that
-// others embed: they add threads and timers in their Start.
+// Group runs threads, at most so many at once, and timers, and ends them together: oslo.service's ThreadGroup. It is
+// a Service that others embed: they add threads and timers in their Start.
 //
 // It is for users of this package. Raven does not use it: its goroutines need neither a common bound nor names, and end
 // with a context, for which sync.WaitGroup is enough.
@@ -66,9 +66,9 @@ func NewGroup(c GroupConfig) *Group {
 	return g
 }
 
-// Go runs f in a thread of its own, whose context is cancelled with ctx and by a Stop that is not graceful. While there are as many
-// threads as may be it waits for one to end. The error is ErrStopped or that of ctx. An error or panic of f is logged, and returned
-// by Wait and the thread's Wait.
+// Go runs f in a thread of its own, whose context is cancelled with ctx and by a Stop that is not graceful. While
+// there are as many threads as may be it waits for one to end. The error is ErrStopped or that of ctx. An error or
+// panic of f is logged, and returned by Wait and the thread's Wait.
 func (g *Group) Go(ctx context.Context, name string, f func(context.Context) error) (*Thread, error) {
 	select {
 	case <-g.stopped:
@@ -87,8 +87,8 @@ func (g *Group) Go(ctx context.Context, name string, f func(context.Context) err
 	return t, err
 }
 
-// AddTimer calls f by the loop, whose Clock and Logger are the group's where they are nil and whose Name is, until ctx ends, f is done
-// or fails, or the timer or the group is stopped.
+// AddTimer calls f by the loop, whose Clock and Logger are the group's where they are nil and whose Name is, until
+// ctx ends, f is done or fails, or the timer or the group is stopped.
 func (g *Group) AddTimer(ctx context.Context, loop Loop, f func(context.Context) error) (*Thread, error) {
 	if loop.Clock == nil {
 		loop.Clock = g.config.Clock
@@ -102,7 +102,9 @@ func (g *Group) AddTimer(ctx context.Context, loop Loop, f func(context.Context)
 }
 
 // AddDynamicTimer is AddTimer for a function that says how long to wait.
-func (g *Group) AddDynamicTimer(ctx context.Context, loop Dynamic, f func(context.Context) (time.Duration, error)) (*Thread, error) {
+func (g *Group) AddDynamicTimer(
+	ctx context.Context, loop Dynamic, f func(context.Context) (time.Duration, error),
+) (*Thread, error) {
 	if loop.Clock == nil {
 		loop.Clock = g.config.Clock
 	}
@@ -114,7 +116,9 @@ func (g *Group) AddDynamicTimer(ctx context.Context, loop Dynamic, f func(contex
 	})
 }
 
-func (g *Group) add(ctx context.Context, t *Thread, run func(looping, working context.Context) (any, error)) (*Thread, error) {
+func (g *Group) add(
+	ctx context.Context, t *Thread, run func(looping, working context.Context) (any, error),
+) (*Thread, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -181,8 +185,8 @@ func (g *Group) StopTimers() {
 	})
 }
 
-// Stop ends the timers after the calls that run, and waits for them and for the threads, as long as ctx lasts; without grace it also
-// cancels the contexts of all. Nothing can be added any more.
+// Stop ends the timers after the calls that run, and waits for them and for the threads, as long as ctx lasts;
+// without grace it also cancels the contexts of all. Nothing can be added any more.
 func (g *Group) Stop(ctx context.Context, graceful bool) error {
 	g.mu.Lock()
 	if !g.closed {

@@ -18,7 +18,9 @@ import (
 
 func newGroup(limit int) (*service.Group, *clocktesting.FakeClock, *harness.Buffer) {
 	clk, log := clocktesting.NewFakeClock(time.Unix(0, 0)), &harness.Buffer{}
-	return service.NewGroup(service.GroupConfig{Limit: limit, Clock: clk, Logger: slog.New(slog.NewTextHandler(log, nil))}), clk, log
+	return service.NewGroup(service.GroupConfig{
+		Limit: limit, Clock: clk, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}), clk, log
 }
 
 // until returns a thread's function that works until release is closed, or with heed until its context ends.
@@ -79,11 +81,12 @@ func TestGroupStopsGracefully(t *testing.T) {
 	if _, err := g.Go(t.Context(), "worker", until(release, true)); err != nil {
 		t.Fatal(err)
 	}
-	timer, err := g.AddTimer(t.Context(), service.Loop{Name: "timer", Interval: time.Second}, func(ctx context.Context) error {
-		close(calling)
-		<-release
-		return ctx.Err() // nil: a call in flight is not cut
-	})
+	timer, err := g.AddTimer(t.Context(), service.Loop{Name: "timer", Interval: time.Second},
+		func(ctx context.Context) error {
+			close(calling)
+			<-release
+			return ctx.Err() // nil: a call in flight is not cut
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +101,8 @@ func TestGroupStopsGracefully(t *testing.T) {
 	if _, err := g.Go(t.Context(), "late", until(release, true)); !errors.Is(err, service.ErrStopped) {
 		t.Errorf("a thread after the stop: %v", err)
 	}
-	if _, err := g.AddTimer(t.Context(), service.Loop{Name: "late"}, until(release, true)); !errors.Is(err, service.ErrStopped) {
+	if _, err := g.AddTimer(t.Context(), service.Loop{Name: "late"}, until(release, true)); !errors.Is(err,
+		service.ErrStopped) {
 		t.Errorf("a timer after the stop: %v", err)
 	}
 	if len(stopped) > 0 {
@@ -132,19 +136,21 @@ func TestGroupStopsAtOnce(t *testing.T) {
 func TestGroupTimers(t *testing.T) {
 	g, clk, _ := newGroup(0)
 	var fixed, dynamic atomic.Int64
-	_, err := g.AddTimer(t.Context(), service.Loop{Name: "fixed", Delay: time.Second, Interval: 2 * time.Second}, func(context.Context) error {
-		fixed.Add(1)
-		return nil
-	})
+	_, err := g.AddTimer(t.Context(), service.Loop{Name: "fixed", Delay: time.Second, Interval: 2 * time.Second},
+		func(context.Context) error {
+			fixed.Add(1)
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, err := g.AddDynamicTimer(t.Context(), service.Dynamic{Name: "dynamic"}, func(context.Context) (time.Duration, error) {
-		if n := dynamic.Add(1); n == 3 {
-			return 0, service.Done(n)
-		}
-		return time.Second, nil
-	})
+	value, err := g.AddDynamicTimer(t.Context(), service.Dynamic{Name: "dynamic"},
+		func(context.Context) (time.Duration, error) {
+			if n := dynamic.Add(1); n == 3 {
+				return 0, service.Done(n)
+			}
+			return time.Second, nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +204,9 @@ func TestThreadStop(t *testing.T) {
 	if _, err := thread.Wait(); err != nil {
 		t.Error(err)
 	}
-	if _, err := g.AddTimer(t.Context(), service.Loop{Name: "timer", Interval: time.Hour}, func(context.Context) error { return nil }); err != nil {
+	if _, err := g.AddTimer(t.Context(), service.Loop{Name: "timer", Interval: time.Hour}, func(context.Context) error {
+		return nil
+	}); err != nil {
 		t.Error("one thread's end ends no other: ", err)
 	}
 	if err := g.Stop(t.Context(), true); err != nil {

@@ -34,7 +34,7 @@ type Config struct {
 //	   │                         │ SIGHUP: Reset, or Mutate, on each, in order; errors are logged
 //	   └────SIGTERM, SIGINT, context done, a service fails───▶ stopping ──all stopped──▶ end
 //	                                                             │ second signal ──▶ end at once
-//	                                                             └ Grace is over: told to end ──▶ end, at most Force later
+//	                                                             └ Grace is over: told to end ──▶ end, after Force
 type Launcher struct {
 	config  Config
 	entries []*entry
@@ -71,9 +71,9 @@ func (l *Launcher) Add(name string, s Service) {
 	l.entries = append(l.entries, &entry{name: name, service: s, ended: make(chan struct{})})
 }
 
-// Run starts the services and returns when all have ended: nil after a stop by signal or context or when all are complete;
-// otherwise joined *Failure, ErrStopTimeout or *ForcedError, for ExitStatus. It may be called once. Only after ErrStopTimeout and
-// *ForcedError it may leave goroutines behind: the program must then exit.
+// Run starts the services and returns when all have ended: nil after a stop by signal or context or when all are
+// complete; otherwise joined *Failure, ErrStopTimeout or *ForcedError, for ExitStatus. It may be called once. Only
+// after ErrStopTimeout and *ForcedError it may leave goroutines behind: the program must then exit.
 func (l *Launcher) Run(ctx context.Context) error {
 	signals := l.config.Signal
 	if signals == nil {
@@ -227,7 +227,8 @@ func (r *run) startReset(base context.Context) {
 			default:
 			}
 			if err := Guard(func() error { return method(ctx, e.service) }); err != nil {
-				r.Logger.Error("reload failed, the service goes on as before", slog.String("service", e.name), errAttr(err), stackAttr(err))
+				r.Logger.Error("reload failed, the service goes on as before", slog.String("service", e.name), errAttr(err),
+					stackAttr(err))
 			}
 		}
 	}()

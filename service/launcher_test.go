@@ -53,7 +53,8 @@ func TestAFailingServiceEndsAll(t *testing.T) {
 	b.end(broken)
 	err := r.wait(t)
 	failure, ok := errors.AsType[*service.Failure](err)
-	if !ok || failure.Service != "b" || failure.Doing != "running" || !errors.Is(err, broken) || service.ExitStatus(err) != service.ExitFailed {
+	if !ok || failure.Service != "b" || failure.Doing != "running" || !errors.Is(err, broken) ||
+		service.ExitStatus(err) != service.ExitFailed {
 		t.Errorf("got %v", err)
 	}
 	want := []string{"start a", "start b", "start c", "stop c", "stop a"}

@@ -34,18 +34,20 @@ type Loop struct {
 	Logger *slog.Logger // nil: slog.Default()
 	// Delay comes before the first call.
 	Delay time.Duration
-	// Interval lies between the starts of two calls. A call that takes longer is warned about and followed by the next one at once.
+	// Interval lies between the starts of two calls. A call that takes longer is warned about and followed by the next
+	// one at once.
 	Interval time.Duration
 	// Jitter lengthens each interval by a random share of it, 0 to Jitter, so that many loops do not run in step.
 	Jitter float64
-	// Timeout ends the loop with ErrLoopTimeout after the first call that ends later than this after the start; 0 never does.
+	// Timeout ends the loop with ErrLoopTimeout after the first call that ends later than this after the start; 0 never
+	// does.
 	Timeout time.Duration
 	// KeepGoing logs an error or a panic of the function instead of ending the loop with it.
 	KeepGoing bool
 }
 
-// Run calls f until ctx ends (nil) or f returns an error: nil for ErrDone and Done, else that error. A panic of f is a *PanicError.
-// It waits for a running call; f is expected to heed its context.
+// Run calls f until ctx ends (nil) or f returns an error: nil for ErrDone and Done, else that error. A panic of f is
+// a *PanicError. It waits for a running call; f is expected to heed its context.
 func (l Loop) Run(ctx context.Context, f func(context.Context) error) error {
 	_, err := l.Call(ctx, f)
 	return err
@@ -68,8 +70,11 @@ func (l Loop) Call(ctx context.Context, f func(context.Context) error) (any, err
 	})
 }
 
-// FixedInterval calls f at once and then at the interval, each lengthened by a random share of up to jitter; see Loop.Run.
-func FixedInterval(ctx context.Context, clk clock.Clock, interval time.Duration, jitter float64, f func(context.Context) error) error {
+// FixedInterval calls f at once and then at the interval, each lengthened by a random share of up to jitter; see
+// Loop.Run.
+func FixedInterval(
+	ctx context.Context, clk clock.Clock, interval time.Duration, jitter float64, f func(context.Context) error,
+) error {
 	return Loop{Clock: clk, Interval: interval, Jitter: jitter}.Run(ctx, f)
 }
 
@@ -121,9 +126,12 @@ func (d Dynamic) Call(ctx context.Context, f func(context.Context) (time.Duratio
 	})
 }
 
-// spin calls f until ctx ends, f is done, or idle says why not to go on; idle says how long to wait after a call that returned err
-// and took so long.
-func spin(ctx context.Context, clk clock.Clock, wait time.Duration, f func(context.Context) error, idle func(err error, took time.Duration) (time.Duration, error)) (any, error) {
+// spin calls f until ctx ends, f is done, or idle says why not to go on; idle says how long to wait after a call that
+// returned err and took so long.
+func spin(
+	ctx context.Context, clk clock.Clock, wait time.Duration, f func(context.Context) error,
+	idle func(err error, took time.Duration) (time.Duration, error),
+) (any, error) {
 	for {
 		if !sleep(ctx, clk, wait) {
 			return nil, nil //nolint:nilnil // ended as asked, with nothing to say

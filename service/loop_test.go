@@ -22,7 +22,9 @@ type looping struct {
 }
 
 func startLoop(run func(l *looping) error) *looping {
-	l := &looping{clock: clocktesting.NewFakeClock(time.Unix(0, 0)), begun: make(chan time.Duration, 100), result: make(chan error, 1)}
+	l := &looping{
+		clock: clocktesting.NewFakeClock(time.Unix(0, 0)), begun: make(chan time.Duration, 100), result: make(chan error, 1),
+	}
 	go func() { l.result <- run(l) }()
 	return l
 }
@@ -60,15 +62,25 @@ func TestFixedInterval(t *testing.T) {
 		want  []time.Duration
 		err   error
 	}{
-		"done":            {0, func(_ *looping, n int64) error { return doneAfter(n, 3) }, []time.Duration{0, 10, 20}, nil},
-		"initial delay":   {5 * time.Second, func(_ *looping, n int64) error { return doneAfter(n, 2) }, []time.Duration{5, 15}, nil},
-		"an error ends":   {0, func(*looping, int64) error { return broken }, []time.Duration{0}, broken},
-		"slow calls":      {0, func(l *looping, n int64) error { l.clock.Step(4 * time.Second); return doneAfter(n, 2) }, []time.Duration{0, 10}, nil},
-		"too slow a call": {0, func(l *looping, n int64) error { l.clock.Step(14 * time.Second); return doneAfter(n, 2) }, []time.Duration{0, 14}, nil},
+		"done": {0, func(_ *looping, n int64) error { return doneAfter(n, 3) }, []time.Duration{0, 10, 20}, nil},
+		"initial delay": {
+			5 * time.Second, func(_ *looping, n int64) error { return doneAfter(n, 2) }, []time.Duration{5, 15}, nil,
+		},
+		"an error ends": {0, func(*looping, int64) error { return broken }, []time.Duration{0}, broken},
+		"slow calls": {
+			0, func(l *looping, n int64) error { l.clock.Step(4 * time.Second); return doneAfter(n, 2) },
+			[]time.Duration{0, 10}, nil,
+		},
+		"too slow a call": {
+			0, func(l *looping, n int64) error { l.clock.Step(14 * time.Second); return doneAfter(n, 2) },
+			[]time.Duration{0, 14}, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := startLoop(func(l *looping) error {
-				return service.Loop{Clock: l.clock, Delay: tc.delay, Interval: 10 * time.Second}.Run(t.Context(), func(context.Context) error {
+				return service.Loop{
+					Clock: l.clock, Delay: tc.delay, Interval: 10 * time.Second,
+				}.Run(t.Context(), func(context.Context) error {
 					return tc.body(l, l.called())
 				})
 			})

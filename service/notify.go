@@ -20,7 +20,8 @@ type Notifier struct {
 	last string     // the last status
 }
 
-// NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID by getenv, for example os.Getenv. Without a socket it returns nil.
+// NewNotifier reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID by getenv, for example os.Getenv. Without a socket
+// it returns nil.
 func NewNotifier(getenv func(string) string) *Notifier {
 	address := getenv("NOTIFY_SOCKET")
 	if address == "" || !strings.ContainsAny(address[:1], "/@") {
@@ -35,7 +36,8 @@ func NewNotifier(getenv func(string) string) *Notifier {
 	return n
 }
 
-// Send sends assignments in one datagram, for example "READY=1". A manager that does not listen is nobody's error: it is dropped.
+// Send sends assignments in one datagram, for example "READY=1". A manager that does not listen is nobody's error: it
+// is dropped.
 func (n *Notifier) Send(assignments ...string) {
 	if n == nil {
 		return
@@ -79,8 +81,9 @@ func (n *Notifier) reloading() {
 	n.Send(assignments...)
 }
 
-// stopping says that a stop begins, and asks systemd to wait as long as it may take: grace, force, and a little; without a grace until the
-// second tick of the watchdog from now, so that it has to be said again. Where the unit's TimeoutStopSec is longer, that holds.
+// stopping says that a stop begins, and asks systemd to wait as long as it may take: grace, force, and a little;
+// without a grace until the second tick of the watchdog from now, so that it has to be said again. Where the unit's
+// TimeoutStopSec is longer, that holds.
 func (n *Notifier) stopping(grace, force time.Duration) {
 	if n == nil {
 		return

@@ -89,7 +89,8 @@ func TestSystemd(t *testing.T) {
 	r.cancel()
 }
 
-// TestReadyWaitsForTheStart: systemd is not told before the last service has started, nor is a status of a service overwritten.
+// TestReadyWaitsForTheStart: systemd is not told before the last service has started, nor is a status of a service
+// overwritten.
 func TestReadyWaitsForTheStart(t *testing.T) {
 	said := newManager(t, 0)
 	r := newRig(t, time.Minute, said.notify)
@@ -123,7 +124,8 @@ func TestReadyWaitsForTheStart(t *testing.T) {
 	r.cancel()
 }
 
-// TestSystemdWaitsForAnUnboundedStop: as long as work in flight may take for ever, systemd is asked for more time, again and again.
+// TestSystemdWaitsForAnUnboundedStop: as long as work in flight may take for ever, systemd is asked for more time,
+// again and again.
 func TestSystemdWaitsForAnUnboundedStop(t *testing.T) {
 	said := newManager(t, 2*time.Second)
 	r := newRig(t, 0, said.notify)
@@ -253,7 +255,8 @@ func TestOnReady(t *testing.T) {
 				cancel()
 			}
 			err = <-result
-			if tc.end == "" && err != nil || tc.end != "" && (!errors.Is(err, service.ErrNotReady) || !endsLike(err.Error(), tc.end)) {
+			if tc.end == "" && err != nil ||
+				tc.end != "" && (!errors.Is(err, service.ErrNotReady) || !endsLike(err.Error(), tc.end)) {
 				t.Errorf("got %v, want …%s", err, tc.end)
 			}
 			if err := socket.Close(); err != nil {

@@ -19,8 +19,8 @@ type ReadySocket struct {
 	conn   *net.UnixConn
 }
 
-// ListenReady makes a socket in a folder of its own below dir, which must be short: a socket's path has at most 108 bytes. An empty
-// dir is the one for temporary files.
+// ListenReady makes a socket in a folder of its own below dir, which must be short: a socket's path has at most 108
+// bytes. An empty dir is the one for temporary files.
 func ListenReady(dir string) (*ReadySocket, error) {
 	folder, err := os.MkdirTemp(dir, "ready") // mode 0700: nobody else can say that the child is ready
 	if err != nil {
@@ -36,8 +36,8 @@ func ListenReady(dir string) (*ReadySocket, error) {
 // Environ is what the child needs in its environment, as NAME=value.
 func (s *ReadySocket) Environ() string { return "NOTIFY_SOCKET=" + filepath.Join(s.folder, "notify") }
 
-// OnReady waits until the child says READY=1. When ctx ends before, or the child says STOPPING=1, the error wraps ErrNotReady and has
-// the last status that the child gave.
+// OnReady waits until the child says READY=1. When ctx ends before, or the child says STOPPING=1, the error wraps
+// ErrNotReady and has the last status that the child gave.
 func (s *ReadySocket) OnReady(ctx context.Context) error {
 	cut := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 	defer cut()

@@ -26,8 +26,8 @@ func readLines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// TestOsloTable fails where a public name of oslo.service or oslo.config has no row in docs/oslo.md, where a row says neither what is
-// here instead nor why nothing is, and where it names a test that does not exist.
+// TestOsloTable fails where a public name of oslo.service or oslo.config has no row in docs/oslo.md, where a row says
+// neither what is here instead nor why nothing is, and where it names a test that does not exist.
 func TestOsloTable(t *testing.T) {
 	lines := readLines(t, osloTable)
 	rows := map[string]bool{}
@@ -103,6 +103,7 @@ func TestOsloNamesAreFresh(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
 		tried = append(tried, python+": "+err.Error()+" "+lines[len(lines)-1])
 	}
-	t.Skipf("the names of oslo.service and oslo.config are those in %s: no Python here knows them (%s); apt-get install python3-oslo.service python3-oslo.config",
+	t.Skipf("the names of oslo.service and oslo.config are those in %s: no Python here knows them (%s); apt-get "+
+		"install python3-oslo.service python3-oslo.config",
 		osloNames, strings.Join(tried, "; "))
 }

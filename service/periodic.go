@@ -13,7 +13,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultSpacing is the spacing of a periodic task that names none, and the longest time between two looks for tasks that are due.
+// DefaultSpacing is the spacing of a periodic task that names none, and the longest time between two looks for tasks
+// that are due.
 const DefaultSpacing = time.Minute
 
 // PeriodicTask is something to do every now and then.
@@ -40,9 +41,9 @@ type PeriodicConfig struct {
 	Random func() float64
 }
 
-// PeriodicTasks runs each of its tasks when it is due, one after the other. A run is followed by the next one at the next multiple of
-// the spacing, so that a late run does not move those that follow, plus a random share of up to a twentieth of it in whole seconds,
-// so that tasks do not run in step.
+// PeriodicTasks runs each of its tasks when it is due, one after the other. A run is followed by the next one at the
+// next multiple of the spacing, so that a late run does not move those that follow, plus a random share of up to a
+// twentieth of it in whole seconds, so that tasks do not run in step.
 //
 // It is for users of this package. Raven does not use it: its periodic work (drift checks, garbage collection) must not
 // wait for one another, and is also asked for between two intervals.
@@ -100,8 +101,8 @@ func (p *PeriodicTasks) Add(t PeriodicTask) (bool, error) {
 	return true, nil
 }
 
-// RunDue runs the tasks that are due, in order, and returns how long it is to the next one. An error or a panic of a task is logged,
-// or with raise ends the pass and is returned.
+// RunDue runs the tasks that are due, in order, and returns how long it is to the next one. An error or a panic of a
+// task is logged, or with raise ends the pass and is returned.
 func (p *PeriodicTasks) RunDue(ctx context.Context, raise bool) (time.Duration, error) {
 	p.mu.Lock()
 	tasks := slices.Clone(p.tasks)

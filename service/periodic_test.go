@@ -64,8 +64,10 @@ func TestPeriodicTasks(t *testing.T) {
 		task   service.PeriodicTask
 		want   []string
 	}{
-		"spacing":            {task: service.PeriodicTask{Spacing: 30 * time.Second}, want: []string{"x@30", "x@60", "x@90"}},
-		"immediately":        {task: service.PeriodicTask{Spacing: 50 * time.Second, Immediately: true}, want: []string{"x@0", "x@50"}},
+		"spacing": {task: service.PeriodicTask{Spacing: 30 * time.Second}, want: []string{"x@30", "x@60", "x@90"}},
+		"immediately": {
+			task: service.PeriodicTask{Spacing: 50 * time.Second, Immediately: true}, want: []string{"x@0", "x@50"},
+		},
 		"default spacing":    {task: service.PeriodicTask{}, want: []string{"x@60"}},
 		"a negative spacing": {task: service.PeriodicTask{Spacing: -1}},
 		"disabled":           {task: service.PeriodicTask{Spacing: time.Second, Disabled: true}},
@@ -115,7 +117,8 @@ func TestPeriodicFailures(t *testing.T) {
 	if err != nil || idle != 20*time.Second {
 		t.Errorf("%s, %v", idle, err)
 	}
-	if text := p.log.String(); !p.has("good@0") || !strings.Contains(text, "broken") || !strings.Contains(text, "periodic_test.go") {
+	if text := p.log.String(); !p.has("good@0") || !strings.Contains(text, "broken") ||
+		!strings.Contains(text, "periodic_test.go") {
 		t.Errorf("%v\n%s", p.all(), text)
 	}
 	p.clock.Step(time.Hour)

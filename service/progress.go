@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Progress knows which loops and queues of a program must not stand still, and when each last turned. The launcher answers systemd's watchdog
-// only while none stands still, so that a program that hangs is ended and started anew.
+// Progress knows which loops and queues of a program must not stand still, and when each last turned. The launcher
+// answers systemd's watchdog only while none stands still, so that a program that hangs is ended and started anew.
 type Progress struct {
 	clock clock.PassiveClock
 
@@ -64,8 +64,8 @@ type Work struct {
 	still    time.Duration
 }
 
-// Work adds a queue that ends something within this time while it holds anything, times apart in which it waits for what has a
-// bound of its own.
+// Work adds a queue that ends something within this time while it holds anything, times apart in which it waits for
+// what has a bound of its own.
 func (p *Progress) Work(name string, within time.Duration) *Work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,9 +74,9 @@ func (p *Progress) Work(name string, within time.Duration) *Work {
 	return w
 }
 
-// Look says how the queue stands: how much it holds, how often it has ended something so far, and whether it waits for something
-// outside. It is to be called often: the time since the look before counts as an eighth of the bound at most, so that a process
-// that was frozen has not stood still.
+// Look says how the queue stands: how much it holds, how often it has ended something so far, and whether it waits
+// for something outside. It is to be called often: the time since the look before counts as an eighth of the bound at
+// most, so that a process that was frozen has not stood still.
 func (w *Work) Look(held int, ended uint64, waits bool) {
 	w.progress.mu.Lock()
 	defer w.progress.mu.Unlock()

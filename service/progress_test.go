@@ -10,8 +10,8 @@ import (
 	"github.com/kuryr/raven/service"
 )
 
-// TestWorkMustMove: a queue that holds work and ends none of it stands still; one that is empty, moves, waits for what has a bound of
-// its own, or was frozen with its process does not.
+// TestWorkMustMove: a queue that holds work and ends none of it stands still; one that is empty, moves, waits for
+// what has a bound of its own, or was frozen with its process does not.
 func TestWorkMustMove(t *testing.T) {
 	const within, every = time.Minute, time.Second
 	type look struct {
@@ -30,11 +30,12 @@ func TestWorkMustMove(t *testing.T) {
 		return looks
 	}
 	for name, looks := range map[string][]look{
-		"empty":   steady(200, func(int) look { return look{} }),
-		"moves":   steady(200, func(i int) look { return look{held: 5, ended: uint64(i / 50)} }),
-		"waits":   steady(200, func(int) look { return look{held: 5, waits: true} }),
-		"stands":  steady(200, func(i int) look { return look{held: 5, stalls: i >= 60} }),
-		"goes on": append(steady(70, func(i int) look { return look{held: 5, stalls: i >= 60} }), look{held: 5, ended: 1, after: every}),
+		"empty":  steady(200, func(int) look { return look{} }),
+		"moves":  steady(200, func(i int) look { return look{held: 5, ended: uint64(i / 50)} }),
+		"waits":  steady(200, func(int) look { return look{held: 5, waits: true} }),
+		"stands": steady(200, func(i int) look { return look{held: 5, stalls: i >= 60} }),
+		"goes on": append(steady(70, func(i int) look { return look{held: 5, stalls: i >= 60} }),
+			look{held: 5, ended: 1, after: every}),
 		// What it waits for comes and goes: only the time between counts, and only work that ends wipes it out.
 		"waits now and then": steady(200, func(i int) look { return look{held: 5, waits: i%2 == 0, stalls: i >= 121} }),
 		"frozen": {

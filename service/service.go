@@ -19,13 +19,15 @@ import (
 	"github.com/kuryr/raven/service/config"
 )
 
-// Service is one long-running part of the program. The launcher calls Start once, and Stop only after Start returned nil.
+// Service is one long-running part of the program. The launcher calls Start once, and Stop only after Start returned
+// nil.
 type Service interface {
-	// Start begins the work and returns when it has begun. The work may use ctx: it is cancelled when the service must end at
-	// once, or when the program is told to stop while Start still runs.
+	// Start begins the work and returns when it has begun. The work may use ctx: it is cancelled when the service must
+	// end at once, or when the program is told to stop while Start still runs.
 	Start(ctx context.Context) error
-	// Stop ends the work and returns when it has ended. Graceful means to finish what is in flight for as long as ctx lasts.
-	// It may be called again with graceful false while a graceful call hangs, and must be harmless on an ended service.
+	// Stop ends the work and returns when it has ended. Graceful means to finish what is in flight for as long as ctx
+	// lasts. It may be called again with graceful false while a graceful call hangs, and must be harmless on an ended
+	// service.
 	Stop(ctx context.Context, graceful bool) error
 	// Wait returns when the work has ended: nil if it was stopped or is complete, else why it failed.
 	Wait() error
@@ -39,8 +41,8 @@ type Mutator interface {
 	Mutate(ctx context.Context) error
 }
 
-// The exit statuses of a program run by a Launcher. Ended at once by a second signal, it is 128 plus the signal's number, as shells
-// have it: 130 after SIGINT, 143 after SIGTERM.
+// The exit statuses of a program run by a Launcher. Ended at once by a second signal, it is 128 plus the signal's
+// number, as shells have it: 130 after SIGINT, 143 after SIGTERM.
 const (
 	ExitStopped    = 0   // stopped as asked, or complete
 	ExitFailed     = 1   // a service failed, or did not stop in time (as in oslo.service)
@@ -115,8 +117,8 @@ func Options() []config.Option {
 	return []config.Option{
 		{
 			Name: "graceful_shutdown_timeout", Type: config.Duration, Default: "60", Declarer: declarer, Mutable: true,
-			Help: "How long to wait at a stop for work in flight, in seconds or with a unit. 0 waits for ever. A second SIGTERM or " +
-				"SIGINT ends at once in any case.",
+			Help: "How long to wait at a stop for work in flight, in seconds or with a unit. 0 waits for ever. A second " +
+				"SIGTERM or SIGINT ends at once in any case.",
 		},
 		{
 			Name: "log_options", Type: config.Boolean, Default: "true", Declarer: declarer,
@@ -126,7 +128,8 @@ func Options() []config.Option {
 			Name: "restart_method", Default: RestartReload, Choices: []string{RestartReload, RestartMutate}, Declarer: declarer,
 			ChoiceHelp: map[string]string{
 				RestartReload: "Read the configuration again, stop, and start with it",
-				RestartMutate: "Read the configuration again and take over the mutable options in place; the others are warned about",
+				RestartMutate: "Read the configuration again and take over the mutable options in place; the others are warned " +
+					"about",
 			},
 			Mutable: true, Help: "What SIGHUP does.",
 		},
@@ -142,8 +145,8 @@ type Task struct {
 	err    error // of run; read after done
 }
 
-// NewTask returns a service that calls run once. Its context is cancelled to stop it; it should then return nil or the context's
-// error. Reset may be nil.
+// NewTask returns a service that calls run once. Its context is cancelled to stop it; it should then return nil or
+// the context's error. Reset may be nil.
 func NewTask(run, reset func(context.Context) error) *Task {
 	return &Task{run: run, reset: reset, done: make(chan struct{})}
 }

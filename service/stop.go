@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// stop asks the services to stop, in reverse order, within the grace; then it tells them to end, all at once, within Force.
+// stop asks the services to stop, in reverse order, within the grace; then it tells them to end, all at once, within
+// Force.
 func (r *run) stop(base context.Context, reason error) error {
 	if reason != nil {
 		r.Logger.Error("stopping because a service failed", errAttr(reason), stackAttr(reason))
@@ -51,8 +52,8 @@ func (r *run) stop(base context.Context, reason error) error {
 	}
 }
 
-// stopInReverse runs in a goroutine. It waits for a start and a reset that still run, so that no two calls but a second Stop ever
-// meet in one service.
+// stopInReverse runs in a goroutine. It waits for a start and a reset that still run, so that no two calls but a
+// second Stop ever meet in one service.
 func (r *run) stopInReverse(ctx context.Context) []error {
 	var errs []error
 	if r.started != nil {
@@ -110,7 +111,8 @@ func (r *run) stopOne(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// force ends what still runs: every context is cancelled and Stop is called without grace on all at once, since one of them hangs.
+// force ends what still runs: every context is cancelled and Stop is called without grace on all at once, since one
+// of them hangs.
 func (r *run) force(base context.Context, stopped <-chan []error) error {
 	ctx, cancel := context.WithCancel(base)
 	defer cancel()

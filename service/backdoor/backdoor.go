@@ -1,5 +1,5 @@
-// Package backdoor lets an operator look into a running daemon over a unix socket: profiles, goroutines, the configuration.
-// It must never be open to anybody but the daemon's own user and root, nor show a secret.
+// Package backdoor lets an operator look into a running daemon over a unix socket: profiles, goroutines, the
+// configuration. It must never be open to anybody but the daemon's own user and root, nor show a secret.
 package backdoor
 
 import (
@@ -33,9 +33,9 @@ const (
 func Options() []config.Option {
 	return []config.Option{{
 		Name: "backdoor_socket", Declarer: "kuryr.raven", StartOnly: true, Advanced: true,
-		Help: "The path of a unix socket, of mode 0600, on which profiles (/debug/pprof/), a dump of all goroutines (/goroutines) and " +
-			"the configuration with secrets masked (/config) are served. {pid} in it is replaced with the process's number. " +
-			"Without it there is no backdoor.",
+		Help: "The path of a unix socket, of mode 0600, on which profiles (/debug/pprof/), a dump of all goroutines " +
+			"(/goroutines) and the configuration with secrets masked (/config) are served. {pid} in it is replaced with the " +
+			"process's number. Without it there is no backdoor.",
 	}}
 }
 
@@ -83,7 +83,8 @@ func (s *Server) Start(ctx context.Context) error {
 		return &config.Error{Group: config.DefaultGroup, Option: "backdoor_socket", Message: err.Error()}
 	}
 	s.server = &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, // a profile is written for as long as it is asked for
+		// a profile is written for as long as it is asked for
+		Handler: s.Handler(), ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout,
 		ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelWarn),
 	}
 	s.serving.Go(func() {
@@ -94,12 +95,14 @@ func (s *Server) Start(ctx context.Context) error {
 			s.end()
 		}
 	})
-	s.config.Logger.Warn("the backdoor is open: who may connect sees profiles and the configuration", "socket", s.config.Path)
+	s.config.Logger.Warn("the backdoor is open: who may connect sees profiles and the configuration", "socket",
+		s.config.Path)
 	return nil
 }
 
-// Listen makes a unix socket that only this user and root may connect to. It makes it in a folder of its own and moves it to its place when nobody else may connect, so that there is no moment in
-// which anybody could. A socket that nobody listens on any more is replaced.
+// Listen makes a unix socket that only this user and root may connect to. It makes it in a folder of its own and
+// moves it to its place when nobody else may connect, so that there is no moment in which anybody could. A socket
+// that nobody listens on any more is replaced.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longest { // the move would bring it there, but nobody could connect
 		return nil, fmt.Errorf("%s is longer than %d bytes, which a socket's path cannot be", path, longest)
@@ -182,8 +185,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { text(w, s.config.Show) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		text(w, func(w io.Writer) error {
-			_, err := io.WriteString(w, "/config        the configuration, secrets masked\n/goroutines    what every goroutine is doing\n"+
-				"/debug/pprof/  profiles: heap, allocs, goroutine, block, mutex, profile?seconds=30, trace?seconds=5\n")
+			_, err := io.WriteString(w,
+				"/config        the configuration, secrets masked\n/goroutines    what every goroutine is doing\n"+
+					"/debug/pprof/  profiles: heap, allocs, goroutine, block, mutex, profile?seconds=30, trace?seconds=5\n")
 			return err
 		})
 	})

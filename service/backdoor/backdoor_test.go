@@ -62,7 +62,9 @@ func get(t *testing.T, path, what string) (int, string) {
 
 func TestServes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b")
-	values, _, err := config.Load(config.Sources{Environ: []string{"OS_DEFAULT__PASSWORD=hush", "OS_DEFAULT__BACKDOOR_SOCKET=" + path}},
+	values, _, err := config.Load(config.Sources{
+		Environ: []string{"OS_DEFAULT__PASSWORD=hush", "OS_DEFAULT__BACKDOOR_SOCKET=" + path},
+	},
 		append(backdoor.Options(), config.Option{Name: "password", Secret: true}))
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +72,8 @@ func TestServes(t *testing.T) {
 	open(t, backdoor.FromConfig(values).Path, values.Show)
 	for what, want := range map[string]string{
 		"/": "/goroutines", "/config": "password = ****", "/goroutines": "backdoor_test.TestServes", "/debug/pprof/": "heap",
-		"/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/goroutine?debug=2": "TestServes", "/debug/pprof/symbol": "num_symbols",
+		"/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/goroutine?debug=2": "TestServes",
+		"/debug/pprof/symbol": "num_symbols",
 	} {
 		status, body := get(t, path, what)
 		if status != http.StatusOK || !strings.Contains(body, want) || strings.Contains(body, "hush") {
@@ -119,7 +122,8 @@ func TestOffByDefault(t *testing.T) {
 }
 
 func TestNumberOfTheProcess(t *testing.T) {
-	values, _, err := config.Load(config.Sources{Environ: []string{"OS_DEFAULT__BACKDOOR_SOCKET=/run/raven/{pid}.sock"}}, backdoor.Options())
+	values, _, err := config.Load(config.Sources{Environ: []string{"OS_DEFAULT__BACKDOOR_SOCKET=/run/raven/{pid}.sock"}},
+		backdoor.Options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +147,8 @@ func TestPlaces(t *testing.T) {
 	}
 	open(t, filepath.Join(folder, "taken"), nil)
 	for name, want := range map[string]string{
-		"stale": "", "taken": "is in use by another program", "file": "is no socket", "missing/b": "no such file or directory",
+		"stale": "", "taken": "is in use by another program", "file": "is no socket",
+		"missing/b":              "no such file or directory",
 		strings.Repeat("x", 200): "is longer than 107 bytes",
 	} {
 		t.Run(want, func(t *testing.T) {

@@ -17,7 +17,8 @@ func isVersion(address netip.Addr, version int) bool {
 	return version == 0 || address.Is4() == (version == 4)
 }
 
-// isCIDR says whether a text is a range of addresses. One with host bits is none: it is a typo more often than a way of speaking.
+// isCIDR says whether a text is a range of addresses. One with host bits is none: it is a typo more often than a way
+// of speaking.
 func isCIDR(text string, version int) bool {
 	prefix, err := netip.ParsePrefix(text)
 	return err == nil && prefix == prefix.Masked() && isVersion(prefix.Addr(), version)
@@ -38,8 +39,8 @@ func isURI(text string, schemes []string) bool {
 	return len(schemes) == 0 || slices.Contains(schemes, u.Scheme)
 }
 
-// isHostname says whether a text is a host name of RFC 1123: up to 253 characters, labels of letters, digits and inner dashes, the
-// last one not all digits, so that a mistyped address is none.
+// isHostname says whether a text is a host name of RFC 1123: up to 253 characters, labels of letters, digits and
+// inner dashes, the last one not all digits, so that a mistyped address is none.
 func isHostname(text string) bool {
 	if len(text) == 0 || len(text) > 253 {
 		return false

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Change is one option whose value differs between two Values. Old and New are nil where the option is not set or not declared.
+// Change is one option whose value differs between two Values. Old and New are nil where the option is not set or not
+// declared.
 type Change struct {
 	Group, Name string
 	Old, New    any
@@ -57,8 +58,8 @@ func Diff(before, after *Values) []Change {
 	return changes
 }
 
-// Reload returns what is in force after a reload: the new values, but the old ones of options that are read at start only. It also
-// returns the changes that were taken over, and those that were not because they need a new start.
+// Reload returns what is in force after a reload: the new values, but the old ones of options that are read at start
+// only. It also returns the changes that were taken over, and those that were not because they need a new start.
 func Reload(before, after *Values) (now *Values, taken, refused []Change) {
 	now = &Values{byName: maps.Clone(after.byName), order: after.order}
 	for _, change := range Diff(before, after) {
@@ -74,9 +75,10 @@ func Reload(before, after *Values) (now *Values, taken, refused []Change) {
 	return now, taken, refused
 }
 
-// Mutate returns what is in force after the mutable options have been taken over in place: the new values of those, and the old
-// ones of all others. It also returns the changes that were taken over, and those that were not because they need a new start or,
-// unless StartOnly, a reload. What only after declares belongs to what is not running, and is left out.
+// Mutate returns what is in force after the mutable options have been taken over in place: the new values of those,
+// and the old ones of all others. It also returns the changes that were taken over, and those that were not because
+// they need a new start or, unless StartOnly, a reload. What only after declares belongs to what is not running, and
+// is left out.
 func Mutate(before, after *Values) (now *Values, taken, refused []Change) {
 	now = &Values{byName: maps.Clone(before.byName), order: before.order}
 	for _, change := range Diff(before, after) {

@@ -48,7 +48,8 @@ func TestReload(t *testing.T) {
 	if diff := cmp.Diff([]string{"[DEFAULT] place: here -> there (k.conf:2)"}, texts(refused)); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
 	}
-	if got := fmt.Sprintln(now.String("", "place"), now.Bool("", "debug"), now.String("g", "text"), now.Origin("", "place")); got != "here true t default\n" {
+	if got := fmt.Sprintln(now.String("", "place"), now.Bool("", "debug"), now.String("g", "text"),
+		now.Origin("", "place")); got != "here true t default\n" {
 		t.Errorf("in force: %s", got)
 	}
 }
@@ -62,7 +63,8 @@ func TestMutate(t *testing.T) {
 	if diff := cmp.Diff(want, texts(refused)); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
 	}
-	if got := fmt.Sprintln(now.String("", "place"), now.Bool("", "debug"), now.String("g", "text"), now.String("g", "still")); got != "here true a s\n" {
+	if got := fmt.Sprintln(now.String("", "place"), now.Bool("", "debug"), now.String("g", "text"),
+		now.String("g", "still")); got != "here true a s\n" {
 		t.Errorf("in force: %s", got)
 	}
 	// What was refused is refused again, until a start takes it over.
@@ -73,7 +75,8 @@ func TestMutate(t *testing.T) {
 }
 
 func TestShowChanged(t *testing.T) {
-	values, _, err := load(t, config.Sources{}, "[g]\ntext = t\ncount = 7\npath = $state_path/y\nlist = a, b\n[neutron]\npassword = hush")
+	values, _, err := load(t, config.Sources{},
+		"[g]\ntext = t\ncount = 7\npath = $state_path/y\nlist = a, b\n[neutron]\npassword = hush")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +107,8 @@ func TestADefaultThatFailsHidesNothing(t *testing.T) {
 func TestDocs(t *testing.T) {
 	var got strings.Builder
 	if err := config.Docs(&got, append(sampleOptions(), config.Option{
-		Group: "neutron", Name: "ranges", Type: config.List, Item: config.CIDR, IPVersion: 4, Declarer: "driver pod", StartOnly: true, Env: []string{"RANGES"},
+		Group: "neutron", Name: "ranges", Type: config.List, Item: config.CIDR, IPVersion: 4, Declarer: "driver pod",
+		StartOnly: true, Env: []string{"RANGES"},
 	}), config.Group{Name: "kubernetes", Help: "group help"}); err != nil {
 		t.Fatal(err)
 	}

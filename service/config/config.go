@@ -1,5 +1,6 @@
-// Package config is oslo.config in Go over ini.v1: typed options, kuryr.conf, precedence, substitution, validation, samples.
-// It must never guess: a value that it cannot read is an error with file and line, and a secret value is never shown.
+// Package config is oslo.config in Go over ini.v1: typed options, kuryr.conf, precedence, substitution, validation,
+// samples. It must never guess: a value that it cannot read is an error with file and line, and a secret value is
+// never shown.
 package config
 
 import (
@@ -62,12 +63,13 @@ type Option struct {
 	Name  string // with underscores, as in the file
 	Type  Type   // empty is String
 	// Default is the text of the default as an operator would write it ($name is substituted). HasDefault tells an empty
-	// default from none; it may be left out where Default is not empty. Several lines are several values of a Multi option.
+	// default from none; it may be left out where Default is not empty. Several lines are several values of a Multi
+	// option.
 	Default    string
 	HasDefault bool
 	Help       string
-	// Choices are the values that a String, a number or each item of a List or Multi may have. ChoiceHelp describes them in the
-	// sample.
+	// Choices are the values that a String, a number or each item of a List or Multi may have. ChoiceHelp describes them
+	// in the sample.
 	Choices    []string
 	ChoiceHelp map[string]string
 	// Pattern is a regular expression (Go's syntax) that a String, or each item of a List or Multi, must match somewhere;
@@ -81,11 +83,11 @@ type Option struct {
 	Schemes []string
 	// IPVersion is 4 or 6 where an IP, CIDR or HostAddress must be of that version; 0 allows both.
 	IPVersion int
-	// Item is the type of each item of a List or Multi and of each value of a Dict; empty is String. What the option allows is
-	// checked on each item; the items stay texts.
+	// Item is the type of each item of a List or Multi and of each value of a Dict; empty is String. What the option
+	// allows is checked on each item; the items stay texts.
 	Item Type
-	// Min and Max bound an Integer, Float or Port, and a Duration in seconds; nil is unbounded (a Duration is never negative
-	// unless Min says so).
+	// Min and Max bound an Integer, Float or Port, and a Duration in seconds; nil is unbounded (a Duration is never
+	// negative unless Min says so).
 	Min, Max *float64
 	// Secret values are masked wherever the package writes them.
 	Secret   bool
@@ -116,8 +118,8 @@ func (o Option) Key() Name { return Name{o.Group, o.Name}.canonical() }
 // Group describes a group in the sample.
 type Group struct{ Name, Help string }
 
-// Error is one problem with a value, a line or a declaration. File is a path, "environment" or "command line"; it and Line are
-// empty where nothing was written (a required option, a declaration).
+// Error is one problem with a value, a line or a declaration. File is a path, "environment" or "command line"; it and
+// Line are empty where nothing was written (a required option, a declaration).
 type Error struct {
 	File    string
 	Line    int
@@ -265,7 +267,8 @@ func (o Option) misruled() string {
 	return ""
 }
 
-// differs names the first field in which two declarations of one option mean different things. Texts for people may differ.
+// differs names the first field in which two declarations of one option mean different things. Texts for people may
+// differ.
 func differs(a, b Option) string {
 	type field struct {
 		name string

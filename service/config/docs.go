@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Docs writes a reference of the options in Markdown: a table of contents by group, and for each option its type, default, rules
-// and help. Groups add help texts to groups.
+// Docs writes a reference of the options in Markdown: a table of contents by group, and for each option its type,
+// default, rules and help. Groups add help texts to groups.
 func Docs(w io.Writer, options []Option, groups ...Group) error {
 	reg, err := newRegistry(options)
 	if err != nil {

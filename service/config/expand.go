@@ -2,8 +2,9 @@ package config
 
 import "strings"
 
-// expand substitutes $name, $group.name, ${name} and ${group.name}, and turns $$ and \$ into a dollar sign. Any other dollar sign
-// stays as it is. It returns whether a secret was put in, and false after reporting an unknown name or a cycle.
+// expand substitutes $name, $group.name, ${name} and ${group.name}, and turns $$ and \$ into a dollar sign. Any other
+// dollar sign stays as it is. It returns whether a secret was put in, and false after reporting an unknown name or a
+// cycle.
 func (l *loader) expand(o Option, at Origin, text string) (expanded string, secret, ok bool) {
 	var b strings.Builder
 	for {
@@ -67,7 +68,8 @@ func isStart(text string) bool {
 	return text != "" && (text[0] == '_' || text[0]|0x20 >= 'a' && text[0]|0x20 <= 'z')
 }
 
-// lookup finds what a reference of the option o names: with a group exactly that option, else one of o's own group, else of DEFAULT.
+// lookup finds what a reference of the option o names: with a group exactly that option, else one of o's own group,
+// else of DEFAULT.
 func (l *loader) lookup(o Option, at Origin, ref string) (text string, secret, ok bool) {
 	names := []Name{{o.Group, ref}, {DefaultGroup, ref}}
 	if dot := strings.LastIndexByte(ref, '.'); dot >= 0 {

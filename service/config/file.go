@@ -16,9 +16,9 @@ type assignment struct {
 	empty         bool
 }
 
-// parseFile reads one file by oslo's rules. ini.v1 knows neither lines nor oslo's strictness, so a pre-pass refuses what the two
-// would read differently, notes the line of each assignment and strips trailing white space; then ini.v1 splits names and values,
-// and both are put together again in order.
+// parseFile reads one file by oslo's rules. ini.v1 knows neither lines nor oslo's strictness, so a pre-pass refuses
+// what the two would read differently, notes the line of each assignment and strips trailing white space; then ini.v1
+// splits names and values, and both are put together again in order.
 func parseFile(path string, data []byte) ([]written, error) {
 	clean, assignments, err := scan(path, data)
 	if err != nil {

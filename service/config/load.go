@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Load reads the sources, resolves every declared option and validates all of them. The error joins one *Error for each problem;
-// with an error there are no Values, so that a bad reload leaves the old ones in use. Warnings are returned in any case.
+// Load reads the sources, resolves every declared option and validates all of them. The error joins one *Error for
+// each problem; with an error there are no Values, so that a bad reload leaves the old ones in use. Warnings are
+// returned in any case.
 func Load(sources Sources, options []Option) (*Values, []Warning, error) {
 	reg, err := newRegistry(options)
 	if err != nil {
@@ -71,7 +72,8 @@ func (l *loader) takeArgs(args map[Name][]string) {
 	for n, texts := range args {
 		n = n.canonical()
 		if _, known := l.reg.byName[n]; !known {
-			l.errs = append(l.errs, &Error{File: string(FromArgs), Group: n.Group, Option: n.Name, Message: "no such option" + l.reg.suggest(n)})
+			l.errs = append(l.errs,
+				&Error{File: string(FromArgs), Group: n.Group, Option: n.Name, Message: "no such option" + l.reg.suggest(n)})
 		}
 		l.args[n] = texts
 	}
@@ -102,7 +104,8 @@ func (l *loader) parse(o Option, r *resolved) any {
 	return parsed
 }
 
-// fallback is the option's default, substituted. Where that cannot be had, nothing is: whoever set the option mended it.
+// fallback is the option's default, substituted. Where that cannot be had, nothing is: whoever set the option mended
+// it.
 func (l *loader) fallback(o Option, val value) any {
 	switch {
 	case !o.HasDefault:
@@ -185,8 +188,8 @@ func (l *loader) pick(o Option) ([]string, Origin) {
 	return nil, Origin{Source: Unset}
 }
 
-// pickFromFiles lets a later file win over an earlier one, within a file the option's own name over former ones, and then the
-// last line; for Multi the values of all files add up, and the origin is the last one's.
+// pickFromFiles lets a later file win over an earlier one, within a file the option's own name over former ones, and
+// then the last line; for Multi the values of all files add up, and the origin is the last one's.
 func (l *loader) pickFromFiles(o Option) (texts []string, origin Origin, ok bool) {
 	names := append([]Name{o.Key()}, o.Deprecated...)
 	for _, file := range l.files {

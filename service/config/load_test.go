@@ -33,7 +33,10 @@ func options() []config.Option {
 		{Group: "g", Name: "wait", Type: config.Duration, Default: "60"},
 		{Group: "g", Name: "path", Default: "$state_path/x"},
 		{Group: "neutron", Name: "password", Secret: true},
-		{Group: "neutron", Name: "auth_url", Env: []string{"OS_URL", "IDENTITY_URL"}, Deprecated: []config.Name{{Group: "neutron_client", Name: "neutron_uri"}}},
+		{
+			Group: "neutron", Name: "auth_url", Env: []string{"OS_URL", "IDENTITY_URL"},
+			Deprecated: []config.Name{{Group: "neutron_client", Name: "neutron_uri"}},
+		},
 		{Group: "neutron", Name: "url_with_secret"},
 		{Group: "vif_pool", Name: "ports_pool_max", Type: config.Integer, NoEffect: "pools come later"},
 		{Group: "driver:pod", Name: "command"},
@@ -66,45 +69,76 @@ func TestValues(t *testing.T) {
 		want map[string]any // by group.name
 	}{
 		"defaults": {"", map[string]any{
-			"DEFAULT.debug": false, "g.text": "t", "g.count": int64(3), "g.bare": nil, "g.share": 0.5, "g.flag": true, "g.port": int64(8082),
+			"DEFAULT.debug": false, "g.text": "t", "g.count": int64(3), "g.bare": nil, "g.share": 0.5, "g.flag": true,
+			"g.port": int64(8082),
 			"g.list": []string{"a", "b"}, "g.dict": nil, "g.many": nil, "g.wait": time.Minute, "g.path": "/var/lib/raven/x",
 		}},
-		"no inline comments":                 {"[neutron]\npassword = a#b;c # d", map[string]any{"neutron.password": "a#b;c # d"}},
-		"a trailing backslash is a value":    {"[g]\ntext = a\\\ncount = 4", map[string]any{"g.text": `a\`, "g.count": int64(4)}},
-		"split at the first delimiter":       {"[g]\ntext: a=b", map[string]any{"g.text": "a=b"}},
-		"outer quotes go":                    {"[g]\ntext = \" a \"", map[string]any{"g.text": " a "}},
-		"quotes with others inside go":       {`[g]` + "\n" + `text = "a"b"`, map[string]any{"g.text": `a"b`}},
-		"one quote stays":                    {"[g]\ntext = 'a", map[string]any{"g.text": "'a"}},
-		"a quoted backtick":                  {"[g]\ntext = \"`a\"", map[string]any{"g.text": "`a"}},
-		"percent signs stay":                 {"[g]\ntext = %(debug)s", map[string]any{"g.text": "%(debug)s"}},
-		"continuation":                       {"[g]\nlist = a,\n  b,\n\tc\n\ntext = x", map[string]any{"g.list": []string{"a", "b", "c"}, "g.text": "x"}},
-		"continuation only":                  {"[g]\nlist =\n  a,\n  b", map[string]any{"g.list": []string{"a", "b"}}},
-		"continuation keeps hashes":          {"[g]\ntext = a\n  # b", map[string]any{"g.text": "a\n# b"}},
-		"white space ends it":                {"[g]\ntext = a\n   \ncount = 7", map[string]any{"g.text": "a", "g.count": int64(7)}},
-		"a long continuation":                {"[g]\ntext = a\n  " + strings.Repeat("b", 9000) + "\ncount = 7", map[string]any{"g.text": "a\n" + strings.Repeat("b", 9000), "g.count": int64(7)}},
-		"carriage returns":                   {"[g]\r\ntext = a\r\ncount = 7\r\n", map[string]any{"g.text": "a", "g.count": int64(7)}},
-		"byte order mark":                    {"\ufeff[g]\ntext = a", map[string]any{"g.text": "a"}},
-		"last wins":                          {"[g]\ntext = a\ntext = b", map[string]any{"g.text": "b"}},
-		"last wins, also empty":              {"[g]\ntext = a\ntext =", map[string]any{"g.text": ""}},
-		"the last list wins":                 {"[g]\nlist = a\nlist = b", map[string]any{"g.list": []string{"b"}}},
-		"an empty list":                      {"[g]\nlist =", map[string]any{"g.list": []string{}}},
-		"repeats add up, empty ones too":     {"[g]\nmany = a\nmany =\nmany = a\nmany = b,c", map[string]any{"g.many": []string{"a", "", "a", "b,c"}}},
-		"groups in any case":                 {"[G]\ntext = a\n[Driver:Pod]\ncommand = c", map[string]any{"g.text": "a", "driver:pod.command": "c"}},
-		"a group again":                      {"[g]\ntext = a\n[neutron]\npassword = p\n[G]\ntext = b", map[string]any{"g.text": "b", "neutron.password": "p"}},
-		"no inheritance":                     {"[DEFAULT]\ntext = a", map[string]any{"g.text": "t"}},
-		"integers are decimal":               {"[g]\ncount = 010", map[string]any{"g.count": int64(10)}},
-		"booleans in any case":               {"[g]\nflag = oFF\n[DEFAULT]\ndebug = yEs", map[string]any{"g.flag": false, "DEFAULT.debug": true}},
-		"choices in any case":                {"[g]\nlevel = debug", map[string]any{"g.level": "DEBUG"}},
-		"a dict":                             {"[g]\ndict = a:b, c:d:e", map[string]any{"g.dict": map[string]string{"a": "b", "c": "d:e"}}},
-		"durations":                          {"[g]\nwait = 1h30m", map[string]any{"g.wait": 90 * time.Minute}},
-		"durations in seconds":               {"[g]\nwait = 0.5", map[string]any{"g.wait": 500 * time.Millisecond}},
-		"an empty integer is none":           {"[g]\nbare =", map[string]any{"g.bare": nil}},
-		"substitution":                       {"[g]\ntext = ${state_path}/$count and $g.flag/${neutron.password}!\n[neutron]\npassword = p", map[string]any{"g.text": "/var/lib/raven/3 and true/p!"}},
-		"own group before DEFAULT":           {"[DEFAULT]\ndebug = true\n[g]\npath = $text", map[string]any{"g.path": "t"}},
-		"none becomes empty":                 {"[g]\ntext = <$log_file>", map[string]any{"g.text": "<>"}},
-		"escapes":                            {"[g]\ntext = a$$count \\$count $5 $ ${ $", map[string]any{"g.text": "a$count $count $5 $ ${ $"}},
+		"no inline comments": {
+			"[neutron]\npassword = a#b;c # d", map[string]any{"neutron.password": "a#b;c # d"},
+		},
+		"a trailing backslash is a value": {
+			"[g]\ntext = a\\\ncount = 4", map[string]any{"g.text": `a\`, "g.count": int64(4)},
+		},
+		"split at the first delimiter": {"[g]\ntext: a=b", map[string]any{"g.text": "a=b"}},
+		"outer quotes go":              {"[g]\ntext = \" a \"", map[string]any{"g.text": " a "}},
+		"quotes with others inside go": {`[g]` + "\n" + `text = "a"b"`, map[string]any{"g.text": `a"b`}},
+		"one quote stays":              {"[g]\ntext = 'a", map[string]any{"g.text": "'a"}},
+		"a quoted backtick":            {"[g]\ntext = \"`a\"", map[string]any{"g.text": "`a"}},
+		"percent signs stay":           {"[g]\ntext = %(debug)s", map[string]any{"g.text": "%(debug)s"}},
+		"continuation": {
+			"[g]\nlist = a,\n  b,\n\tc\n\ntext = x", map[string]any{"g.list": []string{"a", "b", "c"}, "g.text": "x"},
+		},
+		"continuation only":         {"[g]\nlist =\n  a,\n  b", map[string]any{"g.list": []string{"a", "b"}}},
+		"continuation keeps hashes": {"[g]\ntext = a\n  # b", map[string]any{"g.text": "a\n# b"}},
+		"white space ends it": {
+			"[g]\ntext = a\n   \ncount = 7", map[string]any{"g.text": "a", "g.count": int64(7)},
+		},
+		"a long continuation": {
+			"[g]\ntext = a\n  " + strings.Repeat("b", 9000) + "\ncount = 7",
+			map[string]any{"g.text": "a\n" + strings.Repeat("b", 9000), "g.count": int64(7)},
+		},
+		"carriage returns": {
+			"[g]\r\ntext = a\r\ncount = 7\r\n", map[string]any{"g.text": "a", "g.count": int64(7)},
+		},
+		"byte order mark":       {"\ufeff[g]\ntext = a", map[string]any{"g.text": "a"}},
+		"last wins":             {"[g]\ntext = a\ntext = b", map[string]any{"g.text": "b"}},
+		"last wins, also empty": {"[g]\ntext = a\ntext =", map[string]any{"g.text": ""}},
+		"the last list wins":    {"[g]\nlist = a\nlist = b", map[string]any{"g.list": []string{"b"}}},
+		"an empty list":         {"[g]\nlist =", map[string]any{"g.list": []string{}}},
+		"repeats add up, empty ones too": {
+			"[g]\nmany = a\nmany =\nmany = a\nmany = b,c", map[string]any{"g.many": []string{"a", "", "a", "b,c"}},
+		},
+		"groups in any case": {
+			"[G]\ntext = a\n[Driver:Pod]\ncommand = c", map[string]any{"g.text": "a", "driver:pod.command": "c"},
+		},
+		"a group again": {
+			"[g]\ntext = a\n[neutron]\npassword = p\n[G]\ntext = b", map[string]any{"g.text": "b", "neutron.password": "p"},
+		},
+		"no inheritance":       {"[DEFAULT]\ntext = a", map[string]any{"g.text": "t"}},
+		"integers are decimal": {"[g]\ncount = 010", map[string]any{"g.count": int64(10)}},
+		"booleans in any case": {
+			"[g]\nflag = oFF\n[DEFAULT]\ndebug = yEs", map[string]any{"g.flag": false, "DEFAULT.debug": true},
+		},
+		"choices in any case": {"[g]\nlevel = debug", map[string]any{"g.level": "DEBUG"}},
+		"a dict": {
+			"[g]\ndict = a:b, c:d:e", map[string]any{"g.dict": map[string]string{"a": "b", "c": "d:e"}},
+		},
+		"durations":                {"[g]\nwait = 1h30m", map[string]any{"g.wait": 90 * time.Minute}},
+		"durations in seconds":     {"[g]\nwait = 0.5", map[string]any{"g.wait": 500 * time.Millisecond}},
+		"an empty integer is none": {"[g]\nbare =", map[string]any{"g.bare": nil}},
+		"substitution": {
+			"[g]\ntext = ${state_path}/$count and $g.flag/${neutron.password}!\n[neutron]\npassword = p",
+			map[string]any{"g.text": "/var/lib/raven/3 and true/p!"},
+		},
+		"own group before DEFAULT": {"[DEFAULT]\ndebug = true\n[g]\npath = $text", map[string]any{"g.path": "t"}},
+		"none becomes empty":       {"[g]\ntext = <$log_file>", map[string]any{"g.text": "<>"}},
+		"escapes": {
+			"[g]\ntext = a$$count \\$count $5 $ ${ $", map[string]any{"g.text": "a$count $count $5 $ ${ $"},
+		},
 		"a substituted default is overtaken": {"[DEFAULT]\nstate_path = /s", map[string]any{"g.path": "/s/x"}},
-		"a group named in a longer name":     {"[g]\ntext = ${driver:pod.command}\n[driver:pod]\ncommand = c", map[string]any{"g.text": "c"}},
+		"a group named in a longer name": {
+			"[g]\ntext = ${driver:pod.command}\n[driver:pod]\ncommand = c", map[string]any{"g.text": "c"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values, _, err := load(t, config.Sources{}, tc.file)
@@ -168,16 +202,33 @@ share =
 
 func TestMalformedFiles(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
-		"backtick":             {"[g]\ntext = `a", "kuryr.conf:2: [g]: text: a value that begins with a backtick must stand in double quotes"},
-		"three quotes":         {"[g]\n\ntext = \"\"\"a", "kuryr.conf:3: [g]: text: a value must not begin with three double quotes; one pair around it is enough"},
-		"indented first":       {"[g]\n  text = a", "kuryr.conf:2: [g]: an indented line continues the value above it, and there is none"},
-		"indented after blank": {"[g]\ntext = a\n\n  b", "kuryr.conf:4: [g]: an indented line continues the value above it, and there is none"},
-		"no delimiter":         {"[g]\nsecretpassword", "kuryr.conf:2: [g]: neither a [group], nor name = value, nor a comment"},
-		"unclosed group":       {"[g\ntext = a", "kuryr.conf:1: a group looks like [name], alone on its line\nkuryr.conf:2: option \"text\" stands before any group; put [DEFAULT] above it"},
-		"comment after group":  {"[g] # x", "kuryr.conf:1: a group looks like [name], alone on its line"},
-		"empty name":           {"[g]\n= a", "kuryr.conf:2: [g]: a value without a name"},
-		"automatic name":       {"[g]\n- = a", `kuryr.conf:2: [g]: "-" is not the name of an option`},
-		"before any group":     {"debug = true", `kuryr.conf:1: option "debug" stands before any group; put [DEFAULT] above it`},
+		"backtick": {
+			"[g]\ntext = `a", "kuryr.conf:2: [g]: text: a value that begins with a backtick must stand in double quotes",
+		},
+		"three quotes": {
+			"[g]\n\ntext = \"\"\"a",
+			"kuryr.conf:3: [g]: text: a value must not begin with three double quotes; one pair around it is enough",
+		},
+		"indented first": {
+			"[g]\n  text = a", "kuryr.conf:2: [g]: an indented line continues the value above it, and there is none",
+		},
+		"indented after blank": {
+			"[g]\ntext = a\n\n  b", "kuryr.conf:4: [g]: an indented line continues the value above it, and there is none",
+		},
+		"no delimiter": {
+			"[g]\nsecretpassword", "kuryr.conf:2: [g]: neither a [group], nor name = value, nor a comment",
+		},
+		"unclosed group": {
+			"[g\ntext = a",
+			"kuryr.conf:1: a group looks like [name], alone on its line\nkuryr.conf:2: option \"text\" stands before any " +
+				"group; put [DEFAULT] above it",
+		},
+		"comment after group": {"[g] # x", "kuryr.conf:1: a group looks like [name], alone on its line"},
+		"empty name":          {"[g]\n= a", "kuryr.conf:2: [g]: a value without a name"},
+		"automatic name":      {"[g]\n- = a", `kuryr.conf:2: [g]: "-" is not the name of an option`},
+		"before any group": {
+			"debug = true", `kuryr.conf:1: option "debug" stands before any group; put [DEFAULT] above it`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := load(t, config.Sources{}, tc.file)
@@ -306,13 +357,17 @@ func TestFormerNameLosesWithinAFile(t *testing.T) {
 
 func TestDeclarations(t *testing.T) {
 	pod := config.Option{Group: "neutron_defaults", Name: "pod_subnet", Help: "one text", Declarer: "driver pod"}
-	same := config.Option{Group: "Neutron_Defaults", Name: "pod_subnet", Type: config.String, Help: "another text", Declarer: "driver namespace"}
+	same := config.Option{
+		Group: "Neutron_Defaults", Name: "pod_subnet", Type: config.String, Help: "another text",
+		Declarer: "driver namespace",
+	}
 	values, _, err := config.Load(config.Sources{}, []config.Option{pod, same})
 	if err != nil || len(values.Options()) != 1 {
 		t.Fatalf("equal declarations are merged: %v", err)
 	}
 	same.Default = "x"
-	_, _, err = config.Load(config.Sources{}, []config.Option{pod, same, {Name: "n", Type: config.Integer, Default: "x", Declarer: "me"}, {Name: "a b"}})
+	_, _, err = config.Load(config.Sources{},
+		[]config.Option{pod, same, {Name: "n", Type: config.Integer, Default: "x", Declarer: "me"}, {Name: "a b"}})
 	want := `[neutron_defaults] pod_subnet: declared differently by driver pod and by driver namespace: default differs
 [DEFAULT] n: declared by me: its default: "x" is not an integer; allowed: a whole number
 [DEFAULT] a b: declared by an unnamed declarer: "a b" is not a name for an option`
@@ -328,10 +383,13 @@ func TestValuesDoNotChange(t *testing.T) {
 	}
 	values.List("g", "list")[0] = "changed"
 	values.Dict("g", "dict")["k"] = "changed"
-	picked := values.Pick([]config.Option{{Group: "g", Name: "list"}, {Group: "g", Name: "bare"}, {Group: "g", Name: "count"}})
+	picked := values.Pick([]config.Option{
+		{Group: "g", Name: "list"}, {Group: "g", Name: "bare"}, {Group: "g", Name: "count"},
+	})
 	picked["g"]["list"].([]string)[0] = "changed"
 	want := map[string]map[string]any{"g": {"list": []string{"a", "b"}, "count": int64(3)}}
-	if diff := cmp.Diff(want, values.Pick([]config.Option{{Group: "G", Name: "list"}, {Group: "g", Name: "count"}})); diff != "" {
+	if diff := cmp.Diff(want,
+		values.Pick([]config.Option{{Group: "G", Name: "list"}, {Group: "g", Name: "count"}})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := values.Dict("g", "dict")["k"]; got != "v" {

@@ -19,8 +19,8 @@ import (
 	"github.com/kuryr/raven/service/config"
 )
 
-// The suite puts the same cases to oslo.config and to this package. What oslo.config answers is in golden.json, which generate.py
-// makes, and which TestOsloGoldensAreFresh compares where Debian's python3-oslo.config is installed.
+// The suite puts the same cases to oslo.config and to this package. What oslo.config answers is in golden.json, which
+// generate.py makes, and which TestOsloGoldensAreFresh compares where Debian's python3-oslo.config is installed.
 const (
 	osloCases     = "testdata/oslo/cases.yaml"
 	osloGolden    = "testdata/oslo/golden.json"
@@ -76,11 +76,13 @@ type osloOption struct {
 
 func (o osloOption) option() config.Option {
 	option := config.Option{
-		Group: o.Group, Name: o.Name, Type: o.Type, Item: o.Item, Default: o.Default, HasDefault: o.HasDefault, Choices: o.Choices,
+		Group: o.Group, Name: o.Name, Type: o.Type, Item: o.Item, Default: o.Default, HasDefault: o.HasDefault,
+		Choices:    o.Choices,
 		ChoiceHelp: o.ChoiceHelp, Pattern: o.Pattern, IgnoreCase: o.IgnoreCase, MaxLength: o.MaxLength, Schemes: o.Schemes,
 		IPVersion: o.Version, Min: o.Min, Max: o.Max, Help: o.Help, SampleDefault: o.SampleDefault, Declarer: o.Declarer,
-		Reason: o.Reason, DeprecatedSince: o.Since, DeprecatedForRemoval: o.ForRemoval, Secret: o.Secret, Required: o.Required,
-		Mutable: o.Mutable, Advanced: o.Advanced,
+		Reason: o.Reason, DeprecatedSince: o.Since, DeprecatedForRemoval: o.ForRemoval, Secret: o.Secret,
+		Required: o.Required,
+		Mutable:  o.Mutable, Advanced: o.Advanced,
 	}
 	for _, d := range o.Deprecated {
 		option.Deprecated = append(option.Deprecated, config.Name{Group: d.Group, Name: d.Name})
@@ -147,8 +149,8 @@ func (c osloCase) sources(t *testing.T) config.Sources {
 	return s
 }
 
-// answer is what this package says to a case, in the form of golden.json. With an error there are no values, so that only what is
-// refused is known.
+// answer is what this package says to a case, in the form of golden.json. With an error there are no values, so that
+// only what is refused is known.
 func (c osloCase) answer(t *testing.T, options []config.Option) map[string]any {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -194,13 +196,14 @@ func throughJSON(t *testing.T, value map[string]any) map[string]any {
 	return plain
 }
 
-// TestOsloCases fails where this package reads a configuration otherwise than oslo.config does and nobody has said why, and where
-// somebody has said why and there is no difference.
+// TestOsloCases fails where this package reads a configuration otherwise than oslo.config does and nobody has said
+// why, and where somebody has said why and there is no difference.
 func TestOsloCases(t *testing.T) {
 	suite, answers := readOslo(t)
 	options := osloOptions(suite.Options)
 	if len(suite.Cases) != len(answers.Cases) {
-		t.Errorf("%d cases, %d answers: two cases have one name, or run %s", len(suite.Cases), len(answers.Cases), osloGenerator)
+		t.Errorf("%d cases, %d answers: two cases have one name, or run %s", len(suite.Cases), len(answers.Cases),
+			osloGenerator)
 	}
 	for _, c := range suite.Cases {
 		t.Run(c.Name, func(t *testing.T) {
@@ -304,7 +307,8 @@ func osloPython(t *testing.T) string {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		tried = append(tried, python+": "+err.Error()+" "+lines[len(lines)-1])
 	}
-	t.Skipf("the answers of oslo.config are compared with those in %s only: no Python here knows it (%s); apt-get install python3-oslo.config python3-yaml",
+	t.Skipf("the answers of oslo.config are compared with those in %s only: no Python here knows it (%s); apt-get "+
+		"install python3-oslo.config python3-yaml",
 		osloGolden, strings.Join(tried, "; "))
 	return ""
 }

@@ -26,8 +26,8 @@ func splitMulti(o Option, text string) []string {
 	return strings.Split(text, "\n")
 }
 
-// parse reads the texts of a value (one, except for Multi). It returns nil and no problem where an empty text means that
-// nothing is set.
+// parse reads the texts of a value (one, except for Multi). It returns nil and no problem where an empty text means
+// that nothing is set.
 func (o Option) parse(texts []string) (any, string) {
 	if o.Type == Multi {
 		return o.items(texts)
@@ -54,7 +54,8 @@ func (o Option) parse(texts []string) (any, string) {
 // empty is what an empty number means: none, unless that would hide a default.
 func (o Option) empty() (any, string) {
 	if o.HasDefault && o.Default != "" {
-		return nil, fmt.Sprintf("the value is empty; allowed: %s (remove the line to use the default, %s)", o.allowed(), o.Default)
+		return nil,
+			fmt.Sprintf("the value is empty; allowed: %s (remove the line to use the default, %s)", o.allowed(), o.Default)
 	}
 	return nil, ""
 }

@@ -9,8 +9,8 @@ import (
 
 const wrapWidth = 79
 
-// Sample writes a kuryr.conf.sample in the style of oslo-config-generator: DEFAULT first, then the groups sorted; within a group
-// by declarer, and advanced options last. Groups add help texts to groups.
+// Sample writes a kuryr.conf.sample in the style of oslo-config-generator: DEFAULT first, then the groups sorted;
+// within a group by declarer, and advanced options last. Groups add help texts to groups.
 func Sample(w io.Writer, options []Option, groups ...Group) error {
 	reg, err := newRegistry(options)
 	if err != nil {
@@ -104,7 +104,8 @@ func sampleOption(b *strings.Builder, o Option) {
 		if o.DeprecatedSince != "" {
 			since = " since " + o.DeprecatedSince
 		}
-		fmt.Fprintf(b, "# This option is deprecated for removal%s.\n# Its value may be silently ignored in the future.\n", since)
+		fmt.Fprintf(b, "# This option is deprecated for removal%s.\n# Its value may be silently ignored in the future.\n",
+			since)
 		if o.Reason != "" {
 			b.WriteString(comment("Reason: " + o.Reason))
 		}

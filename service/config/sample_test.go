@@ -16,18 +16,33 @@ var update = flag.Bool("update", false, "write the golden files")
 func sampleOptions() []config.Option {
 	raven, pod := "kuryr.raven", "driver pod"
 	return []config.Option{
-		{Group: "kubernetes", Name: "api_root", Default: "https://localhost:6443", Help: "Where the API server is.", Env: []string{"K8S_API"}, Declarer: raven},
-		{Group: "kubernetes", Name: "t", Type: config.Integer, Default: "3600", Min: new(0.0), Max: new(9999.0), Mutable: true, Help: "Help text.", Declarer: raven},
-		{Group: "kubernetes", Name: "deep", Type: config.Float, Default: "0.5", Advanced: true, Help: "Deep.", Declarer: raven},
-		{Group: "kubernetes", Name: "token_file", Help: "A file with a token. " +
-			"This help is long enough to be wrapped at seventy-nine columns, which is where oslo-config-generator wraps, and goes on.\n\nA second paragraph:\n  indented", Declarer: raven},
+		{
+			Group: "kubernetes", Name: "api_root", Default: "https://localhost:6443", Help: "Where the API server is.",
+			Env: []string{"K8S_API"}, Declarer: raven,
+		},
+		{
+			Group: "kubernetes", Name: "t", Type: config.Integer, Default: "3600", Min: new(0.0), Max: new(9999.0),
+			Mutable: true, Help: "Help text.", Declarer: raven,
+		},
+		{
+			Group: "kubernetes", Name: "deep", Type: config.Float, Default: "0.5", Advanced: true, Help: "Deep.",
+			Declarer: raven,
+		},
+		{
+			Group: "kubernetes", Name: "token_file",
+			Help: "A file with a token. This help is long enough to be wrapped at seventy-nine columns, which is where " +
+				"oslo-config-generator wraps, and goes on.\n\nA second paragraph:\n  indented", Declarer: raven,
+		},
 		{Name: "debug", Type: config.Boolean, Default: "False", Help: "Say more.", Declarer: raven},
 		{Name: "empty", HasDefault: true, Help: "Empty.", Declarer: raven},
 		{Name: "spaced", Default: " x ", Help: "Spaced.", Declarer: raven},
 		{Name: "many", Type: config.Multi, Help: "Several lines.", Declarer: raven},
 		{Name: "several", Type: config.Multi, Default: "one\ntwo", Help: "Several lines.", Declarer: raven},
 		{Name: "host", SampleDefault: "node.example", Default: "here", Help: "Name.", Declarer: raven},
-		{Group: "neutron", Name: "mode", Default: "a", Choices: []string{"a", "", "b"}, ChoiceHelp: map[string]string{"a": "Alpha"}, Help: "Mode.", Declarer: pod},
+		{
+			Group: "neutron", Name: "mode", Default: "a", Choices: []string{"a", "", "b"},
+			ChoiceHelp: map[string]string{"a": "Alpha"}, Help: "Mode.", Declarer: pod,
+		},
 		{
 			Group: "neutron", Name: "old", DeprecatedForRemoval: true, DeprecatedSince: "2.0", Reason: "Nobody needs it.",
 			Deprecated: []config.Name{{Group: "k8s"}, {Name: "older"}}, Help: "Old.", Declarer: pod,
@@ -67,7 +82,8 @@ func golden(t *testing.T, path, got string) {
 }
 
 func TestSampleCanBeLoaded(t *testing.T) {
-	values, warnings, err := config.Load(config.Sources{Files: []string{"testdata/sample.conf"}, Strict: true}, sampleOptions())
+	values, warnings, err := config.Load(config.Sources{Files: []string{"testdata/sample.conf"}, Strict: true},
+		sampleOptions())
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v %v", err, warnings)
 	}

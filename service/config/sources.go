@@ -9,22 +9,24 @@ import (
 	"strings"
 )
 
-// Sources are the places that values come from. A stronger place hides a weaker one: Args > Environ > Dirs > Files > defaults.
+// Sources are the places that values come from. A stronger place hides a weaker one: Args > Environ > Dirs > Files >
+// defaults.
 type Sources struct {
 	// Args are values from the command line. Several values matter for Multi options only; otherwise the last wins.
 	Args map[Name][]string
 	// Environ holds NAME=value as os.Environ returns it; nil is none.
 	Environ []string
-	// Dirs are folders whose *.conf are read in sorted order, after Files. Files are read in order; the later wins. Each that is
-	// named here must exist.
+	// Dirs are folders whose *.conf are read in sorted order, after Files. Files are read in order; the later wins. Each
+	// that is named here must exist.
 	Dirs  []string
 	Files []string
 	// Strict makes unknown options and groups errors instead of warnings.
 	Strict bool
 }
 
-// WithDefaults fills in the default files and folders where none are named: the first kuryr.conf and then the first raven.conf
-// found in home/.kuryr, home, etc/kuryr and etc, and likewise the folders kuryr.conf.d and raven.conf.d. An empty home is skipped.
+// WithDefaults fills in the default files and folders where none are named: the first kuryr.conf and then the first
+// raven.conf found in home/.kuryr, home, etc/kuryr and etc, and likewise the folders kuryr.conf.d and raven.conf.d.
+// An empty home is skipped.
 func (s Sources) WithDefaults(home, etc string) Sources {
 	var dirs []string
 	if home != "" {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// unknown reports options and groups in files that nobody declares, and environment variables that look like options of a known
-// group but are none.
+// unknown reports options and groups in files that nobody declares, and environment variables that look like options
+// of a known group but are none.
 func (l *loader) unknown(strict bool) {
 	report := func(w Warning) {
 		if strict {
@@ -48,7 +48,9 @@ func (l *loader) unknown(strict bool) {
 		}
 		n := Name{group, strings.ToLower(name)}.canonical()
 		if l.reg.groups[n.Group] {
-			report(Warning{File: "environment " + variable, Group: n.Group, Option: n.Name, Message: "no such option" + l.reg.suggest(n)})
+			report(Warning{
+				File: "environment " + variable, Group: n.Group, Option: n.Name, Message: "no such option" + l.reg.suggest(n),
+			})
 		}
 	}
 }

@@ -164,8 +164,8 @@ func (v *Values) Options() []Option {
 	return options
 }
 
-// Pick returns copies of the values of exactly these options, by group and name; an option without a value is absent. So a
-// plugin sees what it declared and nothing else.
+// Pick returns copies of the values of exactly these options, by group and name; an option without a value is absent.
+// So a plugin sees what it declared and nothing else.
 func (v *Values) Pick(options []Option) map[string]map[string]any {
 	picked := map[string]map[string]any{}
 	for _, o := range options {

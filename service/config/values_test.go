@@ -50,7 +50,8 @@ func TestSecretsStayHidden(t *testing.T) {
 	if err := values.Show(&b); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(b.String(), "hush") || !strings.Contains(b.String(), "password = ****") || !strings.Contains(b.String(), "# kuryr.conf:2") {
+	if strings.Contains(b.String(), "hush") || !strings.Contains(b.String(), "password = ****") ||
+		!strings.Contains(b.String(), "# kuryr.conf:2") {
 		t.Errorf("shown:\n%s", b.String())
 	}
 	if diff := cmp.Diff([]string{"hush", "http://u:hush@h"}, values.Secrets()); diff != "" {
@@ -100,7 +101,9 @@ func TestPasswordsInURIsStayHidden(t *testing.T) {
 }
 
 func TestEncodeIsReadBack(t *testing.T) {
-	texts := []string{"", "a", " a ", "a#b;c", "$x ${y} $$", `"q"`, "'q'", "`b", `""c`, "a\nb\n# c", "x=y:z", `back\`, "%(x)s", "\"", "'"}
+	texts := []string{
+		"", "a", " a ", "a#b;c", "$x ${y} $$", `"q"`, "'q'", "`b", `""c`, "a\nb\n# c", "x=y:z", `back\`, "%(x)s", "\"", "'",
+	}
 	var opts []config.Option
 	values := map[config.Name][]string{}
 	for i, text := range texts {
@@ -127,12 +130,15 @@ func TestEncodeIsReadBack(t *testing.T) {
 
 // FuzzFile shows that any text is either read or refused with a typed error, and that no line is lost.
 func FuzzFile(f *testing.F) {
-	for _, seed := range []string{"[g]\ntext = a", "[g]\ntext =\n b\n\n[G]\nmany=x\nmany=", "[a]b]\nx=1", "[g]\ntext=a\x00\x0b\n x"} {
+	for _, seed := range []string{
+		"[g]\ntext = a", "[g]\ntext =\n b\n\n[G]\nmany=x\nmany=", "[a]b]\nx=1", "[g]\ntext=a\x00\x0b\n x",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		path := write(t, filepath.Join(t.TempDir(), "k.conf"), text)
-		_, _, err := config.Load(config.Sources{Files: []string{path}}, []config.Option{{Group: "g", Name: "text"}, {Group: "g", Name: "many", Type: config.Multi}})
+		_, _, err := config.Load(config.Sources{Files: []string{path}},
+			[]config.Option{{Group: "g", Name: "text"}, {Group: "g", Name: "many", Type: config.Multi}})
 		if err == nil {
 			return
 		}

@@ -14,8 +14,8 @@ import (
 // State is the state of a component.
 type State string
 
-// The states of a component. Degraded counts as ready, so that a probe keeps the program in service; only Failed, which means
-// that nothing but a restart helps, counts as dead.
+// The states of a component. Degraded counts as ready, so that a probe keeps the program in service; only Failed,
+// which means that nothing but a restart helps, counts as dead.
 const (
 	Ready    State = "ready"
 	Degraded State = "degraded"
@@ -67,8 +67,8 @@ func (r *Registry) Reports() []Report {
 	return reports
 }
 
-// Component reports the state of one part of the program. Its methods may be called at any time, by any goroutine; a reason is
-// one sentence for people, without secrets.
+// Component reports the state of one part of the program. Its methods may be called at any time, by any goroutine; a
+// reason is one sentence for people, without secrets.
 type Component struct {
 	registry *Registry
 	name     string

@@ -35,13 +35,19 @@ func Options() []config.Option {
 	const declarer = "kuryr.raven"
 	return []config.Option{
 		{
-			Group: healthGroup, Name: "host", Type: config.HostAddress, Default: "127.0.0.1", Declarer: declarer, StartOnly: true,
-			Help: "The address that /livez, /readyz, /status and /metrics are served on. They need no login: keep it a private one.",
+			Group: healthGroup, Name: "host", Type: config.HostAddress, Default: "127.0.0.1", Declarer: declarer,
+			StartOnly: true,
+			Help: "The address that /livez, /readyz, /status and /metrics are served on. They need no login: keep it a " +
+				"private one.",
 		},
-		{Group: healthGroup, Name: "port", Type: config.Port, Default: "8082", Declarer: declarer, StartOnly: true, Help: "Their port; 0 takes any free one."},
 		{
-			Group: metricsGroup, Name: "host", Type: config.HostAddress, Default: "127.0.0.1", Declarer: declarer, StartOnly: true,
-			Help: "The address that /metrics is served on as well.",
+			Group: healthGroup, Name: "port", Type: config.Port, Default: "8082", Declarer: declarer, StartOnly: true,
+			Help: "Their port; 0 takes any free one.",
+		},
+		{
+			Group: metricsGroup, Name: "host", Type: config.HostAddress, Default: "127.0.0.1", Declarer: declarer,
+			StartOnly: true,
+			Help:      "The address that /metrics is served on as well.",
 		},
 		{
 			Group: metricsGroup, Name: "port", Type: config.Port, Default: "9654", Declarer: declarer, StartOnly: true,
@@ -119,7 +125,8 @@ func (s *Server) Start(ctx context.Context) error {
 		s.address = append(s.address, listener.Addr())
 		server := &http.Server{
 			Handler: handlers[i], ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-			IdleTimeout: writeTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelWarn),
+			IdleTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
+			ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelWarn),
 		}
 		s.servers = append(s.servers, server)
 	}
@@ -246,7 +253,7 @@ func (s *Server) stalled() []Report {
 	return reports
 }
 
-// answer lists every component with its reason, and further ones; the status is 200 where all are good enough, else 503.
+// answer lists every component with its reason, and further ones; the status is 200 if all are good enough, else 503.
 // ?format=json answers JSON.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, what string, more []Report, good func(State) bool) {
 	reports := append(s.registry.Reports(), more...)

@@ -125,7 +125,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestStalledIsNotAlive: what stands still for ever is told by /livez, so that a probe has it started anew; /readyz has its own reasons.
+// TestStalledIsNotAlive: what stands still for ever is told by /livez, so that a probe has it started anew; /readyz
+// has its own reasons.
 func TestStalledIsNotAlive(t *testing.T) {
 	registry := health.NewRegistry(clocktesting.NewFakePassiveClock(time.Unix(0, 0).UTC()))
 	registry.Component("raven").Ready()
@@ -188,7 +189,8 @@ func TestStatusAndMetrics(t *testing.T) {
 	if code, _ := fetch(t, http.MethodGet, "http://"+s.MetricsAddress()+"/status"); code != http.StatusNotFound {
 		t.Error("the exporter shows the status")
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Address()+"/status?kind=panic", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Address()+"/status?kind=panic",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,9 +215,16 @@ func TestAPortInUse(t *testing.T) {
 		config health.Config
 		want   string
 	}{
-		"health":  {health.Config{Host: "127.0.0.1", Port: port}, fmt.Sprintf("[health_server] port: 127.0.0.1:%d is in use by another program; stop that or set another port", port)},
-		"metrics": {health.Config{Host: "127.0.0.1", MetricsHost: "127.0.0.1", MetricsPort: port, Gatherer: prometheus.NewRegistry()}, fmt.Sprintf("[prometheus_exporter] port: 127.0.0.1:%d is in use by another program; stop that or set another port", port)},
-		"host":    {health.Config{Host: "192.0.2.1"}, "[health_server] host: 192.0.2.1 is no address of this machine"},
+		"health": {
+			health.Config{Host: "127.0.0.1", Port: port},
+			fmt.Sprintf("[health_server] port: 127.0.0.1:%d is in use by another program; stop that or set another port", port),
+		},
+		"metrics": {
+			health.Config{Host: "127.0.0.1", MetricsHost: "127.0.0.1", MetricsPort: port, Gatherer: prometheus.NewRegistry()},
+			fmt.Sprintf("[prometheus_exporter] port: 127.0.0.1:%d is in use by another program; stop that or set another port",
+				port),
+		},
+		"host": {health.Config{Host: "192.0.2.1"}, "[health_server] host: 192.0.2.1 is no address of this machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := health.New(tc.config, registry).Start(t.Context())
@@ -261,7 +270,8 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := health.Config{Host: "127.0.0.1", Port: 8082, MetricsHost: "127.0.0.1", MetricsPort: 9654}
-	if got := health.FromConfig(values); got.Host != want.Host || got.Port != want.Port || got.MetricsHost != want.MetricsHost || got.MetricsPort != want.MetricsPort {
+	if got := health.FromConfig(values); got.Host != want.Host || got.Port != want.Port ||
+		got.MetricsHost != want.MetricsHost || got.MetricsPort != want.MetricsPort {
 		t.Errorf("got %+v", got)
 	}
 }

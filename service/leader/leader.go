@@ -1,5 +1,6 @@
-// Package leader elects which of several processes works, by a Kubernetes Lease. It must never let a process believe that it
-// leads for longer than the others believe it: what it says is bound to the time at which the last renewal was sent.
+// Package leader elects which of several processes works, by a Kubernetes Lease. It must never let a process believe
+// that it leads for longer than the others believe it: what it says is bound to the time at which the last renewal
+// was sent.
 //
 //	standing by ──the Lease is free or has expired──▶ leading ──asked to end──▶ work ends, then the Lease is released
 //	     ▲                                               │
@@ -52,7 +53,8 @@ func (c Config) Validate() error {
 	case c.Duration < time.Second || c.Duration%time.Second != 0:
 		return fmt.Errorf("[kubernetes] lease_duration is %s: a Lease counts in whole seconds", c.Duration)
 	case c.RenewDeadline >= c.Duration:
-		return fmt.Errorf("[kubernetes] lease_renew_deadline (%s) must be less than lease_duration (%s), or two would lead at once",
+		return fmt.Errorf("[kubernetes] lease_renew_deadline (%s) must be less than lease_duration (%s), or two would "+
+			"lead at once",
 			c.RenewDeadline, c.Duration)
 	case float64(c.RenewDeadline) <= leaderelection.JitterFactor*float64(c.RetryPeriod):
 		return fmt.Errorf("[kubernetes] lease_renew_deadline (%s) must be more than %g times lease_retry_period (%s)",
@@ -61,8 +63,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Work is what a leader does. It is to begin nothing new once ctx has ended, and to return as soon as what is under way has
-// ended; once lease has ended it must stop at once, because another may lead. lease outlives ctx while work is asked to end.
+// Work is what a leader does. It is to begin nothing new once ctx has ended, and to return as soon as what is under
+// way has ended; once lease has ended it must stop at once, because another may lead. lease outlives ctx while work
+// is asked to end.
 type Work func(ctx, lease context.Context)
 
 // Status is how a candidate stands.
@@ -126,16 +129,16 @@ func (c *Candidate) Status() Status {
 	return s
 }
 
-// Valid says whether this process leads at this moment. It reads the clock, so that a process that was frozen for longer than its
-// term knows at once when it goes on.
+// Valid says whether this process leads at this moment. It reads the clock, so that a process that was frozen for
+// longer than its term knows at once when it goes on.
 func (c *Candidate) Valid() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status.Leading && time.Now().Before(c.until)
 }
 
-// Run contends for the Lease until ctx ends. While this process leads, work runs; it is called anew for each term. When Run
-// returns, no work is under way and the Lease is released, if that was possible.
+// Run contends for the Lease until ctx ends. While this process leads, work runs; it is called anew for each term.
+// When Run returns, no work is under way and the Lease is released, if that was possible.
 func (c *Candidate) Run(ctx context.Context, work Work) {
 	for ctx.Err() == nil {
 		c.contend(ctx, work)
@@ -150,7 +153,8 @@ func (c *Candidate) contend(ctx context.Context, work Work) {
 		Lock: t, LeaseDuration: c.config.Duration, RenewDeadline: c.config.RenewDeadline, RetryPeriod: c.config.RetryPeriod,
 		Name: c.config.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { t.lead() }, //nolint:contextcheck // the elector's context ends too early: see lead
+			//nolint:contextcheck // the elector's context ends too early: see lead
+			OnStartedLeading: func(context.Context) { t.lead() },
 			OnStoppedLeading: func() {},
 		},
 	})
@@ -223,7 +227,8 @@ func newTerm(asked context.Context, c *Candidate, work Work) *term {
 		candidate: c, work: work, asked: asked, done: make(chan struct{}),
 	}
 	apart := context.WithoutCancel(asked)
-	t.contending, t.stop = context.WithCancel(klog.NewContext(apart, klog.Logger{})) // what matters is said by problem and follow
+	// what matters is said by problem and follow
+	t.contending, t.stop = context.WithCancel(klog.NewContext(apart, klog.Logger{}))
 	t.lease, t.lose = context.WithCancelCause(apart)
 	t.unhook = []func() bool{
 		context.AfterFunc(asked, func() {
@@ -284,7 +289,8 @@ func (t *term) close() {
 	c.status.Holder, c.status.Since = "", time.Now()
 	c.mu.Unlock()
 	if lost {
-		c.config.Logger.Error("no leader any more; all work was broken off", "lease", c.status.Lease, "error", context.Cause(t.lease))
+		c.config.Logger.Error("no leader any more; all work was broken off", "lease", c.status.Lease, "error",
+			context.Cause(t.lease))
 	}
 	t.release()
 }
@@ -331,10 +337,11 @@ func (t *term) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	return t.write(ctx, r, t.LeaseLock.Update)
 }
 
-// write takes or renews the Lease. What counts is when the request was sent: the others count from when they see it, which is
-// later.
+// write takes or renews the Lease. What counts is when the request was sent: the others count from when they see it,
+// which is later.
 func (t *term) write(
-	ctx context.Context, r resourcelock.LeaderElectionRecord, send func(context.Context, resourcelock.LeaderElectionRecord) error,
+	ctx context.Context, r resourcelock.LeaderElectionRecord,
+	send func(context.Context, resourcelock.LeaderElectionRecord) error,
 ) error {
 	c := t.candidate
 	t.mu.Lock()

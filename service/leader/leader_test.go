@@ -208,7 +208,8 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 	one := run(t, api, "one", nil)
 	eventually(t, "the problem", func() string {
 		text := one.candidate.Status().Problem
-		if !strings.Contains(text, "let this account get, create and update leases.coordination.k8s.io in namespace kube-system") {
+		if !strings.Contains(text,
+			"let this account get, create and update leases.coordination.k8s.io in namespace kube-system") {
 			return "it says " + text
 		}
 		return ""
@@ -231,7 +232,8 @@ func TestALeaseThatIsTakenAwayIsLost(t *testing.T) {
 	api := cluster(t, kube.Options{})
 	one := run(t, api, "one", nil)
 	one.await("leads")
-	_, err := api.Patch(leases(), "kube-system", "raven", "application/merge-patch+json", []byte(`{"spec":{"holderIdentity":"somebody"}}`))
+	_, err := api.Patch(leases(), "kube-system", "raven", "application/merge-patch+json",
+		[]byte(`{"spec":{"holderIdentity":"somebody"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,12 +253,14 @@ func TestFromConfig(t *testing.T) {
 		request time.Duration
 		wrong   string
 	}{
-		"the defaults":           {nil, time.Minute, ""},
-		"requests too long":      {nil, 75 * time.Second, "[neutron] timeout (1m15s) must be less than"},
-		"a deadline too late":    {map[string]string{"lease_renew_deadline": "75"}, time.Second, "two would lead at once"},
-		"a part of a second":     {map[string]string{"lease_duration": "75.5"}, time.Second, "whole seconds"},
-		"renewals too far apart": {map[string]string{"lease_retry_period": "50"}, time.Second, "must be more than 1.2 times lease_retry_period"},
-		"no name":                {map[string]string{"lease_name": ""}, time.Second, "lease_name"},
+		"the defaults":        {nil, time.Minute, ""},
+		"requests too long":   {nil, 75 * time.Second, "[neutron] timeout (1m15s) must be less than"},
+		"a deadline too late": {map[string]string{"lease_renew_deadline": "75"}, time.Second, "two would lead at once"},
+		"a part of a second":  {map[string]string{"lease_duration": "75.5"}, time.Second, "whole seconds"},
+		"renewals too far apart": {
+			map[string]string{"lease_retry_period": "50"}, time.Second, "must be more than 1.2 times lease_retry_period",
+		},
+		"no name": {map[string]string{"lease_name": ""}, time.Second, "lease_name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := map[config.Name][]string{}

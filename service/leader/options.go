@@ -31,19 +31,20 @@ func Options() []config.Option {
 			Help: "Name of the Lease with controller_ha. Ravens with different [raven] cluster_id need different ones.",
 		},
 		{
-			Name: "lease_namespace", Pattern: `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`, MaxLength: 63, SampleDefault: "the pod's namespace, else " + elsewhere,
-			Help: "Namespace of the Lease with controller_ha. It must exist, and the account be allowed to get, create and update " +
-				"Leases in it.",
+			Name: "lease_namespace", Pattern: `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`, MaxLength: 63,
+			SampleDefault: "the pod's namespace, else " + elsewhere,
+			Help: "Namespace of the Lease with controller_ha. It must exist, and the account be allowed to get, " +
+				"create and update Leases in it.",
 		},
 		{
 			Name: "lease_duration", Type: config.Duration, Default: "75", Min: new(2.0),
-			Help: "With controller_ha, how long the others wait for a leader that is not heard of, in whole seconds, before one " +
-				"takes its place. It must be more than [neutron] timeout: no request outlives its leader's term.",
+			Help: "With controller_ha, how long the others wait for a leader that is not heard of, in whole seconds, before " +
+				"one takes its place. It must be more than [neutron] timeout: no request outlives its leader's term.",
 		},
 		{
 			Name: "lease_renew_deadline", Type: config.Duration, Default: "60", Min: new(1.0),
-			Help: "With controller_ha, how long after its last renewal of the Lease a leader breaks off all work. What is left to " +
-				"lease_duration is the margin for clocks that run at different speeds.",
+			Help: "With controller_ha, how long after its last renewal of the Lease a leader breaks off all work. What is " +
+				"left to lease_duration is the margin for clocks that run at different speeds.",
 		},
 		{
 			Name: "lease_retry_period", Type: config.Duration, Default: "2", Min: new(0.1), Advanced: true,
@@ -64,8 +65,8 @@ func Options() []config.Option {
 // Enabled says whether a leader is to be elected.
 func Enabled(v *config.Values) bool { return v.Bool(group, "controller_ha") }
 
-// FromConfig reads the options that Options declares. request is the longest that one request to the cloud may take. Its errors
-// name the option at fault.
+// FromConfig reads the options that Options declares. request is the longest that one request to the cloud may take.
+// Its errors name the option at fault.
 func FromConfig(v *config.Values, request time.Duration) (Config, error) {
 	c := Config{
 		Name: v.String(group, "lease_name"), Namespace: v.String(group, "lease_namespace"),
@@ -79,8 +80,9 @@ func FromConfig(v *config.Values, request time.Duration) (Config, error) {
 		return c, err
 	}
 	if request >= c.Duration {
-		return c, fmt.Errorf("[neutron] timeout (%s) must be less than [kubernetes] lease_duration (%s): with controller_ha no request "+
-			"may outlive its leader's term; lower the one or raise the other", request, c.Duration)
+		return c,
+			fmt.Errorf("[neutron] timeout (%s) must be less than [kubernetes] lease_duration (%s): with controller_ha no "+
+				"request may outlive its leader's term; lower the one or raise the other", request, c.Duration)
 	}
 	return c, nil
 }
@@ -96,7 +98,8 @@ func ownNamespace() string {
 
 // expected says whether an error is part of how candidates meet: another one was faster, or there is no Lease yet.
 func expected(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) && !namespaceMissing(err)
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsNotFound(err) && !namespaceMissing(err)
 }
 
 func namespaceMissing(err error) bool {
@@ -108,7 +111,8 @@ func namespaceMissing(err error) bool {
 func explain(err error, c Config) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("%v; let this account get, create and update leases.coordination.k8s.io in namespace %s", err, c.Namespace)
+		return fmt.Sprintf("%v; let this account get, create and update leases.coordination.k8s.io in namespace %s", err,
+			c.Namespace)
 	case namespaceMissing(err):
 		return fmt.Sprintf("%v; set [kubernetes] lease_namespace to a namespace that exists", err)
 	}

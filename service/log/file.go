@@ -27,7 +27,8 @@ func openFile(path string) (*reopener, error) {
 }
 
 func (r *reopener) open() (*os.File, error) {
-	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // operators' groups read logs
+	//nolint:gosec // operators' groups read logs
+	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log file %q: %w", r.path, cause(err))
 	}

@@ -1,5 +1,5 @@
-// Package log makes the program's slog.Logger from the [DEFAULT] options and hides secrets in everything that it writes.
-// It must never write a registered secret or the value of an attribute that is named like one.
+// Package log makes the program's slog.Logger from the [DEFAULT] options and hides secrets in everything that it
+// writes. It must never write a registered secret or the value of an attribute that is named like one.
 package log
 
 import (
@@ -23,19 +23,36 @@ const declarer = "kuryr.raven"
 // Options declares the options of the log.
 func Options() []config.Option {
 	return []config.Option{
-		{Name: "debug", Type: config.Boolean, Default: "false", Mutable: true, Declarer: declarer, Help: "Log at debug level, whatever log_level says."},
 		{
-			Name: "log_level", Default: "INFO", Choices: []string{"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}, IgnoreCase: true,
+			Name: "debug", Type: config.Boolean, Default: "false", Mutable: true, Declarer: declarer,
+			Help: "Log at debug level, whatever log_level says.",
+		},
+		{
+			Name: "log_level", Default: "INFO", Choices: []string{"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"},
+			IgnoreCase: true,
 			ChoiceHelp: map[string]string{
 				"DEBUG": "Every pass", "INFO": "What changes", "WARNING": "What an operator should look at",
 				"ERROR": "What failed", "CRITICAL": "The same as ERROR",
 			},
 			Env: []string{"LOG_LEVEL"}, Mutable: true, Declarer: declarer, Help: "The least severe level that is logged.",
 		},
-		{Name: "log_file", Declarer: declarer, StartOnly: true, Help: "A file to log to instead of standard error. A relative path is one below log_dir. It is opened anew at SIGHUP."},
-		{Name: "log_dir", Declarer: declarer, StartOnly: true, Help: "The folder of log_file; without a log_file the log is named after the program."},
-		{Name: "use_json", Type: config.Boolean, Default: "false", Declarer: declarer, StartOnly: true, Help: "Log JSON, one object per line."},
-		{Name: "use_syslog", Type: config.Boolean, Default: "false", Declarer: declarer, StartOnly: true, Help: "Log to the local syslog, and to log_file too if that is set."},
+		{
+			Name: "log_file", Declarer: declarer, StartOnly: true,
+			Help: "A file to log to instead of standard error. A relative path is one below log_dir. It is opened anew at " +
+				"SIGHUP.",
+		},
+		{
+			Name: "log_dir", Declarer: declarer, StartOnly: true,
+			Help: "The folder of log_file; without a log_file the log is named after the program.",
+		},
+		{
+			Name: "use_json", Type: config.Boolean, Default: "false", Declarer: declarer, StartOnly: true,
+			Help: "Log JSON, one object per line.",
+		},
+		{
+			Name: "use_syslog", Type: config.Boolean, Default: "false", Declarer: declarer, StartOnly: true,
+			Help: "Log to the local syslog, and to log_file too if that is set.",
+		},
 	}
 }
 
@@ -105,7 +122,8 @@ type Log struct {
 	syslog   Syslog    // nil without syslog
 }
 
-// New opens the log. Its error for a path that cannot be opened is a *config.Error naming the option. The redactor may be nil.
+// New opens the log. Its error for a path that cannot be opened is a *config.Error naming the option. The redactor
+// may be nil.
 func New(c Config, redactor *Redactor) (*Log, error) {
 	if redactor == nil {
 		redactor = NewRedactor()
@@ -120,7 +138,8 @@ func New(c Config, redactor *Redactor) (*Log, error) {
 		}
 		out, err := dial()
 		if err != nil {
-			return nil, &config.Error{Group: config.DefaultGroup, Option: "use_syslog", Message: "opening the local syslog: " + err.Error()}
+			return nil,
+				&config.Error{Group: config.DefaultGroup, Option: "use_syslog", Message: "opening the local syslog: " + err.Error()}
 		}
 		l.syslog = out
 		handlers = append(handlers, &syslogHandler{out: out, format: newFormat(&l.level, c.JSON)})

@@ -71,14 +71,16 @@ func TestSecretsNever(t *testing.T) {
 			"query":             func(l *slog.Logger) { l.Info("m", "url", "http://h/?x="+url.QueryEscape(secret)) },
 			"stringer":          func(l *slog.Logger) { l.Info("m", "x", &sayer{secret}) },
 			"valuer":            func(l *slog.Logger) { l.Info("m", "x", valuer{secret}) },
-			"struct":            func(l *slog.Logger) { l.Info("m", "x", spec{"n", "unregistered", map[string]any{"k": secret}}) },
-			"headers":           func(l *slog.Logger) { l.Info("m", "x", http.Header{"X-Subject-Token": {"unregistered"}}) },
-			"list":              func(l *slog.Logger) { l.Info("m", "x", []any{map[string]any{"Secret": 1234567}}) },
-			"url in text":       func(l *slog.Logger) { l.Info("m", "error", "Get http://user:unregistered@host/x: refused") },
-			"header in text":    func(l *slog.Logger) { l.Info("sent X-Auth-Token: unregistered to h") },
-			"bearer in text":    func(l *slog.Logger) { l.Info("sent Authorization: Bearer unregistered") },
-			"json in text":      func(l *slog.Logger) { l.Info("m", "body", `{"auth":{"password": "unregistered"}}`) },
-			"form in text":      func(l *slog.Logger) { l.Info("m", "body", `user=a&password=unregistered&x=y`) },
+			"struct": func(l *slog.Logger) {
+				l.Info("m", "x", spec{"n", "unregistered", map[string]any{"k": secret}})
+			},
+			"headers":        func(l *slog.Logger) { l.Info("m", "x", http.Header{"X-Subject-Token": {"unregistered"}}) },
+			"list":           func(l *slog.Logger) { l.Info("m", "x", []any{map[string]any{"Secret": 1234567}}) },
+			"url in text":    func(l *slog.Logger) { l.Info("m", "error", "Get http://user:unregistered@host/x: refused") },
+			"header in text": func(l *slog.Logger) { l.Info("sent X-Auth-Token: unregistered to h") },
+			"bearer in text": func(l *slog.Logger) { l.Info("sent Authorization: Bearer unregistered") },
+			"json in text":   func(l *slog.Logger) { l.Info("m", "body", `{"auth":{"password": "unregistered"}}`) },
+			"form in text":   func(l *slog.Logger) { l.Info("m", "body", `user=a&password=unregistered&x=y`) },
 		} {
 			t.Run(fmt.Sprintf("%s/json=%v", name, asJSON), func(t *testing.T) {
 				var out bytes.Buffer
@@ -106,8 +108,9 @@ func TestWhatIsNoSecretStays(t *testing.T) {
 		"token_file", "/run/token", "application_credential_id", "id1", "has_token", true, "count", 3, "error", nil,
 		"url", "https://h:5000/v3", "nothing", (*sayer)(nil), "labels", map[string]string{"app": "web"})
 	_, line, _ := strings.Cut(out.String(), " INFO  ")
-	want := "abcdef: invalid token: expired token_file=/run/token application_credential_id=id1 has_token=true count=3 error=<nil> " +
-		"url=https://h:5000/v3 nothing=\"*log_test.sayer(panic: runtime error: invalid memory address or nil pointer dereference)\" labels=map[app:web]\n"
+	want := "abcdef: invalid token: expired token_file=/run/token application_credential_id=id1 has_token=true " +
+		"count=3 error=<nil> url=https://h:5000/v3 nothing=\"*log_test.sayer(panic: runtime error: invalid memory " +
+		"address or nil pointer dereference)\" labels=map[app:web]\n"
 	if diff := cmp.Diff(want, line); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -125,7 +128,10 @@ func TestTextFormat(t *testing.T) {
 	var out bytes.Buffer
 	l := open(t, log.Config{Stderr: &out, Level: slog.LevelWarn})
 	l.Logger().Info("not shown")
-	l.Logger().With("a", "x y").WithGroup("g").With("b", "").WithGroup("h").Warn("two\nlines \x1b[31m", slog.Group("i", "c", `"`), "d", time.Second, slog.Attr{}) //nolint:sloglint // mixed on purpose: everything that slog allows
+	//nolint:sloglint // mixed on purpose: everything that slog allows
+	l.Logger().With("a", "x y").WithGroup("g").With("b", "").WithGroup("h").Warn("two\nlines \x1b[31m",
+		slog.Group("i", "c", `"`), "d", time.Second,
+		slog.Attr{})
 	l.Logger().Error("it broke", "stack", "goroutine 1\nmain.main()\n", "service", "s")
 	lines := strings.SplitAfter(out.String(), "\n")
 	want := []string{
@@ -303,7 +309,9 @@ func TestSyslogAndFile(t *testing.T) {
 	if err := l.Close(); err != nil || !fake.closed {
 		t.Error("syslog stays open")
 	}
-	_, err = log.New(log.Config{Syslog: true, DialSyslog: func() (log.Syslog, error) { return nil, errors.New("no daemon") }}, nil)
+	_, err = log.New(log.Config{
+		Syslog: true, DialSyslog: func() (log.Syslog, error) { return nil, errors.New("no daemon") },
+	}, nil)
 	if err == nil || err.Error() != "[DEFAULT] use_syslog: opening the local syslog: no daemon" {
 		t.Errorf("got %v", err)
 	}

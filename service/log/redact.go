@@ -20,7 +20,8 @@ import (
 // Mask stands for what is hidden.
 const Mask = "****"
 
-// minSecret is the length in bytes below which a registered secret is not searched for in texts: it would hide half of every line.
+// minSecret is the length in bytes below which a registered secret is not searched for in texts: it would hide half
+// of every line.
 const minSecret = 4
 
 // Redactor hides secrets in texts. It may be used by many goroutines.
@@ -32,8 +33,8 @@ type Redactor struct {
 	secrets map[string]bool
 }
 
-// NewRedactor returns a redactor that knows no secrets yet, only what texts with secrets look like: URLs with a password,
-// "password=…", "\"secret\": \"…\"", "X-Auth-Token: …" and "Authorization: …".
+// NewRedactor returns a redactor that knows no secrets yet, only what texts with secrets look like: URLs with a
+// password, "password=…", "\"secret\": \"…\"", "X-Auth-Token: …" and "Authorization: …".
 func NewRedactor() *Redactor {
 	const word = `(?:password|passwd|secret|token|api_?key)`
 	return &Redactor{secrets: map[string]bool{}, patterns: []*regexp.Regexp{
@@ -45,8 +46,8 @@ func NewRedactor() *Redactor {
 	}}
 }
 
-// Add registers secrets: from now on they are hidden wherever they stand in a text, also quoted, URL-escaped or in base64.
-// Shorter ones than four bytes are not searched for.
+// Add registers secrets: from now on they are hidden wherever they stand in a text, also quoted, URL-escaped or in
+// base64. Shorter ones than four bytes are not searched for.
 func (r *Redactor) Add(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +58,8 @@ func (r *Redactor) Add(secrets ...string) {
 		quoted := strconv.Quote(secret)
 		escaped, _ := json.Marshal(secret) //nolint:errchkjson // a string always marshals
 		for _, form := range []string{
-			secret, quoted[1 : len(quoted)-1], string(escaped[1 : len(escaped)-1]), url.QueryEscape(secret), url.PathEscape(secret),
+			secret, quoted[1 : len(quoted)-1], string(escaped[1 : len(escaped)-1]), url.QueryEscape(secret),
+			url.PathEscape(secret),
 			base64.StdEncoding.EncodeToString([]byte(secret)),
 		} {
 			r.secrets[form] = true
@@ -89,8 +91,8 @@ func (r *Redactor) Text(text string) string {
 	return text
 }
 
-// SecretName says whether a value of this name is a secret: the name's last word is password, token, secret or the like, as in
-// X-Auth-Token or application_credential_secret, but not token_file.
+// SecretName says whether a value of this name is a secret: the name's last word is password, token, secret or the
+// like, as in X-Auth-Token or application_credential_secret, but not token_file.
 func SecretName(name string) bool {
 	name = strings.TrimSuffix(strings.Map(func(c rune) rune {
 		switch {
@@ -101,7 +103,9 @@ func SecretName(name string) bool {
 		}
 		return -1
 	}, name), "s")
-	for _, ending := range []string{"password", "passwd", "passphrase", "secret", "token", "authorization", "apikey", "privatekey", "credential"} {
+	for _, ending := range []string{
+		"password", "passwd", "passphrase", "secret", "token", "authorization", "apikey", "privatekey", "credential",
+	} {
 		if strings.HasSuffix(name, ending) {
 			return true
 		}
@@ -173,8 +177,8 @@ func (r *Redactor) attr(a slog.Attr, secret bool) slog.Attr {
 	return slog.Attr{Key: a.Key, Value: value}
 }
 
-// anyValue redacts a value of any type. What has words for itself is taken at them; a map, slice or struct is walked through as
-// JSON, so that members named like secrets are found; the rest is printed.
+// anyValue redacts a value of any type. What has words for itself is taken at them; a map, slice or struct is walked
+// through as JSON, so that members named like secrets are found; the rest is printed.
 func (r *Redactor) anyValue(v any) slog.Value {
 	var text string
 	err := guard(func() { // a nil pointer with a method on values panics

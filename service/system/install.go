@@ -52,8 +52,8 @@ func (m *Manager) unitFile() (owner, string, error) {
 	return nobody, own, nil
 }
 
-// Install installs the service and lets it start with the machine; it does not start it. It returns what it did, for people. Installed
-// again, it changes what is different. Where it fails nothing stays.
+// Install installs the service and lets it start with the machine; it does not start it. It returns what it did, for
+// people. Installed again, it changes what is different. Where it fails nothing stays.
 func (m *Manager) Install(ctx context.Context) ([]string, error) {
 	if err := m.privileged(); err != nil {
 		return nil, err
@@ -118,8 +118,10 @@ func (m *Manager) enablePackaged(ctx context.Context, path string) ([]string, er
 		return nil, fmt.Errorf("reading the unit: %w", err)
 	}
 	if own := strings.Join(m.words()[1:], " "); own != argumentsOf(string(text)) {
-		return nil, fmt.Errorf("a package has installed %s, which is not started with %q; its command line is changed by %q, not by this command",
-			path, own, "systemctl edit "+m.c.Name)
+		return nil,
+			fmt.Errorf("a package has installed %s, which is not started with %q; its command line is changed by %q, not by "+
+				"this command",
+				path, own, "systemctl edit "+m.c.Name)
 	}
 	if _, err := m.run(ctx, "systemctl", "enable", m.c.Name); err != nil {
 		return nil, err
@@ -143,8 +145,8 @@ func (m *Manager) reachable() error {
 	for _, file := range append([]string{m.c.Executable}, m.c.Files...) {
 		for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 			if strings.HasPrefix(file, hidden) {
-				return fmt.Errorf("the service cannot see %s: %s is hidden from it, so that it needs no trust; put the file elsewhere, "+
-					"for example below /usr/local or /etc", file, strings.TrimSuffix(hidden, "/"))
+				return fmt.Errorf("the service cannot see %s: %s is hidden from it, so that it needs no trust; put the file "+
+					"elsewhere, for example below /usr/local or /etc", file, strings.TrimSuffix(hidden, "/"))
 			}
 		}
 	}
@@ -165,7 +167,8 @@ func (m *Manager) installElsewhere() ([]string, error) {
 	return []string{"made a service of " + m.platform + "; it runs as root, since only systemd confines it"}, nil
 }
 
-// Uninstall stops the service and takes away all that Install made, and what the service has kept; no configuration. It returns what it did, for people. Where there is nothing, that is fine.
+// Uninstall stops the service and takes away all that Install made, and what the service has kept; no configuration.
+// It returns what it did, for people. Where there is nothing, that is fine.
 func (m *Manager) Uninstall(ctx context.Context) ([]string, error) {
 	if err := m.privileged(); err != nil {
 		return nil, err
@@ -250,7 +253,8 @@ func (m *Manager) makeUser(ctx context.Context) ([]string, error) {
 }
 
 func (m *Manager) userPackaged() bool {
-	return exists(m.path("/usr/lib/sysusers.d/"+m.c.Name+".conf")) || exists(m.path("/usr/local/lib/sysusers.d/"+m.c.Name+".conf"))
+	return exists(m.path("/usr/lib/sysusers.d/"+m.c.Name+".conf")) ||
+		exists(m.path("/usr/local/lib/sysusers.d/"+m.c.Name+".conf"))
 }
 
 // removeUser removes the user that makeUser made.

@@ -1,5 +1,6 @@
-// Package system installs a program as a system service and speaks to the service manager: on systemd by a unit of one's own, elsewhere
-// by what github.com/kardianos/service offers. It must never change what an administrator or a package has put there.
+// Package system installs a program as a system service and speaks to the service manager: on systemd by a unit of
+// one's own, elsewhere by what github.com/kardianos/service offers. It must never change what an administrator or a
+// package has put there.
 package system
 
 import (
@@ -26,15 +27,18 @@ var (
 // Config is the service. Name, Executable and Unit are required.
 type Config struct {
 	Name, DisplayName, Description string
-	// Executable is the program's absolute path, Arguments what it is started with. Files are further files that it has to read.
+	// Executable is the program's absolute path, Arguments what it is started with. Files are further files that it has
+	// to read.
 	Executable string
 	Arguments  []string
 	Files      []string
-	// Unit is the text of the systemd unit as packages install it. Program is what stands for Executable in its ExecStart line.
+	// Unit is the text of the systemd unit as packages install it. Program is what stands for Executable in its
+	// ExecStart line.
 	Unit, Program string
 	// Sysusers declares User in the form of sysusers.d; it is made with the unit, and goes with it. Both may be empty.
 	Sysusers, User string
-	// Kept are the service's own folders, which go with it: of its state, its logs. Shared are those that go only if they are empty.
+	// Kept are the service's own folders, which go with it: of its state, its logs. Shared are those that go only if
+	// they are empty.
 	Kept, Shared []string
 }
 
@@ -77,8 +81,9 @@ func New(c Config, stdout, stderr *os.File) (*Manager, error) {
 	}
 	var err error
 	m.control, err = kardianos.New(nil, &kardianos.Config{
-		Name: c.Name, DisplayName: c.DisplayName, Description: c.Description, Executable: c.Executable, Arguments: c.Arguments,
-		Option: kardianos.KeyValue{"SystemdScript": m.unit(), "Restart": "on-failure"},
+		Name: c.Name, DisplayName: c.DisplayName, Description: c.Description, Executable: c.Executable,
+		Arguments: c.Arguments,
+		Option:    kardianos.KeyValue{"SystemdScript": m.unit(), "Restart": "on-failure"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("finding the service manager: %w", err)
@@ -86,7 +91,8 @@ func New(c Config, stdout, stderr *os.File) (*Manager, error) {
 	return m, nil
 }
 
-// detect refuses what only looks like a service manager: kardianos takes System V for granted where it finds nothing else.
+// detect refuses what only looks like a service manager: kardianos takes System V for granted where it finds nothing
+// else.
 func (m *Manager) detect() error {
 	if m.platform == systemd {
 		if _, err := os.Stat(m.path("/run/systemd/system")); err == nil {

@@ -124,7 +124,8 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	r.want("calls after a change", r.calls, []string{"control.Uninstall", "control.Install"})
 	text, err := os.ReadFile(r.unitPath())
-	if err != nil || !strings.Contains(string(text), "\nExecStart=/opt/crow/crow run \"--config-file=/etc/my crow.conf\"\n") {
+	if err != nil ||
+		!strings.Contains(string(text), "\nExecStart=/opt/crow/crow run \"--config-file=/etc/my crow.conf\"\n") {
 		t.Errorf("%v, the unit is:\n%s", err, text)
 	}
 
@@ -184,7 +185,8 @@ func TestOthersUnits(t *testing.T) {
 			t.Error(err, uerr)
 		}
 		r.want("calls", r.calls, []string{"systemctl enable crow", "systemctl disable --now crow"})
-		for _, argument := range []string{"--config-file=/etc/x.conf", "--set=a.b=c", "--strict"} { // it would be dropped without a word
+		// it would be dropped without a word
+		for _, argument := range []string{"--config-file=/etc/x.conf", "--set=a.b=c", "--strict"} {
 			r.c.Arguments = []string{"run", argument}
 			if _, err := r.install(); err == nil || !strings.Contains(err.Error(), "systemctl edit crow") {
 				t.Errorf("with %s: %v", argument, err)
@@ -257,14 +259,20 @@ func TestDetect(t *testing.T) {
 
 func TestParseStatus(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"ActiveState=active\nMainPID=7\nExecMainStartTimestamp=Mon\nStatusText=objects: 6 done\n", "running (process 7 since Mon): objects: 6 done"},
+		{
+			"ActiveState=active\nMainPID=7\nExecMainStartTimestamp=Mon\nStatusText=objects: 6 done\n",
+			"running (process 7 since Mon): objects: 6 done",
+		},
 		{"ActiveState=inactive\nMainPID=0\nStatusText=old\n", "stopped"},
 		{"ActiveState=failed\nResult=exit-code\nExecMainStatus=1\nMainPID=0\n", "failed: it ended with exit status 1"},
 		{
 			"ActiveState=activating\nSubState=auto-restart\nResult=watchdog\nMainPID=0\nNRestarts=2\n",
 			"starting, restarted 2 times: it ended: watchdog, waiting for the next try",
 		},
-		{"ActiveState=deactivating\nMainPID=9\nExecMainStartTimestamp=Tue\nStatusText=stopping raven\n", "stopping (process 9 since Tue): stopping raven"},
+		{
+			"ActiveState=deactivating\nMainPID=9\nExecMainStartTimestamp=Tue\nStatusText=stopping raven\n",
+			"stopping (process 9 since Tue): stopping raven",
+		},
 	} {
 		if got := parseStatus(c.text).String(); got != c.want {
 			t.Errorf("%q:\n got %s\nwant %s", c.text, got, c.want)

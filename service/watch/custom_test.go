@@ -23,9 +23,11 @@ import (
 func (f *fixture) define(t *testing.T) {
 	t.Helper()
 	definition := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets.example.org"},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "widgets.example.org"},
 		"spec": map[string]any{
-			"group": "example.org", "scope": "Namespaced", "names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget"},
+			"group": "example.org", "scope": "Namespaced",
+			"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget"},
 			"versions": []any{map[string]any{
 				"name": "v1", "served": true, "storage": true, "selectableFields": []any{map[string]any{"jsonPath": ".spec.zone"}},
 			}},
@@ -62,7 +64,9 @@ func (a *asks) RoundTrip(request *http.Request) (*http.Response, error) {
 			what = "metadata"
 		}
 		a.mu.Lock()
-		a.seen = append(a.seen, fmt.Sprintf("%s of %s labels=%s fields=%s", what, request.URL.Path, query.Get("labelSelector"), query.Get("fieldSelector")))
+		a.seen = append(a.seen,
+			fmt.Sprintf("%s of %s labels=%s fields=%s", what, request.URL.Path, query.Get("labelSelector"),
+				query.Get("fieldSelector")))
 		a.mu.Unlock()
 	}
 	return a.next.RoundTrip(request)
@@ -76,8 +80,8 @@ func (a *asks) distinct() []string {
 	return slices.Compact(seen)
 }
 
-// A driver watches a custom resource by namespace, labels and fields, and another watch of it for its metadata only: each asks the API server for
-// just that, starts when the definition comes, and wakes for nothing else.
+// A driver watches a custom resource by namespace, labels and fields, and another watch of it for its metadata only:
+// each asks the API server for just that, starts when the definition comes, and wakes for nothing else.
 func TestCustomResources(t *testing.T) {
 	for mode, listOnly := range modes() {
 		t.Run(mode, func(t *testing.T) {
@@ -89,7 +93,9 @@ func TestCustomResources(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(clients.Close)
-			f.manager = watch.New(watch.Config{Clients: clients, SyncTimeout: 10 * time.Second, RecheckPeriod: 20 * time.Millisecond, ListOnly: listOnly})
+			f.manager = watch.New(watch.Config{
+				Clients: clients, SyncTimeout: 10 * time.Second, RecheckPeriod: 20 * time.Millisecond, ListOnly: listOnly,
+			})
 			w := func(name string) drivers.Watch {
 				return drivers.Watch{Name: name, GVR: widgets(), Kind: "Widget", Source: true, Fields: []string{"spec.size"}}
 			}
@@ -121,7 +127,8 @@ func TestCustomResources(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			change("one", "a", `{"spec":{"other":"y"},"metadata":{"annotations":{"example.org/b":"2"}}}`) // outside of all fields
+			// outside of all fields
+			change("one", "a", `{"spec":{"other":"y"},"metadata":{"annotations":{"example.org/b":"2"}}}`)
 			change("one", "a", `{"metadata":{"annotations":{"example.org/a":"2"}}}`)
 			woken.await(t, "meta one/a updated")
 			change("two", "b", `{"spec":{"zone":"east"}}`)
@@ -157,12 +164,14 @@ func TestFieldThatCannotBeSelectedBy(t *testing.T) {
 	f.define(t)
 	f.widget(t, "one", "a", "east", "web")
 	s, _ := f.subscribe(t, "widget", nil, drivers.Watch{
-		Name: "widgets", GVR: widgets(), Kind: "Widget", Source: true, FieldSelector: "spec.size=1", Fields: []string{"spec.size"},
+		Name: "widgets", GVR: widgets(), Kind: "Widget", Source: true, FieldSelector: "spec.size=1",
+		Fields: []string{"spec.size"},
 	})
 	f.start(t)
 	var failed *watch.SyncError
 	err := s.WaitSynced(t.Context())
-	if !errors.As(err, &failed) || failed.Failures[0].Cause != watch.BadSelector || !strings.Contains(err.Error(), `"spec.size=1"`) ||
+	if !errors.As(err, &failed) || failed.Failures[0].Cause != watch.BadSelector ||
+		!strings.Contains(err.Error(), `"spec.size=1"`) ||
 		!strings.Contains(err.Error(), "selectableFields") {
 		t.Errorf("got %v", err)
 	}

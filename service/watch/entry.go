@@ -17,8 +17,8 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// entry is one object in a cache. It is never changed once it is made. The object is held as JSON, which takes a fifth of the
-// memory of the maps it decodes into.
+// entry is one object in a cache. It is never changed once it is made. The object is held as JSON, which takes a
+// fifth of the memory of the maps it decodes into.
 type entry struct {
 	// raw is the object trimmed to the fields of spec.
 	raw             []byte
@@ -141,8 +141,9 @@ func sameKept(a, b *entry, keep []string) bool {
 	return true
 }
 
-// ownedBy returns the annotation and label keys that Raven's field managers own: pairs of a manager and of "a" or "l" with the
-// key behind it, or "s" with the name of a part of the status. It reads the object as it was decoded, since converting all managers of all pods is costly.
+// ownedBy returns the annotation and label keys that Raven's field managers own: pairs of a manager and of "a" or "l"
+// with the key behind it, or "s" with the name of a part of the status. It reads the object as it was decoded, since
+// converting all managers of all pods is costly.
 func ownedBy(object map[string]any) pairs {
 	metadata, _ := object["metadata"].(map[string]any)
 	managers, _ := metadata["managedFields"].([]any)
@@ -203,8 +204,8 @@ func (e *entry) owners() map[string]Owned {
 	return owners
 }
 
-// pairs are labels or annotations in little memory: key, value, key, value, …, sorted by key, equal texts stored once in the
-// process. It implements labels.Labels.
+// pairs are labels or annotations in little memory: key, value, key, value, …, sorted by key, equal texts stored once
+// in the process. It implements labels.Labels.
 type pairs []unique.Handle[string]
 
 // newPairs takes the pairs with the given keys, or all if keys is nil.

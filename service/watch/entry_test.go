@@ -66,7 +66,8 @@ func TestEntryHoldsFieldsOnly(t *testing.T) {
 	if diff := cmp.Diff(wantNode, string(e.rawFor([]string{"spec.priority"}))); diff != "" {
 		t.Errorf("raw for one field, a number not rounded (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{"raven/port": "p1"}, e.annotations.pick([]string{"raven/port", "other"})); diff != "" {
+	if diff := cmp.Diff(map[string]string{"raven/port": "p1"},
+		e.annotations.pick([]string{"raven/port", "other"})); diff != "" {
 		t.Errorf("kept annotations (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]Owned{"raven-pod": {Annotations: []string{"raven/port"}}}, e.owners()); diff != "" {
@@ -106,7 +107,9 @@ func TestViewChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := &view{subscription: &Subscription{}, started: true, fields: []string{"spec.nodeName"}, keep: []string{"raven/port"}}
+			v := &view{
+				subscription: &Subscription{}, started: true, fields: []string{"spec.nodeName"}, keep: []string{"raven/port"},
+			}
 			v.watch.Source = true
 			spec := v.projection().union(&projection{fields: []string{"status.phase"}, keep: []string{"other"}})
 			wakeups := v.change(mustEntry(t, pod(), spec), mustEntry(t, pod(test.change), spec), nil)
@@ -131,13 +134,15 @@ func TestProjections(t *testing.T) {
 		covers     bool
 		union      []string
 	}{
-		"same":            {p("spec.a"), p("spec.a"), true, []string{"spec.a"}},
-		"above":           {p("spec"), p("spec.a"), true, []string{"spec"}},
-		"below":           {p("spec.a"), p("spec"), false, []string{"spec"}},
-		"alike but more":  {p("spec.a"), p("spec.ab"), false, []string{"spec.a", "spec.ab"}},
-		"key in brackets": {p("metadata.annotations"), p("metadata.annotations['a.b/c']"), true, []string{"metadata.annotations"}},
-		"whole":           {p(), p("spec.a"), true, nil},
-		"needs whole":     {p("spec.a"), p(), false, nil},
+		"same":           {p("spec.a"), p("spec.a"), true, []string{"spec.a"}},
+		"above":          {p("spec"), p("spec.a"), true, []string{"spec"}},
+		"below":          {p("spec.a"), p("spec"), false, []string{"spec"}},
+		"alike but more": {p("spec.a"), p("spec.ab"), false, []string{"spec.a", "spec.ab"}},
+		"key in brackets": {
+			p("metadata.annotations"), p("metadata.annotations['a.b/c']"), true, []string{"metadata.annotations"},
+		},
+		"whole":       {p(), p("spec.a"), true, nil},
+		"needs whole": {p("spec.a"), p(), false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

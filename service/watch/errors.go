@@ -43,7 +43,8 @@ func (e *Error) Error() string {
 	where := resourceText(e.GVR) + " in " + placeText(e.Namespace)
 	switch e.Cause {
 	case Unauthorized:
-		return fmt.Sprintf("%sthe API server does not accept the credentials (401) for %s: check [kubernetes] kubeconfig or token_file: %v",
+		return fmt.Sprintf("%sthe API server does not accept the credentials (401) for %s: check [kubernetes] kubeconfig "+
+			"or token_file: %v",
 			what, where, e.Err)
 	case Forbidden:
 		return fmt.Sprintf("%smay not %s %s (403): %s: %v", what, strings.Join(e.Verbs, " and "), where, e.rule(), e.Err)
@@ -51,8 +52,9 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("%sthe API server does not serve %s (404): install it, or disable the driver: %v",
 			what, resourceText(e.GVR), e.Err)
 	case BadSelector:
-		return fmt.Sprintf("%sthe API server does not select %s by field selector %q (400): of custom resources only metadata.name, "+
-			"metadata.namespace and what selectableFields of their definition names can be selected: mend the driver, or the definition: %v",
+		return fmt.Sprintf("%sthe API server does not select %s by field selector %q (400): of custom resources only "+
+			"metadata.name, metadata.namespace and what selectableFields of their definition names can be selected: mend "+
+			"the driver, or the definition: %v",
 			what, resourceText(e.GVR), e.FieldSelector, e.Err)
 	case Unreachable:
 	}
@@ -93,7 +95,8 @@ func (e *SyncError) Unwrap() []error {
 	return errs
 }
 
-// NeedsOnly says that every source watch is synced, so that the driver can work: what it needs of the others is Unknown.
+// NeedsOnly says that every source watch is synced, so that the driver can work: what it needs of the others is
+// Unknown.
 func (e *SyncError) NeedsOnly() bool {
 	for _, f := range e.Failures {
 		if f.Source {

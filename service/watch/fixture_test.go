@@ -150,7 +150,9 @@ func (w *woken) reset() {
 // await waits for a wake, for example "pods default/web updated".
 func (w *woken) await(t *testing.T, wake string) {
 	t.Helper()
-	eventually(t, func() bool { return slices.Contains(w.all(), wake) }, func() any { return []any{"no wake", wake, "among", w.all()} })
+	eventually(t, func() bool { return slices.Contains(w.all(), wake) }, func() any {
+		return []any{"no wake", wake, "among", w.all()}
+	})
 }
 
 func eventually(t *testing.T, condition func() bool, describe func() any) {
@@ -166,7 +168,9 @@ func eventually(t *testing.T, condition func() bool, describe func() any) {
 	}
 }
 
-func (f *fixture) subscribe(t *testing.T, driver string, keep []string, watches ...drivers.Watch) (*watch.Subscription, *woken) {
+func (f *fixture) subscribe(
+	t *testing.T, driver string, keep []string, watches ...drivers.Watch,
+) (*watch.Subscription, *woken) {
 	t.Helper()
 	w := &woken{}
 	s, err := f.manager.Subscribe(driver, watches, keep, w.wake)
@@ -185,7 +189,9 @@ func synced(t *testing.T, s *watch.Subscription) {
 }
 
 // object is a small object of any kind; labels are pairs.
-func object(gvr schema.GroupVersionResource, kind, namespace, name string, labels ...string) *unstructured.Unstructured {
+func object(
+	gvr schema.GroupVersionResource, kind, namespace, name string, labels ...string,
+) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetAPIVersion(gvr.GroupVersion().String())
 	o.SetKind(kind)
@@ -221,7 +227,8 @@ func (f *fixture) pod(t *testing.T, name string, labels ...string) {
 func (f *fixture) remove(t *testing.T, gvr schema.GroupVersionResource, name string) {
 	t.Helper()
 	zero := int64(0)
-	err := f.clients.Dynamic.Resource(gvr).Namespace("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	err := f.clients.Dynamic.Resource(gvr).Namespace("default").Delete(t.Context(), name,
+		metav1.DeleteOptions{GracePeriodSeconds: &zero})
 	if err != nil {
 		t.Fatal(err)
 	}

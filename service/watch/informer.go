@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// informer is one cache and the runs that fill it. A run lists and watches with one projection; when a later view needs more,
-// a run with a wider projection is begun beside the current one, and takes its place once it has listed:
+// informer is one cache and the runs that fill it. A run lists and watches with one projection; when a later view
+// needs more, a run with a wider projection is begun beside the current one, and takes its place once it has listed:
 //
 //	            ensureRun            first list done
 //	(nothing) ───────────▶ pending ───────────────▶ current ──wider run current, or nobody left──▶ ended
@@ -133,7 +133,8 @@ func (i *informer) failing() *failure {
 	return i.watches
 }
 
-// waitSynced waits until a view's cache is filled, or it is known why it will not be, or over. The error is the context's.
+// waitSynced waits until a view's cache is filled, or it is known why it will not be, or over. The error is the
+// context's.
 func (i *informer) waitSynced(ctx context.Context, over <-chan struct{}, v *view) (*failure, error) {
 	for {
 		i.mu.RLock()

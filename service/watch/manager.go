@@ -43,8 +43,9 @@ func New(config Config) *Manager {
 	return &Manager{config: config.withDefaults(), informers: map[informerKey]*informer{}}
 }
 
-// Run starts what was subscribed to and what will be, blocks until the context ends or Stop is called, and returns when every
-// informer has ended. It is called once. Subscribing before Run saves replacing informers whose fields grow.
+// Run starts what was subscribed to and what will be, blocks until the context ends or Stop is called, and returns
+// when every informer has ended. It is called once. Subscribing before Run saves replacing informers whose fields
+// grow.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -94,13 +95,13 @@ func (m *Manager) Stop() {
 	m.running.Wait()
 }
 
-// Subscribe makes a driver's watches known. keep are the annotation and label keys that its outputs use: they are kept beside
-// the fields that it reads, and a change of them wakes as well.
+// Subscribe makes a driver's watches known. keep are the annotation and label keys that its outputs use: they are
+// kept beside the fields that it reads, and a change of them wakes as well.
 //
-// wake is called for keys of source watches: the object changed within the driver's fields or the kept keys, it came or went,
-// or a remembered need changed. It is called from the informers' goroutines and from Subscribe itself, possibly before
-// Subscribe returns; it must be cheap, must not block and must not close the subscription. Putting the key into a queue is
-// what it is for.
+// wake is called for keys of source watches: the object changed within the driver's fields or the kept keys, it came
+// or went, or a remembered need changed. It is called from the informers' goroutines and from Subscribe itself,
+// possibly before Subscribe returns; it must be cheap, must not block and must not close the subscription. Putting
+// the key into a queue is what it is for.
 func (m *Manager) Subscribe(
 	driver string, watches []drivers.Watch, keep []string, wake func(Key, Reason),
 ) (*Subscription, error) {

@@ -87,8 +87,8 @@ func (x *needsIndex) forget(owner Key, need drivers.Need) {
 	}
 }
 
-// affected returns who needs an object that was old and is new now; nil is none. changed says whether it changed in what the
-// driver reads: if not, only coming into or leaving a selection counts.
+// affected returns who needs an object that was old and is new now; nil is none. changed says whether it changed in
+// what the driver reads: if not, only coming into or leaving a selection counts.
 func (x *needsIndex) affected(watch string, old, now *entry, changed bool) map[Key]bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -25,16 +25,18 @@ const (
 func Options() []config.Option {
 	options := []config.Option{
 		{
-			Name: "kubeconfig", Help: "Path of a kubeconfig file. When neither this nor api_root is set, the files that kubectl " +
-				"reads are used (KUBECONFIG, ~/.kube/config), then the service account of the pod that Raven runs in, then the " +
-				"default of api_root.",
+			Name: "kubeconfig",
+			Help: "Path of a kubeconfig file. When neither this nor api_root is set, the files that kubectl reads are used " +
+				"(KUBECONFIG, ~/.kube/config), then the service account of the pod that Raven runs in, then the default of " +
+				"api_root.",
 		},
 		{Name: "context", Help: "Name of the kubeconfig's context to use. The default is its current context."},
 		{
-			Name: "api_root", Type: config.URI, Schemes: []string{"http", "https"}, Default: "https://localhost:6443", Env: []string{"K8S_API"},
+			Name: "api_root", Type: config.URI, Schemes: []string{"http", "https"}, Default: "https://localhost:6443",
+			Env:        []string{"K8S_API"},
 			Deprecated: []config.Name{{Group: "k8s", Name: "api_root"}},
-			Help: "URL of the Kubernetes API server. Set, it is used with the ssl_* options and token_file; it is an error to set " +
-				"kubeconfig or context as well.",
+			Help: "URL of the Kubernetes API server. Set, it is used with the ssl_* options and token_file; it is an " +
+				"error to set kubeconfig or context as well.",
 		},
 		{
 			Name: "ssl_client_crt_file",
@@ -46,8 +48,8 @@ func Options() []config.Option {
 		},
 		{
 			Name: "ssl_ca_crt_file", Default: inClusterPath + "ca.crt",
-			Help: "Path of the certificates (PEM) of the authorities that api_root's certificate may come from. Without such a " +
-				"file, the system's authorities count. That the file of the default is missing is no error.",
+			Help: "Path of the certificates (PEM) of the authorities that api_root's certificate may come from. Without " +
+				"such a file, the system's authorities count. That the file of the default is missing is no error.",
 		},
 		{
 			Name: "ssl_verify_server_crt", Type: config.Boolean, Default: "True",
@@ -60,8 +62,8 @@ func Options() []config.Option {
 		},
 		{
 			Name: "watch_retry_timeout", Type: config.Duration, Default: "60", Min: new(1.0),
-			Help: "Seconds to wait for the first list of what a driver watches before it is said to fail. The watches go on being " +
-				"tried.",
+			Help: "Seconds to wait for the first list of what a driver watches before it is said to fail. The watches go on " +
+				"being tried.",
 		},
 	}
 	for i := range options {
@@ -75,8 +77,8 @@ func SyncTimeout(values *config.Values) time.Duration {
 	return values.Duration(group, "watch_retry_timeout")
 }
 
-// RESTConfig returns how to reach the API server that the options name. version goes into the user agent. Its errors name the
-// option, or the file, at fault.
+// RESTConfig returns how to reach the API server that the options name. version goes into the user agent. Its errors
+// name the option, or the file, at fault.
 func RESTConfig(values *config.Values, version string) (*rest.Config, error) {
 	root := values.Origin(group, "api_root")
 	byRoot := root.Source != config.FromDefault && root.Source != config.Unset
@@ -102,8 +104,8 @@ func RESTConfig(values *config.Values, version string) (*rest.Config, error) {
 	return loaded, nil
 }
 
-// Secrets returns the secrets with which the API server is asked as it is configured, those of the kubeconfig and of token files among
-// them, for a redactor. What cannot be read has none.
+// Secrets returns the secrets with which the API server is asked as it is configured, those of the kubeconfig and of
+// token files among them, for a redactor. What cannot be read has none.
 func Secrets(c *rest.Config) []string {
 	secrets := []string{c.BearerToken, c.Password}
 	if text, err := os.ReadFile(c.BearerTokenFile); err == nil {
@@ -137,7 +139,8 @@ func configFromRoot(values *config.Values) (*rest.Config, error) {
 	host := values.String(group, "api_root")
 	parsed, err := url.Parse(host)
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
-		return nil, fmt.Errorf("[kubernetes] api_root = %q (%s): not an http or https URL", host, values.Origin(group, "api_root"))
+		return nil,
+			fmt.Errorf("[kubernetes] api_root = %q (%s): not an http or https URL", host, values.Origin(group, "api_root"))
 	}
 	loaded := &rest.Config{Host: host}
 	files := map[string]*string{

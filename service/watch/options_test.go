@@ -42,20 +42,35 @@ func TestRESTConfig(t *testing.T) {
 		token   string
 		err     string
 	}{
-		"kubeconfig":               {set: map[string]string{"kubeconfig": path}, host: "https://one:6443"},
-		"context":                  {set: map[string]string{"kubeconfig": path, "context": "two"}, host: "https://two:6443"},
-		"no such context":          {set: map[string]string{"kubeconfig": path, "context": "three"}, err: `context "three" does not exist`},
-		"no such file":             {set: map[string]string{"kubeconfig": dir + "/none"}, err: "[kubernetes] kubeconfig = " + dir + "/none"},
+		"kubeconfig": {set: map[string]string{"kubeconfig": path}, host: "https://one:6443"},
+		"context":    {set: map[string]string{"kubeconfig": path, "context": "two"}, host: "https://two:6443"},
+		"no such context": {
+			set: map[string]string{"kubeconfig": path, "context": "three"}, err: `context "three" does not exist`,
+		},
+		"no such file": {
+			set: map[string]string{"kubeconfig": dir + "/none"}, err: "[kubernetes] kubeconfig = " + dir + "/none",
+		},
 		"no such context, no file": {set: map[string]string{"context": "three"}, err: `"three"`},
-		"api_root":                 {set: map[string]string{"api_root": "http://localhost:8080"}, host: "http://localhost:8080"},
-		"K8S_API":                  {environ: []string{"K8S_API=https://k:1"}, host: "https://k:1"},
-		"not verified":             {set: map[string]string{"api_root": "https://k:1", "ssl_verify_server_crt": "False"}, host: "https://k:1", insecur: true},
-		"token":                    {set: map[string]string{"api_root": "https://k:1", "token_file": path}, host: "https://k:1", token: path},
-		"token missing":            {set: map[string]string{"api_root": "https://k:1", "token_file": dir + "/none"}, err: "[kubernetes] token_file"},
-		"certificate, no key":      {set: map[string]string{"api_root": "https://k:1", "ssl_client_crt_file": path}, err: "ssl_client_key_file"},
-		"both":                     {set: map[string]string{"api_root": "https://k:1", "kubeconfig": path}, err: "set one of them"},
-		"no URL":                   {set: map[string]string{"api_root": "k:1"}, err: "[kubernetes] api_root: \"k:1\" is not a uri"},
-		"nothing":                  {host: "https://localhost:6443"},
+		"api_root": {
+			set: map[string]string{"api_root": "http://localhost:8080"}, host: "http://localhost:8080",
+		},
+		"K8S_API": {environ: []string{"K8S_API=https://k:1"}, host: "https://k:1"},
+		"not verified": {
+			set: map[string]string{"api_root": "https://k:1", "ssl_verify_server_crt": "False"}, host: "https://k:1",
+			insecur: true,
+		},
+		"token": {
+			set: map[string]string{"api_root": "https://k:1", "token_file": path}, host: "https://k:1", token: path,
+		},
+		"token missing": {
+			set: map[string]string{"api_root": "https://k:1", "token_file": dir + "/none"}, err: "[kubernetes] token_file",
+		},
+		"certificate, no key": {
+			set: map[string]string{"api_root": "https://k:1", "ssl_client_crt_file": path}, err: "ssl_client_key_file",
+		},
+		"both":    {set: map[string]string{"api_root": "https://k:1", "kubeconfig": path}, err: "set one of them"},
+		"no URL":  {set: map[string]string{"api_root": "k:1"}, err: "[kubernetes] api_root: \"k:1\" is not a uri"},
+		"nothing": {host: "https://localhost:6443"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := map[config.Name][]string{}

@@ -12,8 +12,8 @@ import (
 // presencePage is how many objects are asked for at once.
 const presencePage = 500
 
-// ResourceName writes a resource for UIDs: as in "services" for version 1 of the core group, and "widgets.v1beta1.example.org" for others.
-// It is empty where there is no resource.
+// ResourceName writes a resource for UIDs: as in "services" for version 1 of the core group, and
+// "widgets.v1beta1.example.org" for others. It is empty where there is no resource.
 func ResourceName(gvr schema.GroupVersionResource) string {
 	switch {
 	case gvr.Resource == "":
@@ -25,8 +25,9 @@ func ResourceName(gvr schema.GroupVersionResource) string {
 	}
 }
 
-// UIDs reads from the API server itself which objects of a resource there are in the cluster; see ResourceName. It reads all of them, but of
-// each its metadata only. An error means that nothing is known, also when the resource is not served.
+// UIDs reads from the API server itself which objects of a resource there are in the cluster; see ResourceName. It
+// reads all of them, but of each its metadata only. An error means that nothing is known, also when the resource is
+// not served.
 func (c Clients) UIDs(ctx context.Context, resource string) (map[string]bool, error) {
 	gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
 	if full, _ := schema.ParseResourceArg(resource); full != nil {
@@ -51,7 +52,9 @@ func (c Clients) UIDs(ctx context.Context, resource string) (map[string]bool, er
 	}
 }
 
-func (c Clients) page(ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+func (c Clients) page(
+	ctx context.Context, gvr schema.GroupVersionResource, options metav1.ListOptions,
+) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.Metadata.Resource(gvr).List(ctx, options)

@@ -58,7 +58,8 @@ func TestUIDs(t *testing.T) {
 	if uids, err := f.clients.UIDs(t.Context(), watch.ResourceName(widgets())); err != nil || len(uids) != 1 {
 		t.Errorf("widgets: %v, %v", uids, err)
 	}
-	if _, err := (watch.Clients{}).UIDs(t.Context(), "services"); err == nil || !strings.Contains(err.Error(), "metadata") {
+	if _, err := (watch.Clients{}).UIDs(t.Context(), "services"); err == nil ||
+		!strings.Contains(err.Error(), "metadata") {
 		t.Errorf("without a client: %v", err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// keepRunning lists and watches until the context ends. While the resource is not served it only asks now and then whether it
-// is.
+// keepRunning lists and watches until the context ends. While the resource is not served it only asks now and then
+// whether it is.
 func (i *informer) keepRunning(ctx context.Context, r *run) {
 	for ctx.Err() == nil {
 		i.reflect(ctx, r)
@@ -173,8 +173,8 @@ func (i *informer) explain(ctx context.Context, s *source, verb string, err erro
 	return failed
 }
 
-// explainForbidden names all missing verbs. Where the review says that nothing is missing, roles have just changed, and the
-// next attempt will do.
+// explainForbidden names all missing verbs. Where the review says that nothing is missing, roles have just changed,
+// and the next attempt will do.
 func (i *informer) explainForbidden(ctx context.Context, failed *failure) {
 	if i.config.Access == nil {
 		return
@@ -202,8 +202,8 @@ func (i *informer) explainNotServed(ctx context.Context, s *source, failed *fail
 	s.absent()
 }
 
-// note keeps what is known of listing or of watching, logs it when it is news, and wakes those whose needs can be answered
-// again.
+// note keeps what is known of listing or of watching, logs it when it is news, and wakes those whose needs can be
+// answered again.
 func (i *informer) note(of **failure, failed *failure) {
 	i.mu.Lock()
 	was := *of
@@ -221,8 +221,8 @@ func (i *informer) note(of **failure, failed *failure) {
 	deliver(wakeups)
 }
 
-// endingClock is a clock whose After fires when the context ends, too, so that a reflector that backs off does not hold up
-// the end.
+// endingClock is a clock whose After fires when the context ends, too, so that a reflector that backs off does not
+// hold up the end.
 type endingClock struct {
 	clock.Clock
 	onEnd func(func()) (stop func() bool)

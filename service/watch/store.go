@@ -6,8 +6,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// store is what a reflector writes into: the informer's cache, seen by one run. Before a run's first list is done, and once a
-// newer run took its place, what it brings is left out.
+// store is what a reflector writes into: the informer's cache, seen by one run. Before a run's first list is done,
+// and once a newer run took its place, what it brings is left out.
 type store struct {
 	informer *informer
 	run      *run
@@ -77,8 +77,8 @@ func (s store) Delete(object any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: a first list, or a list after a watch that could not go on. What is not in it is
-// gone.
+// Replace implements cache.ReflectorStore: a first list, or a list after a watch that could not go on. What is not in
+// it is gone.
 func (s store) Replace(objects []any, _ string) error {
 	entries := make(map[string]map[string]*entry)
 	for _, object := range objects {
@@ -120,8 +120,8 @@ func (i *informer) replace(r *run, entries map[string]map[string]*entry) {
 	deliver(wakeups)
 }
 
-// vanish notes that the resource is not served. To views that allow that, all its objects are gone; the others keep what was
-// last seen.
+// vanish notes that the resource is not served. To views that allow that, all its objects are gone; the others keep
+// what was last seen.
 func (i *informer) vanish() {
 	i.mu.Lock()
 	before := i.usableViews()

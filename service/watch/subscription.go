@@ -69,9 +69,9 @@ func (s *Subscription) deliver(key Key, reason Reason) {
 	}
 }
 
-// WaitSynced returns nil once every watch is synced, optional ones that are not served included. Otherwise it returns a
-// *SyncError after the configured timeout, at once where waiting is no use (401, 403, 404), or the context's error. It may be
-// called again; the watches go on being tried meanwhile.
+// WaitSynced returns nil once every watch is synced, optional ones that are not served included. Otherwise it returns
+// a *SyncError after the configured timeout, at once where waiting is no use (401, 403, 404), or the context's error.
+// It may be called again; the watches go on being tried meanwhile.
 func (s *Subscription) WaitSynced(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,8 +145,8 @@ func (v *view) meta(e *entry) Meta {
 	}
 }
 
-// Keys returns the keys of every object of a watch, unsorted. The second result says whether that is all there is: the cache
-// was filled, and the watch works now. Nothing may be concluded from a key's absence without it.
+// Keys returns the keys of every object of a watch, unsorted. The second result says whether that is all there is:
+// the cache was filled, and the watch works now. Nothing may be concluded from a key's absence without it.
 func (s *Subscription) Keys(watch string) ([]Key, bool) {
 	v := s.views[watch]
 	if v == nil {
@@ -168,9 +168,10 @@ func (s *Subscription) UIDs(watch string) (map[string]Key, bool) {
 	return uids, complete
 }
 
-// Answer returns what a need asks for, in the order of namespace and name. It is Unknown while the watch is not synced or is
-// refused, for a watch that was not declared, for a namespace outside the watch's own, and for a selector that cannot be read.
-// A change after Answer wakes the owner only if the need was remembered before: call Remember first.
+// Answer returns what a need asks for, in the order of namespace and name. It is Unknown while the watch is not
+// synced or is refused, for a watch that was not declared, for a namespace outside the watch's own, and for a
+// selector that cannot be read. A change after Answer wakes the owner only if the need was remembered before: call
+// Remember first.
 func (s *Subscription) Answer(need drivers.Need) ([]drivers.Object, State) {
 	v := s.views[need.Watch]
 	if v == nil || (v.watch.Namespace != "" && need.Namespace != "" && need.Namespace != v.watch.Namespace) {
@@ -203,11 +204,12 @@ func (s *Subscription) Answer(need drivers.Need) ([]drivers.Object, State) {
 	return objects, state
 }
 
-// Remember replaces what an owner needs; nothing forgets it. From then on the owner is woken when such an object comes, goes
-// or changes within the driver's fields, and when a watch that it needs becomes known.
+// Remember replaces what an owner needs; nothing forgets it. From then on the owner is woken when such an object
+// comes, goes or changes within the driver's fields, and when a watch that it needs becomes known.
 func (s *Subscription) Remember(owner Key, needs []drivers.Need) { s.needs.remember(owner, needs) }
 
-// Close ends the subscription: wake is not called any more once it returns, and informers that nobody else uses have ended.
+// Close ends the subscription: wake is not called any more once it returns, and informers that nobody else uses have
+// ended.
 func (s *Subscription) Close() {
 	s.mu.Lock()
 	closed := s.closed

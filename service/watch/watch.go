@@ -1,5 +1,5 @@
-// Package watch keeps caches of the Kubernetes objects that drivers are concerned with and says which source objects to look
-// at again when something changed. It must never change an object, and never take an error for an empty list.
+// Package watch keeps caches of the Kubernetes objects that drivers are concerned with and says which source objects
+// to look at again when something changed. It must never change an object, and never take an error for an empty list.
 //
 //	API server ──list, watch──▶ informer (one per distinct watch, union of fields)
 //	                               │ compare, per driver
@@ -57,7 +57,8 @@ func (s State) String() string {
 // Reason says why a key was woken, for logs and for status.
 type Reason string
 
-// The reasons. Recreated means that another object of the same name (another UID) took the place of the one that was known.
+// The reasons. Recreated means that another object of the same name (another UID) took the place of the one that was
+// known.
 const (
 	Added       Reason = "added"
 	Updated     Reason = "updated"
@@ -81,11 +82,12 @@ type Meta struct {
 	Owned map[string]Owned
 }
 
-// Owned are the annotation and label keys, and the parts of the status, that one field manager owns on an object, sorted.
+// Owned are the annotation and label keys, and the parts of the status, that one field manager owns on an object,
+// sorted.
 type Owned struct{ Annotations, Labels, Status []string }
 
-// KeepIngress among the keys that a subscription keeps has Meta.Annotations hold, under that name, which no annotation can have, the
-// addresses of status.loadBalancer.ingress, separated by blanks.
+// KeepIngress among the keys that a subscription keeps has Meta.Annotations hold, under that name, which no
+// annotation can have, the addresses of status.loadBalancer.ingress, separated by blanks.
 const KeepIngress = "status:loadBalancer"
 
 // ManagerPrefix is what the names of Raven's field managers begin with.
@@ -103,7 +105,8 @@ type Status struct {
 	Absent bool
 	// Objects is the number of objects in the cache.
 	Objects int
-	// LastEvent is when the API server last said anything, bookmarks included; zero is never. LastEventAge is the time since.
+	// LastEvent is when the API server last said anything, bookmarks included; zero is never. LastEventAge is the time
+	// since.
 	LastEvent    time.Time
 	LastEventAge time.Duration
 	// Cause and Error tell why the watch is not working now; empty when it works.

@@ -260,7 +260,10 @@ func TestNeeds(t *testing.T) {
 		do   func()
 		want []string
 	}{
-		{"created, not selected", func() { f.create(t, services(), object(services(), "Service", "default", "front")) }, []string{web}},
+		{
+			"created, not selected", func() { f.create(t, services(), object(services(), "Service", "default", "front")) },
+			[]string{web},
+		},
 		{"label outside of the fields makes it selected", func() {
 			f.patch(t, services(), "front", `{"metadata":{"labels":{"app":"web"}}}`)
 		}, []string{db}},
@@ -292,7 +295,9 @@ func TestNeeds(t *testing.T) {
 	s.Remember(key("db"), nil)
 	w.reset()
 	f.create(t, services(), object(services(), "Service", "default", "front", "app", "web"))
-	eventually(t, func() bool { _, state := s.Answer(byName); return state == watch.Present }, func() any { return s.Status() })
+	eventually(t, func() bool { _, state := s.Answer(byName); return state == watch.Present }, func() any {
+		return s.Status()
+	})
 	if all := w.all(); len(all) != 0 {
 		t.Errorf("woken for forgotten needs: %v", all)
 	}
@@ -341,7 +346,9 @@ func TestRefused(t *testing.T) {
 			},
 			watch: drivers.Watch{Name: "w", GVR: widgets(), Kind: "Widget", Namespace: "default", Source: true},
 			cause: watch.Forbidden, verbs: []string{"list", "watch"},
-			text: []string{`widgets (example.org/v1) in namespace "default"`, `the Role in namespace "default"`, `apiGroups: ["example.org"]`},
+			text: []string{
+				`widgets (example.org/v1) in namespace "default"`, `the Role in namespace "default"`, `apiGroups: ["example.org"]`,
+			},
 		},
 		"404": {
 			watch: drivers.Watch{Name: "w", GVR: widgets(), Kind: "Widget", Source: true}, cause: watch.NotServed,
@@ -371,7 +378,8 @@ func TestRefused(t *testing.T) {
 			if _, complete := s.Keys(test.watch.Name); complete {
 				t.Error("a refused watch is said to be complete")
 			}
-			if status := s.Status()[0]; status.Synced && name != "403 of watch alone" || status.Cause != test.cause || status.Error == "" {
+			if status := s.Status()[0]; status.Synced && name != "403 of watch alone" || status.Cause != test.cause ||
+				status.Error == "" {
 				t.Errorf("%+v", status)
 			}
 		})
@@ -385,7 +393,8 @@ func TestUnreachable(t *testing.T) {
 	f.start(t)
 	err := s.WaitSynced(t.Context())
 	var failed *watch.SyncError
-	if !errors.As(err, &failed) || failed.Failures[0].Cause != watch.Unreachable || !strings.Contains(err.Error(), "refused") ||
+	if !errors.As(err, &failed) || failed.Failures[0].Cause != watch.Unreachable ||
+		!strings.Contains(err.Error(), "refused") ||
 		!strings.Contains(err.Error(), "300ms") {
 		t.Fatalf("error %v", err)
 	}
@@ -430,7 +439,9 @@ func TestForbiddenNeedIsUnknown(t *testing.T) {
 	w.reset()
 	f.api.SetDeny(deny, kube.Deny{Resources: []string{"pods"}, Verbs: []string{"list", "watch"}})
 	f.api.Expire("")
-	eventually(t, func() bool { _, state := s.Answer(need); return state == watch.Unknown }, func() any { return s.Status() })
+	eventually(t, func() bool { _, state := s.Answer(need); return state == watch.Unknown }, func() any {
+		return s.Status()
+	})
 	eventually(t, func() bool { _, complete := s.Keys("pods"); return !complete }, func() any { return s.Status() })
 	if _, _, state := s.Get(key("web")); state != watch.Present {
 		t.Errorf("a source object is %v once the watch is refused", state)
@@ -522,7 +533,8 @@ func TestOwned(t *testing.T) {
 	f.start(t)
 	synced(t, s)
 	_, meta, _ := s.Get(key("web"))
-	if diff := cmp.Diff(map[string]watch.Owned{"raven-pod": {Annotations: []string{"raven/port"}}}, meta.Owned); diff != "" {
+	if diff := cmp.Diff(map[string]watch.Owned{"raven-pod": {Annotations: []string{"raven/port"}}},
+		meta.Owned); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

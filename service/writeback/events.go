@@ -59,8 +59,8 @@ func (e Events) withDefaults() Events {
 // maxMessage is the API server's bound on an Event's message, in bytes.
 const maxMessage = 1024
 
-// recorder writes Events one after the other. Alike ones become one with a count, and an object that has many gets no more
-// than one in five minutes after a burst of 25: that is the correlator's doing.
+// recorder writes Events one after the other. Alike ones become one with a count, and an object that has many gets no
+// more than one in five minutes after a burst of 25: that is the correlator's doing.
 type recorder struct {
 	config     Events
 	dynamic    dynamic.Interface

@@ -7,12 +7,12 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// Pass returns the context of a write that may be sent now, which must be cancelled; it ends when the write may not go on. An error
-// says that this process may not write (any more).
+// Pass returns the context of a write that may be sent now, which must be cancelled; it ends when the write may not
+// go on. An error says that this process may not write (any more).
 type Pass func(ctx context.Context) (context.Context, context.CancelFunc, error)
 
-// Fenced is a Writer for one of several processes, of which only one may write at a time: each write is let pass first. It would
-// otherwise force what it believes over what another has written since.
+// Fenced is a Writer for one of several processes, of which only one may write at a time: each write is let pass
+// first. It would otherwise force what it believes over what another has written since.
 type Fenced struct {
 	writer *Writer
 	pass   Pass
@@ -22,7 +22,9 @@ type Fenced struct {
 func NewFenced(w *Writer, pass Pass) *Fenced { return &Fenced{w, pass} }
 
 // Apply is Writer.Apply.
-func (f *Fenced) Apply(ctx context.Context, target Target, manager string, annotations, labels map[string]string) error {
+func (f *Fenced) Apply(
+	ctx context.Context, target Target, manager string, annotations, labels map[string]string,
+) error {
 	ctx, leave, err := f.pass(ctx)
 	if err != nil {
 		return fmt.Errorf("writing on %s: %w", target, err)

@@ -13,7 +13,8 @@ import (
 	"github.com/kuryr/raven/service/writeback"
 )
 
-// Who may not write writes nothing, neither annotations nor Events, and what is under way when the permission ends is broken off.
+// Who may not write writes nothing, neither annotations nor Events, and what is under way when the permission ends is
+// broken off.
 func TestTheFenceLetsNoWritePass(t *testing.T) {
 	f := setup(t, writeback.Events{})
 	target := f.pod(t)
@@ -49,7 +50,8 @@ func TestTheFenceLetsNoWritePass(t *testing.T) {
 		t.Errorf("the annotation is %q", got)
 	}
 	end()
-	if err := fenced.Apply(t.Context(), target, manager, map[string]string{"kuryr.org/x": "z"}, nil); !errors.Is(err, context.Canceled) {
+	if err := fenced.Apply(t.Context(), target, manager, map[string]string{"kuryr.org/x": "z"}, nil); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("after the end of the term: %v", err)
 	}
 	fenced.Event(target, drivers.Warning, "Allowed", "somebody reads this")

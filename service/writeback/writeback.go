@@ -24,7 +24,8 @@ import (
 var (
 	// ErrGone says that the object does not exist any more, or that another one took its name. Nothing was written.
 	ErrGone = errors.New("the object is gone")
-	// ErrForbidden says that the API server does not allow the write: a role lacks it, or the server has not read the roles yet.
+	// ErrForbidden says that the API server does not allow the write: a role lacks it, or the server has not read the
+	// roles yet.
 	ErrForbidden = errors.New("forbidden")
 )
 
@@ -45,8 +46,8 @@ func (t Target) String() string {
 	return fmt.Sprintf("%s %q", t.Kind, t.Namespace+"/"+t.Name)
 }
 
-// Manager returns the field manager of a driver: that of its role if it has one, so that a driver that takes another's place
-// takes over what it wrote.
+// Manager returns the field manager of a driver: that of its role if it has one, so that a driver that takes
+// another's place takes over what it wrote.
 func Manager(info drivers.Info) string {
 	if info.Role != "" {
 		return watch.ManagerPrefix + info.Role
@@ -57,8 +58,8 @@ func Manager(info drivers.Info) string {
 // requestTimeout bounds one write: a server that accepts and never answers must not hold its key for ever.
 const requestTimeout = 30 * time.Second
 
-// Writer writes on objects. Its methods may be called by any number of goroutines; Apply is called by as many as the caller
-// wants requests at once.
+// Writer writes on objects. Its methods may be called by any number of goroutines; Apply is called by as many as the
+// caller wants requests at once.
 type Writer struct {
 	dynamic dynamic.Interface
 	events  *recorder
@@ -69,8 +70,8 @@ func New(client dynamic.Interface, events Events) *Writer {
 	return &Writer{dynamic: client, events: newRecorder(client, events)}
 }
 
-// Differs says whether Apply would change anything: a wanted key is missing or has another value, or the manager owns a key
-// that is not wanted any more. meta must keep every key that the manager may write.
+// Differs says whether Apply would change anything: a wanted key is missing or has another value, or the manager owns
+// a key that is not wanted any more. meta must keep every key that the manager may write.
 func Differs(meta watch.Meta, manager string, annotations, labels map[string]string) bool {
 	for key, value := range annotations {
 		if have, ok := meta.Annotations[key]; !ok || have != value {
@@ -96,9 +97,9 @@ func Differs(meta watch.Meta, manager string, annotations, labels map[string]str
 	return false
 }
 
-// Apply makes the annotations and labels that the manager owns on the object exactly these: what it wrote before and is not
-// among them is removed, what others wrote under other keys stays. It is one server-side apply and is not retried. The error
-// is ErrGone, ErrForbidden, or one that may pass.
+// Apply makes the annotations and labels that the manager owns on the object exactly these: what it wrote before and
+// is not among them is removed, what others wrote under other keys stays. It is one server-side apply and is not
+// retried. The error is ErrGone, ErrForbidden, or one that may pass.
 func (w *Writer) Apply(
 	ctx context.Context, target Target, manager string, annotations, labels map[string]string,
 ) error {
@@ -120,7 +121,8 @@ func (w *Writer) Apply(
 	}}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	applied, err := w.resource(target).Apply(ctx, target.Name, object, metav1.ApplyOptions{FieldManager: manager, Force: true})
+	applied, err := w.resource(target).Apply(ctx, target.Name, object,
+		metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
 		return fmt.Errorf("writing on %s: %w", target, w.explain(ctx, target, err, ""))
 	}
@@ -139,8 +141,9 @@ func IngressDiffers(meta watch.Meta, manager string, addresses []string) bool {
 	return !owned || meta.Annotations[watch.KeepIngress] != strings.Join(addresses, " ")
 }
 
-// ApplyIngress makes these addresses the object's status.loadBalancer.ingress, in this order; none takes away those that the
-// manager wrote before. It is one server-side apply to the status and is not retried. The errors are those of Apply.
+// ApplyIngress makes these addresses the object's status.loadBalancer.ingress, in this order; none takes away those
+// that the manager wrote before. It is one server-side apply to the status and is not retried. The errors are those
+// of Apply.
 func (w *Writer) ApplyIngress(ctx context.Context, target Target, manager string, addresses []string) error {
 	if target.UID == "" || target.Name == "" {
 		return fmt.Errorf("writing on %s: its UID is not known", target)
@@ -163,7 +166,8 @@ func (w *Writer) ApplyIngress(ctx context.Context, target Target, manager string
 	}}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	applied, err := w.resource(target).ApplyStatus(ctx, target.Name, object, metav1.ApplyOptions{FieldManager: manager, Force: true})
+	applied, err := w.resource(target).ApplyStatus(ctx, target.Name, object,
+		metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
 		return fmt.Errorf("writing the status of %s: %w", target, w.explain(ctx, target, err, "/status"))
 	}
@@ -173,8 +177,8 @@ func (w *Writer) ApplyIngress(ctx context.Context, target Target, manager string
 	return nil
 }
 
-// explain tells a refused write to an object that is gone from one to an object that is there. The API server says 409 or 422
-// for another UID, and 409, 404 or 403 (no right to create) for none.
+// explain tells a refused write to an object that is gone from one to an object that is there. The API server says
+// 409 or 422 for another UID, and 409, 404 or 403 (no right to create) for none.
 func (w *Writer) explain(ctx context.Context, target Target, err error, subresource string) error {
 	forbidden := apierrors.IsForbidden(err)
 	if !forbidden && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {

@@ -103,7 +103,8 @@ func TestApplyWritesAndPrunes(t *testing.T) {
 	target := f.pod(t)
 	f.apply(t, target, map[string]string{"raven/port": "p", "raven/subnet": "s"}, map[string]string{"raven": "done"})
 	patch := []byte(`{"metadata":{"annotations":{"theirs":"x"}}}`)
-	if _, err := f.pods().Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl"}); err != nil {
+	if _, err := f.pods().Patch(t.Context(), "web", types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "kubectl"}); err != nil {
 		t.Fatal(err)
 	}
 	steps := []struct {
