@@ -40,30 +40,6 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 			return runValidate(cmd.Context(), flags, io)
 		},
 	}, &cobra.Command{
-		Use:     "show",
-		Short:   "Print every option's value and where it comes from, secrets masked",
-		Example: "  raven config show | grep neutron",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := flags.loader().Load(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return l.Values.Show(io.out)
-		},
-	}, &cobra.Command{
-		Use:     "diff-default",
-		Short:   "Print the options whose value is not the default, with the default",
-		Example: "  raven config diff-default --config-file kuryr.conf",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := flags.loader().Load(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return l.Values.ShowChanged(io.out)
-		},
-	}, &cobra.Command{
 		Use: "docs",
 		Short: "Print a reference of every option of Raven and of the drivers that are installed, or enabled by the " +
 			"flags, in Markdown",
@@ -77,7 +53,37 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 			return config.Docs(io.out, options, daemon.OptionGroups()...)
 		},
 	})
+	cmd.AddCommand(configShowCommands(flags, io)...)
 	return cmd
+}
+
+// configShowCommands print the values that are in force.
+func configShowCommands(flags *globalFlags, io streams) []*cobra.Command {
+	return []*cobra.Command{{
+		Use:     "show",
+		Short:   "Print every option's value and where it comes from, secrets masked",
+		Example: "  raven config show | grep neutron",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := flags.loader().Load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return l.Values.Show(io.out)
+		},
+	}, {
+		Use:     "diff-default",
+		Short:   "Print the options whose value is not the default, with the default",
+		Example: "  raven config diff-default --config-file kuryr.conf",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := flags.loader().Load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return l.Values.ShowChanged(io.out)
+		},
+	}}
 }
 
 // runValidate checks all that can be checked without reaching out.

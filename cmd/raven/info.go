@@ -150,6 +150,35 @@ func describe(p daemon.Program, watches []drivers.Watch, digest string) driverIn
 }
 
 func (i driverInfo) print(out io.Writer) error {
+	if err := table(out, []string{"WHAT", ""}, i.overview()); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	header := []string{"WATCHES", "VERSION", "FOR", "NAMESPACE", "LABELS", "FIELDS", "READS"}
+	if err := table(out, header, i.watchRows()); err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, r := range i.Rules {
+		rows = append(rows, []string{
+			strings.Join(r.Resources, ","), strings.Join(r.APIGroups, ","),
+			strings.Join(r.Verbs, ","),
+		})
+	}
+	fmt.Fprintln(out)
+	if err := table(out, []string{"RIGHTS ON", "GROUP", "VERBS"}, rows); err != nil || len(i.Options) == 0 {
+		return err
+	}
+	rows = nil
+	for _, o := range i.Options {
+		rows = append(rows, []string{"[" + o.Group + "] " + o.Name, o.Type, o.Default, o.Help})
+	}
+	fmt.Fprintln(out)
+	return table(out, []string{"OPTION", "TYPE", "DEFAULT", "HELP"}, rows)
+}
+
+// overview is what the driver is and may do, and what confines it.
+func (i driverInfo) overview() [][]string {
 	program := strings.Join(append([]string{i.Path}, i.Args...), " ")
 	pinned := ", not pinned: [" + daemon.DriverGroup(i.Name) + "] sha256"
 	if i.Pinned {
@@ -190,10 +219,11 @@ func (i driverInfo) print(out io.Writer) error {
 		}
 		rows = append(rows, []string{"sandbox: " + m.Name, state + ", " + m.Detail})
 	}
-	if err := table(out, []string{"WHAT", ""}, rows); err != nil {
-		return err
-	}
-	rows = nil
+	return rows
+}
+
+func (i driverInfo) watchRows() [][]string {
+	rows := make([][]string, 0, len(i.Watches))
 	for _, w := range i.Watches {
 		why := "needs"
 		if w.Source {
@@ -204,28 +234,7 @@ func (i driverInfo) print(out io.Writer) error {
 			strings.Join(w.Fields, ","),
 		})
 	}
-	fmt.Fprintln(out)
-	if err := table(out, []string{"WATCHES", "VERSION", "FOR", "NAMESPACE", "LABELS", "FIELDS", "READS"},
-		rows); err != nil {
-		return err
-	}
-	rows = nil
-	for _, r := range i.Rules {
-		rows = append(rows, []string{
-			strings.Join(r.Resources, ","), strings.Join(r.APIGroups, ","),
-			strings.Join(r.Verbs, ","),
-		})
-	}
-	fmt.Fprintln(out)
-	if err := table(out, []string{"RIGHTS ON", "GROUP", "VERBS"}, rows); err != nil || len(i.Options) == 0 {
-		return err
-	}
-	rows = nil
-	for _, o := range i.Options {
-		rows = append(rows, []string{"[" + o.Group + "] " + o.Name, o.Type, o.Default, o.Help})
-	}
-	fmt.Fprintln(out)
-	return table(out, []string{"OPTION", "TYPE", "DEFAULT", "HELP"}, rows)
+	return rows
 }
 
 func joined[T ~string](list []T) string {

@@ -59,6 +59,12 @@ func ravenOptions() []config.Option {
 			Advanced: true, Declarer: declarer,
 			Help: "How many objects of one driver are worked on at once. Requests to the cloud are bounded by [neutron].",
 		},
+	}
+}
+
+// loopOptions say how often the cloud is checked, how much may be deleted then, and how long a driver may take.
+func loopOptions() []config.Option {
+	return []config.Option{
 		{
 			Group: OptionGroup, Name: "drift_check_interval", Type: config.Duration, Default: "300", Min: num(1),
 			Declarer: declarer,
@@ -127,7 +133,8 @@ func laterOptions() []config.Option {
 // Options are all options but those of drivers.
 func Options() []config.Option {
 	return slices.Concat(
-		ravenOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(), health.Options(),
+		ravenOptions(), loopOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(),
+		health.Options(),
 		watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), octavia.Options(), ovn.Options(),
 		laterOptions(),
 	)
