@@ -25,7 +25,8 @@ func TestMatches(t *testing.T) {
 	}
 	pods := Watch{Name: "p", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod"}
 	const pod = `{"apiVersion": "v1", "kind": "Pod",
-		"metadata": {"name": "web", "namespace": "a", "labels": {"app": "web", "tier": "x"}, "annotations": {"example.org/key": "v"}},
+		"metadata": {"name": "web", "namespace": "a", "labels": {"app": "web", "tier": "x"},
+		"annotations": {"example.org/key": "v"}},
 		"spec": {"nodeName": "n1", "hostNetwork": true, "priority": 1000000, "containers": []}, "status": {"phase": "Running"}}`
 	with := func(change func(*Watch)) Watch {
 		w := pods

@@ -11,7 +11,8 @@ func TestTrim(t *testing.T) {
 	const object = `{"apiVersion":"v1","kind":"Pod",
 		"metadata":{"name":"web","namespace":"a","uid":"u","deletionTimestamp":"d","resourceVersion":"7","managedFields":[{}],
 			"labels":{"app":"web","tier":"x"},"annotations":{"kuryr.org/x":"1","other":"2"}},
-		"spec":{"nodeName":"n1","hostNetwork":false,"containers":[{"name":"c","image":"i","ports":[{"containerPort":80}]},{"image":"j"}]},
+		"spec":{"nodeName":"n1","hostNetwork":false,"containers":[{"name":"c","image":"i",
+		"ports":[{"containerPort":80}]},{"image":"j"}]},
 		"status":{"phase":"Running","podIP":null}}`
 	const kept = `"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"a","uid":"u","deletionTimestamp":"d"`
 	for name, c := range map[string]struct {
@@ -42,7 +43,8 @@ func TestTrim(t *testing.T) {
 			"managedFields": {nil,
 			`{` + kept +
 				`,"resourceVersion":"7","labels":{"app":"web","tier":"x"},"annotations":{"kuryr.org/x":"1","other":"2"}},
-			"spec":{"nodeName":"n1","hostNetwork":false,"containers":[{"name":"c","image":"i","ports":[{"containerPort":80}]},{"image":"j"}]},
+			"spec":{"nodeName":"n1","hostNetwork":false,"containers":[{"name":"c","image":"i",
+			"ports":[{"containerPort":80}]},{"image":"j"}]},
 			"status":{"phase":"Running","podIP":null}}`},
 	} {
 		t.Run(name, func(t *testing.T) {

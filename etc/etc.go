@@ -1,5 +1,5 @@
-// Package etc holds the files that an installation puts on a machine, as they are installed. It must never hold anything that is
-// made up at build time: what is embedded here is what packages ship.
+// Package etc holds the files that an installation puts on a machine, as they are installed. It must never hold
+// anything that is made up at build time: what is embedded here is what packages ship.
 package etc
 
 import _ "embed"

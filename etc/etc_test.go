@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/raven/service"
 )
 
-// exposure is the most that `systemd-analyze security` may give the unit: 0 is nothing, 10 everything. What is left of it is that Raven
-// talks to the network and that drivers listen on local sockets.
+// exposure is the most that `systemd-analyze security` may give the unit: 0 is nothing, 10 everything. What is left
+// of it is that Raven talks to the network and that drivers listen on local sockets.
 const exposure = 1.5
 
 func analyze(t *testing.T, args ...string) string {
@@ -92,8 +92,8 @@ func TestUnitWaitsLongerThanRaven(t *testing.T) {
 	}
 }
 
-// What somebody asked for by two signals is no failure after which it is started again; a wrong command line is none that another try
-// mends.
+// What somebody asked for by two signals is no failure after which it is started again; a wrong command line is none
+// that another try mends.
 func TestUnitKnowsTheExitStatuses(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		status := service.ExitStatus(&service.ForcedError{Signal: s})
@@ -101,7 +101,8 @@ func TestUnitKnowsTheExitStatuses(t *testing.T) {
 			t.Errorf("after two %s the exit status is %d, which is a failure to the unit", s, status)
 		}
 	}
-	if !strings.Contains(etc.Unit, "\nRestart=on-failure\n") || !strings.Contains(etc.Unit, "\nRestartPreventExitStatus=64\n") {
+	if !strings.Contains(etc.Unit, "\nRestart=on-failure\n") ||
+		!strings.Contains(etc.Unit, "\nRestartPreventExitStatus=64\n") {
 		t.Error("it is not started again after a failure, or is after a wrong command line")
 	}
 }

@@ -87,7 +87,8 @@ func TestManifestsFitTogether(t *testing.T) {
 	}
 	account := get[*corev1.ServiceAccount](t, all, "ServiceAccount "+pod.Spec.ServiceAccountName)
 	for _, subjects := range [][]rbacv1.Subject{
-		get[*rbacv1.ClusterRoleBinding](t, all, "ClusterRoleBinding raven").Subjects, get[*rbacv1.RoleBinding](t, all, "RoleBinding raven").Subjects,
+		get[*rbacv1.ClusterRoleBinding](t, all, "ClusterRoleBinding raven").Subjects,
+		get[*rbacv1.RoleBinding](t, all, "RoleBinding raven").Subjects,
 	} {
 		if len(subjects) != 1 || subjects[0].Name != account.Name || subjects[0].Namespace != account.Namespace {
 			t.Errorf("a role is bound to %+v", subjects)
@@ -156,7 +157,8 @@ func TestDeploymentStartsOnAColdCluster(t *testing.T) {
 		}
 	}
 	for name, probe := range map[string]*corev1.Probe{
-		"startup": pod.Containers[0].StartupProbe, "liveness": pod.Containers[0].LivenessProbe, "readiness": pod.Containers[0].ReadinessProbe,
+		"startup": pod.Containers[0].StartupProbe, "liveness": pod.Containers[0].LivenessProbe,
+		"readiness": pod.Containers[0].ReadinessProbe,
 	} {
 		if probe == nil || probe.HTTPGet.Host != "127.0.0.1" {
 			t.Errorf("the %s probe does not ask on 127.0.0.1, where Raven answers", name)

@@ -134,7 +134,8 @@ func TestName(t *testing.T) {
 func TestOldObjectUntrimmed(t *testing.T) {
 	set, err := translate(t, configured(t),
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"my-nginx-y67ky","generateName":"my-nginx-",
-		"namespace":"default","selfLink":"/api/v1/namespaces/default/pods/my-nginx-y67ky","uid":"d42b0bb2-dc4e-11e5-8c79-42010af00003",
+		"namespace":"default","selfLink":"/api/v1/namespaces/default/pods/my-nginx-y67ky",
+		"uid":"d42b0bb2-dc4e-11e5-8c79-42010af00003",
 		"annotations":{"kubernetes.io/created-by":{"kind":"SerializedReference","apiVersion":"v1"}}},
 		"spec":{"nodeName":"10.240.0.4"},"status":{"phase":"Pending","conditions":[{"lastProbeTime":null}]}}`)
 	if err != nil {

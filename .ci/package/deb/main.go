@@ -1,5 +1,5 @@
-// Command deb makes a Debian package from the description in an nfpm.yaml, whose variables are those of the environment. It is nfpm
-// without the formats that Raven does not need:
+// Command deb makes a Debian package from the description in an nfpm.yaml, whose variables are those of the
+// environment. It is nfpm without the formats that Raven does not need:
 //
 //	deb NFPM.YAML TARGET-FOLDER
 package main

@@ -1,5 +1,6 @@
-// Command oci makes an OCI image layout with one image per architecture, each of one layer: the programs of an installation and
-// the few files that a static program wants. There is no base image. It reads what it has written before it ends.
+// Command oci makes an OCI image layout with one image per architecture, each of one layer: the programs of an
+// installation and the few files that a static program wants. There is no base image. It reads what it has written
+// before it ends.
 //
 //	oci -version V -created UNIX-SECONDS [-ca BUNDLE] LAYOUT-FOLDER ARCH=ROOT...
 package main
@@ -88,7 +89,8 @@ func (b builder) image(arch, root string) (v1.Image, error) {
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	if image, err = mutate.Append(image, mutate.Addendum{
-		Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: "make package", Created: v1.Time{Time: b.created}},
+		Layer: layer, MediaType: types.OCILayer,
+		History: v1.History{CreatedBy: "make package", Created: v1.Time{Time: b.created}},
 	}); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,8 @@ func (b builder) layer(root string) (v1.Layer, error) {
 		w.add(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil)
 	}
 	w.add(tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}, nil)
-	w.file("etc/passwd", 0o644, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nraven:x:%d:%d:Raven:/:/sbin/nologin\n", user, user))
+	w.file("etc/passwd", 0o644,
+		fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nraven:x:%d:%d:Raven:/:/sbin/nologin\n", user, user))
 	w.file("etc/group", 0o644, fmt.Appendf(nil, "root:x:0:\nraven:x:%d:\n", user))
 	if b.bundle != "" {
 		certificates, err := os.ReadFile(b.bundle)
@@ -148,7 +151,9 @@ func (b builder) layer(root string) (v1.Layer, error) {
 	if err := errors.Join(w.err, w.tar.Close(), zip.Close()); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(packed.Bytes())), nil
+	},
 		tarball.WithMediaType(types.OCILayer))
 }
 

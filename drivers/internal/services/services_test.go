@@ -229,7 +229,8 @@ func TestBackends(t *testing.T) {
 			"Endpoints", "a cluster of before EndpointSlices",
 			`{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.96.0.9, ports: [{name: http, port: 80}, {name: dns, protocol: UDP, port: 53}]}}`,
 			[]string{`{apiVersion: v1, kind: Endpoints, metadata: {name: web, namespace: shop}, subsets: [
-				{addresses: [{ip: 10.0.0.2, targetRef: {kind: Pod, name: b, namespace: shop}}, {ip: 10.0.0.1}], notReadyAddresses: [{ip: 10.0.0.3}], ports: [{name: http, port: 8080}, {name: dns, port: 53, protocol: UDP}]},
+				{addresses: [{ip: 10.0.0.2, targetRef: {kind: Pod, name: b, namespace: shop}}, {ip: 10.0.0.1}],
+				  notReadyAddresses: [{ip: 10.0.0.3}], ports: [{name: http, port: 8080}, {name: dns, port: 53, protocol: UDP}]},
 				{addresses: [{ip: 10.0.0.1}], ports: [{name: http, port: 8080}]}, {addresses: [{ip: 10.0.0.4}]}]}`},
 			"http:TCP:80=10.0.0.1@8080,10.0.0.2@8080(shop/b) dns:UDP:53=10.0.0.1@53,10.0.0.2@53(shop/b)",
 		},
@@ -378,9 +379,12 @@ func TestDefaultProtocol(t *testing.T) {
 // What is read of a Service must come through its watch.
 func TestWatchKeepsWhatIsRead(t *testing.T) {
 	s := service(t, `
-metadata: {name: a, namespace: b, uid: u, labels: {service.kubernetes.io/service-proxy-name: p}, annotations: {kuryr.org/x: v, other: w}}
-spec: {type: LoadBalancer, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], selector: {a: b}, ports: [{name: p, port: 1, nodePort: 2, protocol: UDP}],
-  sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 1}}, externalIPs: [203.0.113.1], loadBalancerIP: 203.0.113.2,
+metadata: {name: a, namespace: b, uid: u, labels: {service.kubernetes.io/service-proxy-name: p},
+  annotations: {kuryr.org/x: v, other: w}}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], selector: {a: b}, ports: [{name: p,
+  port: 1, nodePort: 2, protocol: UDP}],
+  sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 1}}, externalIPs: [203.0.113.1],
+    loadBalancerIP: 203.0.113.2,
   loadBalancerClass: c, loadBalancerSourceRanges: [10.0.0.0/8], externalTrafficPolicy: Local, internalTrafficPolicy: Local, healthCheckNodePort: 3}`)
 	if len(s.Metadata.Annotations) != 1 || len(s.Metadata.Labels) != 1 || s.Metadata.UID != "u" || s.Name() != "b/a" {
 		t.Errorf("metadata %+v", s.Metadata)
