@@ -2,13 +2,13 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/host/confine"
+	"github.com/kuryr/raven/test/programs"
 )
 
 // The test binary is a Raven that becomes a driver, too.
@@ -25,10 +25,9 @@ func TestCheckedProgramIsConfined(t *testing.T) {
 		t.Skip("this kernel has no Landlock, which keeps files from a driver")
 	}
 	folder := t.TempDir()
-	driver := filepath.Join(folder, "driver")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", driver,
-		"../../test/drivers/raven-driver-hostile").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	driver := filepath.Join(folder, "raven-driver-hostile")
+	if err := programs.Put(folder, programs.Hostile); err != nil {
+		t.Fatal(err)
 	}
 	open := filepath.Join(t.TempDir(), "open")
 	if err := os.Mkdir(open, 0o700); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/host/confine"
+	"github.com/kuryr/raven/test/programs"
 )
 
 // The test binary is a Raven as well: one that becomes a driver, and with "raven:<folder>" one that launches the hostile driver and waits to
@@ -53,11 +54,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(folder, "raven-driver-hostile")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
+	return filepath.Join(folder, "raven-driver-hostile"), programs.Put(folder, programs.Hostile)
 })
 
 // The variables of the environment that say that a machine must have all that attacks are refused by, and where the hostile driver stands
@@ -233,6 +230,7 @@ func TestNoProcessOutlivesAKilledRaven(t *testing.T) {
 
 func TestLies(t *testing.T) {
 	w := newWorld(t)
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		says string
@@ -250,6 +248,7 @@ func TestLies(t *testing.T) {
 		"no answer to the first ask": {[]string{"endless-info"}, "is not ready within"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			config := config(t, "", io.Discard, c.args...)
 			if c.says == "is not ready within" { // the others answer in their own time
 				config.Timeouts.Start = 3 * time.Second
