@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package programs provides the programs that tests run as processes: raven, raven-sim and the drivers, as users get them, without the
-// race detector. It must never be needed by what is shipped.
+// Package programs provides the programs that tests run as processes: raven, raven-sim and the drivers, as users get
+// them, without the race detector. It must never be needed by what is shipped.
 package programs
 
 import (
@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 )
 
-// Env is the variable that names a folder with the programs, built already, for all test packages of one run. Without it each builds its own.
+// Env is the variable that names a folder with the programs, built already, for all test packages of one run.
+// Without it each builds its own.
 const Env = "RAVEN_TEST_PROGRAMS"
 
 const module = "github.com/kuryr/raven/"
