@@ -16,20 +16,8 @@ import (
 	"github.com/kuryr/raven/drivers/lbaas"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/plugins/sdktest"
 )
-
-func configured(t *testing.T, overrides map[string]map[string]any) drivers.Driver {
-	t.Helper()
-	d := New()
-	values, err := drivers.DefaultValues(d.Info().Options, overrides)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Configure(t.Context(), values); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
 
 func translate(t *testing.T, d drivers.Driver, watch, raw string) (drivers.Set, error) {
 	t.Helper()
@@ -84,7 +72,7 @@ func TestTranslateBeforeConfigure(t *testing.T) {
 }
 
 func TestTranslateUnreadable(t *testing.T) {
-	d := configured(t, nil)
+	d := sdktest.Configured(t, New(), nil)
 	for _, tc := range []struct{ watch, raw string }{
 		{"services", `{}`},
 		{"services", `[]`},
@@ -108,11 +96,11 @@ func TestNamespacesAgreeOnTheGroup(t *testing.T) {
 		return set.Resources[0]
 	}
 	const shop, bank = `{"metadata":{"name":"shop"}}`, `{"metadata":{"name":"bank"}}`
-	shared := configured(t, nil)
+	shared := sdktest.Configured(t, New(), nil)
 	if diff := cmp.Diff(group(shared, shop), group(shared, bank)); diff != "" {
 		t.Error(diff)
 	}
-	dedicated := configured(t, map[string]map[string]any{conf.SubnetGroup: {conf.OptTopology: conf.DedicatedTopology}})
+	dedicated := sdktest.Configured(t, New(), map[string]map[string]any{conf.SubnetGroup: {conf.OptTopology: conf.DedicatedTopology}})
 	if r := group(dedicated, shop); r.Claim != "" {
 		t.Errorf("claim %q, though namespaces are to stay apart", r.Claim)
 	}

@@ -14,20 +14,8 @@ import (
 	"github.com/kuryr/raven/drivers/internal/services"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/plugins/sdktest"
 )
-
-func configured(t *testing.T, overrides map[string]map[string]any) drivers.Driver {
-	t.Helper()
-	d := New()
-	values, err := drivers.DefaultValues(d.Info().Options, overrides)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Configure(t.Context(), values); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
 
 // settled translates a Service in a cluster that holds nothing else.
 func settled(t *testing.T, d drivers.Driver, raw string) (drivers.Set, error) {
@@ -96,7 +84,7 @@ func TestTranslateBeforeConfigure(t *testing.T) {
 }
 
 func TestTranslateNotAService(t *testing.T) {
-	d := configured(t, nil)
+	d := sdktest.Configured(t, New(), nil)
 	for _, raw := range []string{
 		`{}`, `[]`, `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"a","namespace":"b"},"spec":{"ports":1}}`,
 		`{"metadata":{"name":"a","namespace":"b"},"spec":{"clusterIP":"x","ports":[{"port":80}]}}`,
@@ -147,7 +135,7 @@ func TestReadsNothingThatItWrites(t *testing.T) {
 
 // What was written is asked for only where a value cannot be read.
 func TestAsksForWhatIsWritten(t *testing.T) {
-	d := configured(t, nil)
+	d := sdktest.Configured(t, New(), nil)
 	for value, want := range map[string]bool{"ROUND_ROBIN": false, "FASTEST": true} {
 		raw := strings.Replace(web, `"namespace"`, `"annotations":{"`+services.LBMethod+`":"`+value+`"},"namespace"`, 1)
 		needs := drivers.NewNeeds(nil)
@@ -164,7 +152,7 @@ func TestAsksForWhatIsWritten(t *testing.T) {
 
 // What a Service is changed to and back again must leave the same Set, whatever was between.
 func TestTypesThereAndBack(t *testing.T) {
-	d := configured(t, map[string]map[string]any{conf.DefaultsGroup: {conf.OptExternalNetwork: "public"}})
+	d := sdktest.Configured(t, New(), map[string]map[string]any{conf.DefaultsGroup: {conf.OptExternalNetwork: "public"}})
 	types := []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}
 	first := map[string]drivers.Set{}
 	for _, typ := range append(types, types...) {

@@ -17,6 +17,20 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
+// Configured configures a driver with the defaults of its options, and these by group and name in their place, and
+// returns it. A driver that refuses them ends the test.
+func Configured(tb testing.TB, driver drivers.Driver, overrides map[string]map[string]any) drivers.Driver {
+	tb.Helper()
+	values, err := drivers.DefaultValues(driver.Info().Options, overrides)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := driver.Configure(tb.Context(), values); err != nil {
+		tb.Fatal(err)
+	}
+	return driver
+}
+
 // Connect serves a driver over gRPC inside the test and returns the core's end of the connection, as a plugin would
 // look. All of it ends with the test.
 func Connect(tb testing.TB, driver drivers.Driver) *wire.Client {

@@ -11,6 +11,7 @@ import (
 	"github.com/kuryr/raven/drivers/internal/services"
 	"github.com/kuryr/raven/drivers/kubeproxy"
 	"github.com/kuryr/raven/drivers/lbaas"
+	"github.com/kuryr/raven/plugins/sdktest"
 )
 
 // FuzzAnnotations has both drivers translate a Service with any annotations, its own and those that were written on
@@ -88,17 +89,10 @@ func serviceOf(kind, address, ranges, clusterIPs string) map[string]any {
 
 func configured(f *testing.F, driver drivers.Driver) drivers.Driver {
 	f.Helper()
-	const id = "00000008-0000-4000-8000-000000000000"
-	values, err := drivers.DefaultValues(driver.Info().Options, map[string]map[string]any{
-		"neutron_defaults": {"external_svc_net": id}, conf.SubnetGroup: {conf.OptFamilies: "dual"},
+	return sdktest.Configured(f, driver, map[string]map[string]any{
+		conf.DefaultsGroup: {conf.OptExternalNetwork: "00000008-0000-4000-8000-000000000000"},
+		conf.SubnetGroup:   {conf.OptFamilies: conf.DualStack},
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := driver.Configure(f.Context(), values); err != nil {
-		f.Fatal(err)
-	}
-	return driver
 }
 
 // translate answers a driver's needs from the Service, an EndpointSlice and a Pod, as the core would.

@@ -10,18 +10,6 @@ import (
 	"github.com/kuryr/raven/plugins/sdktest"
 )
 
-func defaults(t *testing.T, d drivers.Driver) drivers.Driver {
-	t.Helper()
-	values, err := drivers.DefaultValues(d.Info().Options, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Configure(t.Context(), values); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
 func translate(t *testing.T, d drivers.Driver, watch, raw string) drivers.Set {
 	t.Helper()
 	set, _, err := sdktest.Translate(t.Context(), d, drivers.Object{Watch: watch, Raw: json.RawMessage(raw)}, nil)
@@ -37,11 +25,11 @@ func translate(t *testing.T, d drivers.Driver, watch, raw string) drivers.Set {
 // Whatever the pod driver asks of a namespace, this driver exports: that is all that either knows of the other.
 func TestExportsWhatPodsAskFor(t *testing.T) {
 	var exported []string
-	for _, r := range translate(t, defaults(t, new(flat)), "ns", `{"metadata":{"name":"shop"}}`).Resources {
+	for _, r := range translate(t, sdktest.Configured(t, new(flat), nil), "ns", `{"metadata":{"name":"shop"}}`).Resources {
 		exported = append(exported, r.Exports...)
 	}
 	asked := 0
-	for _, r := range translate(t, defaults(t, pod.New()), "pods", `{"metadata":{"name":"web","namespace":"shop"}}`).Resources {
+	for _, r := range translate(t, sdktest.Configured(t, pod.New(), nil), "pods", `{"metadata":{"name":"web","namespace":"shop"}}`).Resources {
 		refs := slices.Clone(r.After)
 		for _, value := range drivers.Attributes(r.Spec) {
 			list, ok := value.([]any)
