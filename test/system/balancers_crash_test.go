@@ -69,7 +69,10 @@ func servedReference(t *testing.T, provider simcloud.Provider) played {
 func TestCampaignKillsAtWritesForServices(t *testing.T) {
 	t.Parallel()
 	for _, provider := range []simcloud.Provider{simcloud.Amphora(brief()), simcloud.OVN(brief())} {
-		t.Run(provider.Name, func(t *testing.T) { killedForServices(t, provider) })
+		t.Run(provider.Name, func(t *testing.T) {
+			t.Parallel()
+			killedForServices(t, provider)
+		})
 	}
 }
 

@@ -16,7 +16,10 @@ import (
 func providers(t *testing.T, test func(*testing.T, *rig)) {
 	t.Helper()
 	for _, provider := range []simcloud.Provider{simcloud.Amphora(brief()), simcloud.OVN(brief())} {
-		t.Run(provider.Name, func(t *testing.T) { test(t, newBalancerRig(t, provider)) })
+		t.Run(provider.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newBalancerRig(t, provider))
+		})
 	}
 }
 

@@ -37,6 +37,7 @@ func TestServicesAreHandedOver(t *testing.T) {
 		{name: "namespaces apart", provider: simcloud.OVN(brief()), topology: "dedicated", change: restart},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			r := newNorthRig(t, tc.provider)
 			r.serve("lbaas")
 			if tc.topology != "" {

@@ -32,16 +32,18 @@ func (r *rig) team() (leader, other *peer) {
 func TestTheOtherOneTakesOver(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
-		end    func(*peer)
-		within time.Duration
+		end           func(*peer)
+		lease, within time.Duration
 	}{
 		// The Lease must expire, and be found expired.
-		"killed": {func(p *peer) { p.Kill() }, leaseDuration + 5*time.Second},
-		// It is released, when the work has ended.
-		"stopped": {func(p *peer) { p.stop() }, leaseDuration - time.Second},
+		"killed": {func(p *peer) { p.Kill() }, leaseDuration, leaseDuration + 5*time.Second},
+		// It is released when the work has ended, long before it would expire.
+		"stopped": {func(p *peer) { p.stop() }, 5 * leaseDuration, 5*leaseDuration - time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := pair(t)
+			r.conf.Set("kubernetes", "lease_duration", how.lease)
 			r.bare()
 			one, two := r.team()
 			r.createNamespace("shop")

@@ -27,6 +27,7 @@ func TestSeedEventsEndAsTheySay(t *testing.T) {
 	t.Parallel()
 	for _, before := range []bool{true, false} {
 		t.Run(fmt.Sprintf("before raven starts %t", before), func(t *testing.T) {
+			t.Parallel()
 			r := newRigWith(t, simkube.Options{LooseNamespaces: true}, nil)
 			var p *raven
 			if !before {
