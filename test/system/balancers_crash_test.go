@@ -85,7 +85,7 @@ func killedForServices(t *testing.T, provider simcloud.Provider) {
 	}
 	var jobs []job
 	for n := 1; n <= ref.writes; n++ {
-		if testing.Short() && n%campaignStep != 0 {
+		if testing.Short() && n%stepOfServiceWrites != 0 {
 			continue
 		}
 		jobs = append(jobs, job{n, applied}, job{n, []moment{unapplied, late}[n%2]})

@@ -25,8 +25,12 @@ const (
 // lateness is how much later; less than the ambiguous_create_wait of the rigs.
 const lateness = 600 * time.Millisecond
 
-// campaignStep is which part of its runs a campaign keeps with -short. It is odd, so that both ways to start raven again are tried.
-const campaignStep = 11
+// With -short a campaign keeps one of so many of its runs. They are odd, so that both ways to start raven again are tried.
+const (
+	stepOfWrites        = 23
+	stepOfAnnotations   = 3
+	stepOfServiceWrites = 11
+)
 
 // TestCampaignKillsAtWritesToTheCloud kills raven at every write to the cloud; the end is as undisturbed.
 func TestCampaignKillsAtWritesToTheCloud(t *testing.T) {
@@ -38,7 +42,7 @@ func TestCampaignKillsAtWritesToTheCloud(t *testing.T) {
 	}
 	var jobs []job
 	add := func(n, last int, when moment) {
-		if n <= last && (!testing.Short() || n%campaignStep == 0) {
+		if n <= last && (!testing.Short() || n%stepOfWrites == 0) {
 			jobs = append(jobs, job{n, when})
 		}
 	}
@@ -85,7 +89,7 @@ func TestCampaignKillsAtAnnotations(t *testing.T) {
 	}
 	var jobs []job
 	for n := 1; n <= ref.patches; n++ {
-		if !testing.Short() || n%3 == 0 {
+		if !testing.Short() || n%stepOfAnnotations == 0 {
 			jobs = append(jobs, job{n, true}, job{n, false})
 		}
 	}
