@@ -20,7 +20,16 @@ func Schema(kind Kind) []Attribute {
 	if spec == nil {
 		return nil
 	}
+	return SchemaOf(spec)
+}
+
+// SchemaOf returns the attributes of a spec's kind in the order of its fields, whether they are set or not. The spec is a structure, or a
+// pointer to one.
+func SchemaOf(spec Spec) []Attribute {
 	t := reflect.TypeOf(spec)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	attributes := make([]Attribute, 0, t.NumField())
 	for i := range t.NumField() {
 		name, flags, _ := strings.Cut(t.Field(i).Tag.Get("raven"), ",")

@@ -133,9 +133,9 @@ func (v *validator) resource(r Resource) {
 		return
 	}
 	kind := r.Spec.Kind()
-	schema := Schema(kind)
+	schema := SchemaOf(r.Spec)
 	switch {
-	case schema == nil:
+	case len(schema) == 0:
 		v.say("%s: there is no kind %q", at, kind)
 		return
 	case !slices.Contains(v.info.Kinds, kind):
