@@ -23,6 +23,9 @@ type Descriptor struct {
 	// Trim drops in place what changes by itself and is never compared. It must not change what attrs shares with
 	// others.
 	Trim func(attrs map[string]any)
+	// Stable returns attributes without what changes by itself though it is compared, such as statuses of parts; nil: nothing does.
+	// It must not change what it is given.
+	Stable func(attrs map[string]any) map[string]any
 	// Status says that a change of Observed.Status alone counts as a difference.
 	Status bool
 	// Serial says that the steps on one resource are taken one at a time.
@@ -32,6 +35,8 @@ type Descriptor struct {
 	Idempotent bool
 	// Contributions says whether other owners add to lists of these resources, and how it is known whose an element is.
 	Contributions ContributionMode
+	// Contributed are the lists of ids that others add to, where Contributions is Plain.
+	Contributed []string
 	// Alternative is the kind whose resources serve instead of these: of one owner there are never both at once.
 	Alternative drivers.Kind
 

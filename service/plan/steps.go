@@ -269,3 +269,13 @@ func distinct(waits []Wait) []Wait {
 	}
 	return out
 }
+
+// Retagged returns a resource as it is after a step that changes its tags.
+func Retagged(o Observed, step Step) Observed {
+	missing, _ := step.Attrs["tags"].([]string)
+	remove, _ := step.Attrs["remove"].([]string)
+	o.Tags = slices.DeleteFunc(slices.Clone(o.Tags), func(tag string) bool { return slices.Contains(remove, tag) })
+	o.Tags = append(o.Tags, missing...)
+	o.Identity, o.Managed = Parse(o.Tags, o.Description)
+	return o
+}
