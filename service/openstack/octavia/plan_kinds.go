@@ -1,6 +1,7 @@
 package octavia
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,6 +37,7 @@ func Kinds() []plan.Descriptor {
 		References: plan.IDs("vip_subnet_id", "vip_network_id", "vip_sg_ids[]", "additional_vips[].subnet_id",
 			"pools[].members[].subnet_id"),
 		Trim:       trim,
+		Stable:     stable,
 		Form:       canonicalText,
 		Matchers:   map[string]plan.Matcher{"additional_vips": matchVIPs},
 		Uncompared: []string{"listeners", "pools", "vip_sg_ids"},
@@ -125,35 +127,72 @@ func depart(_ *plan.Computation, o *plan.Observed, s *plan.Step) {
 
 // trim drops from the parts of a load balancer what changes by itself and nobody compares.
 func trim(attrs map[string]any) {
-	trimmed := func(doc map[string]any) map[string]any {
-		doc = maps.Clone(doc)
-		for _, name := range []string{
-			"operating_status", "updated_at", "created_at", "tenant_id", "project_id", "tags", "loadbalancers",
-			"l7policies", "insert_headers", "listeners", "tls_container_ref", "sni_container_refs",
-		} {
-			delete(doc, name)
-		}
-		return doc
-	}
-	parts := func(doc map[string]any, name string, f func(map[string]any) map[string]any) {
-		list, ok := doc[name].([]any)
-		if !ok {
-			return
-		}
-		out := make([]any, len(list))
-		for i, element := range list {
-			part, _ := element.(map[string]any)
-			out[i] = f(part)
-		}
-		doc[name] = out
-	}
-	parts(attrs, "listeners", trimmed)
-	parts(attrs, "pools", func(pool map[string]any) map[string]any {
+	mapParts(attrs, "listeners", byName, trimmed)
+	mapParts(attrs, "pools", byName, func(pool map[string]any) map[string]any {
 		pool = trimmed(pool)
 		if monitor, ok := pool["healthmonitor"].(map[string]any); ok {
 			pool["healthmonitor"] = trimmed(monitor)
+		} else {
+			delete(pool, "healthmonitor") // some answers have none, others a null
 		}
-		parts(pool, "members", trimmed)
+		mapParts(pool, "members", byAddress, trimmed)
 		return pool
 	})
+	if groups, ok := attrs["vip_sg_ids"].([]any); ok {
+		groups = slices.Clone(groups)
+		slices.SortFunc(groups, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		attrs["vip_sg_ids"] = groups
+	}
+}
+
+// trimmed returns a part without what changes by itself and is never compared.
+func trimmed(part map[string]any) map[string]any {
+	return leaveOut(part, "operating_status", "updated_at", "created_at", "tenant_id", "project_id", "tags", "loadbalancers",
+		"l7policies", "insert_headers", "listeners", "tls_container_ref", "sni_container_refs")
+}
+
+func leaveOut(doc map[string]any, names ...string) map[string]any {
+	doc = maps.Clone(doc)
+	for _, name := range names {
+		delete(doc, name)
+	}
+	return doc
+}
+
+// mapParts replaces in place a list of parts by what f makes of each, in an order that does not depend on that of the answer. Of parts that are
+// there twice the first stays the first.
+func mapParts(doc map[string]any, name string, order func(a, b any) int, f func(map[string]any) map[string]any) {
+	list, ok := doc[name].([]any)
+	if !ok {
+		return
+	}
+	out := make([]any, len(list))
+	for i, element := range list {
+		part, _ := element.(map[string]any)
+		out[i] = f(part)
+	}
+	slices.SortStableFunc(out, order)
+	doc[name] = out
+}
+
+func byName(a, b any) int {
+	return cmp.Compare(textOf(structure(a), "name"), textOf(structure(b), "name"))
+}
+
+func byAddress(a, b any) int { return cmp.Compare(memberKey(structure(a)), memberKey(structure(b))) }
+
+// stable returns the attributes of a load balancer without its parts' statuses, which change by themselves.
+func stable(attrs map[string]any) map[string]any {
+	bare := func(part map[string]any) map[string]any { return leaveOut(part, "provisioning_status") }
+	attrs = maps.Clone(attrs)
+	mapParts(attrs, "listeners", byName, bare)
+	mapParts(attrs, "pools", byName, func(pool map[string]any) map[string]any {
+		pool = bare(pool)
+		if monitor, ok := pool["healthmonitor"].(map[string]any); ok {
+			pool["healthmonitor"] = bare(monitor)
+		}
+		mapParts(pool, "members", byAddress, bare)
+		return pool
+	})
+	return attrs
 }

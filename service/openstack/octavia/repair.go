@@ -1,0 +1,122 @@
+package octavia
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
+)
+
+// repair is what was done about a load balancer in ERROR, by identity, so that it outlives a replacement. What is
+// repaired of it until it rests no longer is one round.
+type repair struct {
+	tries int         // rounds
+	parts []plan.Part // of which something was repaired in this round
+	// deleting is the id of a load balancer that was asked to go though it was in ERROR, and deletions how often: that may
+	// have ended in ERROR, too.
+	deleting  string
+	deletions int
+	next      time.Time // when something may be done again
+	until     time.Time // forgotten then, if all is well
+}
+
+const (
+	// repairPause is how long a load balancer rests after it was failed over or made anew; it doubles up to
+	// repairPauseMax.
+	repairPause    = time.Minute
+	repairPauseMax = 30 * time.Minute
+	// repairMemory is how long a load balancer must be well for its failures to be forgotten.
+	repairMemory = 10 * time.Minute
+)
+
+// mayRepair says what may be done about a load balancer now, and which of its parts are left alone.
+func (b *Backend) mayRepair(tx *state.Tx, d *plan.Desired) (Mend, []plan.Part) {
+	lb, ok := tx.Cache.Find(d.Identity, d.Kind)
+	if !ok {
+		return MendNot, nil
+	}
+	condition, _ := ConditionOf(&lb)
+	if b.stuck(tx, lb) {
+		return MendReplace, nil
+	}
+	if condition != Broken && condition != Partial {
+		return MendNot, nil
+	}
+	r := b.repairs[state.KeyOf(d.Kind, d.Identity)]
+	switch rests := r != nil && tx.Now().Before(r.next); {
+	case rests && condition == Broken:
+		return MendNot, nil
+	case rests:
+		return MendReplace, r.parts
+	case condition == Broken && (r == nil || r.tries == 0) && !b.capabilitiesOf(provider(lb)).noFailover:
+		return MendFailover, nil
+	}
+	return MendReplace, nil
+}
+
+// repaired notes what was done about a load balancer in ERROR.
+func (b *Backend) repaired(tx *state.Tx, step plan.Step) {
+	if !step.Mends {
+		return
+	}
+	now := tx.Now()
+	var part plan.Part // nothing: all of it
+	if step.Part != nil {
+		part = plan.Part{Kind: step.Part.Kind, Name: step.Part.Name}
+	}
+	key := state.KeyOf(step.Kind, step.Identity)
+	r := b.repairs[key]
+	if r == nil {
+		r = &repair{}
+		b.repairs[key] = r
+	}
+	if step.Part != nil && now.Before(r.next) {
+		r.parts = append(r.parts, part)
+		return
+	}
+	r.parts = []plan.Part{part}
+	r.tries++
+	switch {
+	case step.Op != plan.Delete || step.Part != nil:
+	case r.deleting == step.ID:
+		r.deletions++
+	default:
+		r.deleting, r.deletions = step.ID, 1
+	}
+	r.next = now.Add(min(repairPause<<min(r.tries-1, 10), repairPauseMax))
+	r.until = now.Add(max(repairMemory, 2*r.next.Sub(now)))
+}
+
+// resting says of an owner's load balancers that were asked to go, and are in ERROR again, why they are not asked now,
+// by id.
+func (b *Backend) resting(tx *state.Tx, owner plan.Owner) map[string]string {
+	texts := map[string]string{}
+	for _, lb := range tx.Cache.OwnedOf(owner, drivers.KindLoadBalancer) {
+		r := b.repairs[state.KeyOf(lb.Kind, lb.Identity)]
+		condition, _ := ConditionOf(&lb) // one that somebody has brought back can go at once
+		if r != nil && r.deleting == lb.ID && tx.Now().Before(r.next) && condition == Broken {
+			texts[lb.ID] = fmt.Sprintf("load balancer %s is in ERROR though it was asked to go %d times: its provider fails "+
+				"to remove it, which an administrator of the cloud can look into; next at %s",
+				lb.ID, r.deletions, r.next.Format(time.TimeOnly))
+		}
+	}
+	return texts
+}
+
+// due is how long it is until something may be done about a load balancer of an owner that is in ERROR; 0: nothing is.
+func (b *Backend) due(tx *state.Tx, owner plan.Owner) time.Duration {
+	var wait time.Duration
+	for _, lb := range tx.Cache.OwnedOf(owner, drivers.KindLoadBalancer) {
+		condition, _ := ConditionOf(&lb)
+		r := b.repairs[state.KeyOf(lb.Kind, lb.Identity)]
+		if r == nil || condition != Broken && condition != Partial || !tx.Now().Before(r.next) {
+			continue
+		}
+		if left := r.next.Sub(tx.Now()); wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	return wait
+}
