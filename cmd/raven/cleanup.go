@@ -18,12 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/cleanup"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/plan"
-	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 )
 
@@ -86,12 +86,12 @@ func newCleanupCommand(flags *globalFlags, io streams) *cobra.Command {
 
 // cleanupReport is what `raven cleanup --cluster` prints.
 type cleanupReport struct {
-	Cluster  string               `json:"cluster"`
-	Project  string               `json:"project"`
-	Remove   []cleanupRow         `json:"remove"`
-	Retained []cleanupRow         `json:"retained"`
-	Removed  int                  `json:"removed"`
-	Left     []reconcile.Leftover `json:"left"`
+	Cluster  string             `json:"cluster"`
+	Project  string             `json:"project"`
+	Remove   []cleanupRow       `json:"remove"`
+	Retained []cleanupRow       `json:"retained"`
+	Removed  int                `json:"removed"`
+	Left     []cleanup.Leftover `json:"left"`
 	// Unseen says of what nobody knows whether there is any.
 	Unseen []string `json:"unseen,omitempty"`
 }
@@ -140,7 +140,7 @@ func runCleanup(ctx context.Context, flags *globalFlags, io streams, f cleanupFl
 	}
 	c := daemon.NewCleanup(cloud, northbound, f.cluster)
 	c.Driver, c.Retained, c.Patience = owner, f.retained, f.patience
-	return cleanup(ctx, c, cloud, io, f)
+	return runCleanupOf(ctx, c, cloud, io, f)
 }
 
 // disabledOwner is whose name stands on what a driver made: its own, or that of its role. The driver must not be
@@ -205,14 +205,13 @@ func configuredCluster(ctx context.Context, values *config.Values, named string)
 	return string(ns.GetUID()), nil
 }
 
-func cleanup(ctx context.Context, c *reconcile.Cleanup, cloud *cloud.Cloud, io streams, f cleanupFlags) error {
+func runCleanupOf(ctx context.Context, c *cleanup.Cleanup, cloud *cloud.Cloud, io streams, f cleanupFlags) error {
 	p, err := c.Plan(ctx)
 	if err != nil {
 		return err
 	}
 	report := cleanupReport{
-		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{},
-		Left:   []reconcile.Leftover{},
+		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{}, Left: []cleanup.Leftover{},
 		Unseen: p.Unseen,
 	}
 	for _, text := range p.Unseen {
@@ -310,7 +309,7 @@ func listClusters(ctx context.Context, cloud *cloud.Cloud, values *config.Values
 	if err := addClusters(ctx, values, clusters); err != nil {
 		fmt.Fprintln(io.err, "warning: nobody has looked for OVN load balancers:", err)
 	}
-	if err := cloud.Available(); err != nil {
+	if err := cloud.Octavia.Available(); err != nil {
 		fmt.Fprintln(io.err, "warning: nobody has looked for load balancers:", err)
 	}
 	if format != "table" {

@@ -18,14 +18,15 @@ import (
 
 	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 )
 
-func checkState(state string) error {
-	states := []reconcile.Phase{
-		reconcile.Pending, reconcile.Done, reconcile.Waiting, reconcile.Failing, reconcile.Terminal,
+func checkState(name string) error {
+	states := []state.Phase{
+		state.Pending, state.Done, state.Waiting, state.Failing, state.Terminal,
 	}
-	if state != "" && !slices.Contains(states, reconcile.Phase(state)) {
-		return statusError{exitUsage, fmt.Errorf("--state %q: it must be one of %v", state, states)}
+	if name != "" && !slices.Contains(states, state.Phase(name)) {
+		return statusError{exitUsage, fmt.Errorf("--state %q: it must be one of %v", name, states)}
 	}
 	return nil
 }

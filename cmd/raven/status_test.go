@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/service/daemon"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/handover"
 )
 
 // TestStatusSaysWhoWaitsToBeHandedOver: only where somebody does.
 func TestStatusSaysWhoWaitsToBeHandedOver(t *testing.T) {
 	for waiting, want := range map[int]bool{0: false, 3: true} {
 		var out strings.Builder
-		h := reconcile.HandoverStatus{Waiting: waiting, Since: time.Now()}
+		h := handover.Status{Waiting: waiting, Since: time.Now()}
 		if err := printStatus(streams{out: &out, err: io.Discard}, daemon.Report{Handover: h}); err != nil {
 			t.Fatal(err)
 		}

@@ -4,15 +4,22 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 
 	"k8s.io/utils/clock"
 
+	"github.com/kuryr/raven/service/backend"
+	"github.com/kuryr/raven/service/cleanup"
 	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/handover"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/openstack/cloud"
+	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/writeback"
 )
 
@@ -29,12 +36,49 @@ func (r *runtime) connectOVN(ctx context.Context) error {
 	return err
 }
 
-// asNorthbound is the database as the engine has it: nothing where there is none.
-func asNorthbound(n *ovn.Northbound) reconcile.Northbound {
+// kinds describes the kinds of resources of all backends.
+func kinds() *plan.Kinds {
+	return plan.NewKinds(slices.Concat(neutron.Kinds(), octavia.Kinds(), ovn.Kinds())...)
+}
+
+// database is the database as its backend has it: nothing where there is none.
+func database(n *ovn.Northbound) ovn.Database {
 	if n == nil {
 		return nil
 	}
 	return n
+}
+
+// loop is an engine with what hands Services over between its backends.
+type loop struct {
+	engine   *reconcile.Engine
+	handover *handover.Handover
+	rows     *ovn.Backend
+}
+
+// newLoop makes an engine and its backends.
+func newLoop(c reconcile.Config, cloud *cloud.Cloud, northbound *ovn.Northbound, o octavia.Config, wb reconcile.Writeback, log *slog.Logger) (*loop, error) {
+	c.Kinds = kinds()
+	engine, err := reconcile.New(c, wb, clock.RealClock{}, log)
+	if err != nil {
+		return nil, err
+	}
+	l := &loop{engine: engine}
+	var backends []*backend.Registration
+	l.handover, l.rows, backends = newBackends(engine.Env(), cloud, northbound, o)
+	return l, engine.Register(backends...)
+}
+
+// newBackends makes the backends. Services are handed over between two of them.
+func newBackends(
+	env backend.Env, cloud *cloud.Cloud, northbound *ovn.Northbound, c octavia.Config,
+) (*handover.Handover, *ovn.Backend, []*backend.Registration) {
+	networks := neutron.NewBackend(cloud.Neutron, env)
+	balancers := octavia.NewBackend(cloud.Octavia, cloud.Neutron, env, c)
+	rows := ovn.NewBackend(database(northbound), env)
+	h := handover.New(env, balancers, rows, cloud.Neutron)
+	wrappedBalancers, wrappedRows := h.Wrap(balancers.Registration(), rows.Registration())
+	return h, rows, []*backend.Registration{networks.Registration(), wrappedBalancers, wrappedRows}
 }
 
 // OpenNorthbound connects to the configured database for a command, and waits for it. Without one it returns nil.
@@ -67,27 +111,24 @@ func (r *runtime) engineConfig() reconcile.Config {
 	v := r.loaded.Values
 	return reconcile.Config{
 		Presence: r.clients, Contributes: contributions(r.loaded.Programs),
-		Cluster: r.cluster, Northbound: asNorthbound(r.northbound), Concurrency: int(v.Int(OptionGroup, "concurrency")),
-		Drivers:              v.List(OptionGroup, "drivers"),
-		DriftInterval:        v.Duration(OptionGroup, "drift_check_interval"),
-		SweepInterval:        v.Duration(OptionGroup, "sweep_interval"),
+		Cluster: r.cluster, Concurrency: int(v.Int(OptionGroup, "concurrency")), Drivers: v.List(OptionGroup, "drivers"),
+		DriftInterval: v.Duration(OptionGroup, "drift_check_interval"), SweepInterval: v.Duration(OptionGroup, "sweep_interval"),
 		SweepLimit:           int(v.Int(OptionGroup, "sweep_limit")),
 		MaxReplayDeletes:     int(v.Int(OptionGroup, "max_replay_deletes")),
 		MaxReplayDeleteShare: v.Float(OptionGroup, "max_replay_delete_share"),
 		AmbiguousWait:        r.cloud.AmbiguousWait(),
-		ActivationTimeout:    octavia.ActivationTimeout(v),
 		Standby:              r.candidate != nil,
 		Grace:                math.MaxInt64, // the daemon bounds it: how long it is may change meanwhile
 	}
 }
 
 func (r *runtime) newEngine() error {
-	engine, err := reconcile.New(r.engineConfig(), r.cloud, writeback.NewFenced(r.writer, r.cloud.Pass), clock.RealClock{},
-		r.log)
+	c := octavia.Config{ActivationTimeout: octavia.ActivationTimeout(r.loaded.Values)}
+	l, err := newLoop(r.engineConfig(), r.cloud, r.northbound, c, writeback.NewFenced(r.writer, r.cloud.Pass), r.log)
 	if err == nil {
-		r.engines.Store(engine)
+		r.loops.Store(l)
 		if r.northbound != nil {
-			r.northbound.Follow(engine.FollowNorthbound())
+			r.northbound.Follow(l.rows.Follower())
 		}
 	}
 	return err
@@ -103,15 +144,21 @@ func OpenCloud(ctx context.Context, values *config.Values, log *slog.Logger) (*c
 }
 
 // NewCleanup removes what a cluster has in the cloud and in OVN's northbound database, if there is one.
-func NewCleanup(cloud *cloud.Cloud, northbound *ovn.Northbound, cluster string) *reconcile.Cleanup {
-	return &reconcile.Cleanup{
-		Cloud: cloud, Northbound: asNorthbound(northbound), Cluster: cluster,
-		Clock: clock.RealClock{},
-	}
+func NewCleanup(cloud *cloud.Cloud, northbound *ovn.Northbound, cluster string) *cleanup.Cleanup {
+	kinds := kinds()
+	st := state.New(state.Config{Cluster: cluster, Kinds: kinds, Clock: clock.RealClock{}})
+	env := backend.Env{State: st.State, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler), Cluster: cluster}
+	_, _, backends := newBackends(env, cloud, northbound, octavia.Config{})
+	return &cleanup.Cleanup{Backends: backends, Kinds: kinds, Cluster: cluster, Clock: clock.RealClock{}}
 }
 
 // newOfflineEngine makes an engine for a plan from files.
 func newOfflineEngine(names []string, log *slog.Logger) (*reconcile.Engine, error) {
-	return reconcile.New(reconcile.Config{Cluster: offlineCluster, Drivers: names}, emptyCloud{}, noWriteback{},
-		clock.RealClock{}, log)
+	c := reconcile.Config{Cluster: offlineCluster, Drivers: names, Kinds: kinds()}
+	engine, err := reconcile.New(c, noWriteback{}, clock.RealClock{}, log)
+	if err != nil {
+		return nil, err
+	}
+	empty := emptyCloud{c.Kinds}
+	return engine, engine.Register(&backend.Registration{Backend: empty, Name: "the cloud", Lookup: empty.lookup})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 )
 
 // A daemon makes what the cluster asks for, is ready when every object was answered, and leaves no process behind when
@@ -25,7 +25,7 @@ func TestStartAndStop(t *testing.T) {
 	p.awaitReady()
 	r.awaitNetworks("configmaps-a", "serviceaccounts-a")
 	report := p.report()
-	if !report.Ready || report.Version != "test" || report.Counts[reconcile.Done] != 2 {
+	if !report.Ready || report.Version != "test" || report.Counts[state.Done] != 2 {
 		t.Errorf("it reports %+v", report)
 	}
 	pids := map[string]int{}

@@ -88,15 +88,15 @@ func (r *runtime) reportOVN(c *health.Component) {
 
 // waiting says which Services wait to be handed over, and why load balancers are not made though the database is there.
 func (r *runtime) waiting() []string {
-	e := r.engine()
-	if e == nil {
+	l := r.loop()
+	if l == nil {
 		return nil
 	}
 	var texts []string
-	if h := e.Handover(); h.Waiting > 0 {
+	if h := l.handover.Status(); h.Waiting > 0 {
 		texts = append(texts, h.String())
 	}
-	if text := e.Withheld(); text != "" {
+	if text := l.handover.Withheld(); text != "" {
 		texts = append(texts, text)
 	}
 	return texts

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
-	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
 )
@@ -131,69 +129,28 @@ func (s *fileSource) Answer(need drivers.Need) ([]drivers.Object, watch.State) {
 // Remember implements reconcile.Source.
 func (*fileSource) Remember(watch.Key, []drivers.Need) {}
 
-// emptyCloud is a cloud where nothing of the cluster exists, and all that an operator names. What would change it is
-// never called.
-type emptyCloud struct{ reconcile.Cloud }
+// emptyCloud is a cloud where nothing of the cluster exists, and all that an operator names.
+type emptyCloud struct{ kinds *plan.Kinds }
 
-// Observe implements reconcile.Reader.
-func (emptyCloud) Observe(context.Context, string) ([]plan.Observed, error) { return nil, nil }
+// Kinds implements backend.Backend.
+func (c emptyCloud) Kinds() []plan.Descriptor { return c.kinds.List() }
 
-// ObserveKind implements reconcile.Finder.
-func (emptyCloud) ObserveKind(context.Context, drivers.Kind, string) ([]plan.Observed, error) {
-	return nil, nil
-}
+// List implements backend.Backend.
+func (emptyCloud) List(context.Context, string) ([]plan.Observed, error) { return nil, nil }
 
-// ListIdentity implements reconcile.Reader.
-func (emptyCloud) ListIdentity(context.Context, drivers.Kind, plan.Identity) ([]plan.Observed, error) {
-	return nil, nil
-}
-
-// Lookup implements reconcile.Reader.
-func (emptyCloud) Lookup(_ context.Context, kind drivers.Kind, idOrName string) (plan.Observed, error) {
-	return plan.Observed{Kind: kind, ID: idOrName, Attrs: map[string]any{"id": idOrName, "name": idOrName}}, nil
-}
-
-// Dependants implements reconcile.Reader.
-func (emptyCloud) Dependants(context.Context, drivers.Kind, string) ([]string, error) {
-	return nil, nil
-}
-
-// FreeVIP implements reconcile.Finder.
-func (emptyCloud) FreeVIP(context.Context, string, string, time.Duration) (bool, time.Duration, error) {
-	return false, 0, nil
-}
-
-// LoadBalancerProviders implements reconcile.Balancer.
-func (emptyCloud) LoadBalancerProviders(context.Context) ([]string, error) { return nil, nil }
-
-// BalancerFlavor implements reconcile.Vetter.
-func (emptyCloud) BalancerFlavor(context.Context, string) (bool, string, error) { return true, "", nil }
-
-// BalancerZone implements reconcile.Vetter.
-func (emptyCloud) BalancerZone(context.Context, string) (bool, string, error) { return true, "", nil }
-
-// BalancerRoom implements reconcile.Vetter.
-func (emptyCloud) BalancerRoom(context.Context) (int, bool, error) { return 0, false, nil }
-
-// PortsAt implements reconcile.Vetter.
-func (emptyCloud) PortsAt(context.Context, string, string, string) ([]plan.Observed, error) {
-	return nil, nil
-}
-
-// Unsupported implements reconcile.Limits.
-func (emptyCloud) Unsupported(drivers.Kind) []string { return nil }
-
-var errOffline = errors.New("there is no cloud: this is a plan from files")
-
-// Get implements reconcile.Reader.
+// Get implements backend.Backend.
 func (emptyCloud) Get(context.Context, drivers.Kind, string) (plan.Observed, error) {
 	return plan.Observed{}, errOffline
 }
 
-// FindFloatingIP implements reconcile.Finder.
-func (emptyCloud) FindFloatingIP(context.Context, string) (plan.Observed, error) {
-	return plan.Observed{}, errOffline
+// Apply implements backend.Backend.
+func (emptyCloud) Apply(context.Context, plan.Owner, *plan.Step) error { return errOffline }
+
+func (emptyCloud) lookup(_ context.Context, kind drivers.Kind, idOrName string) (plan.Observed, error) {
+	return plan.Observed{Kind: kind, ID: idOrName, Attrs: map[string]any{"id": idOrName, "name": idOrName}}, nil
 }
+
+var errOffline = errors.New("there is no cloud: this is a plan from files")
 
 // noWriteback writes nothing anywhere.
 type noWriteback struct{}

@@ -11,6 +11,7 @@ import (
 	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 )
 
 const (
@@ -107,10 +108,7 @@ func (r *runtime) sentence(reports []health.Report) string {
 	counts := r.engine().Counts()
 	total := 0
 	var parts []string
-	for _, phase := range []reconcile.Phase{
-		reconcile.Done, reconcile.Pending, reconcile.Waiting, reconcile.Failing,
-		reconcile.Terminal,
-	} {
+	for _, phase := range []state.Phase{state.Done, state.Pending, state.Waiting, state.Failing, state.Terminal} {
 		if n := counts[phase]; n > 0 {
 			total += n
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))

@@ -6,9 +6,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/raven/service/handover"
 	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 )
 
 // status serves /status.
@@ -20,11 +22,11 @@ func (d *Daemon) status(q url.Values) (any, error) {
 	}
 	report.Ready = r.engine().Replayed()
 	report.Cluster, report.Project = r.cluster, r.cloud.ProjectID()
-	report.Counts, report.Requests = r.engine().Counts(), r.cloud.Stats()
+	report.Counts, report.Requests = r.engine().Counts(), r.cloud.Neutron.Stats()
 	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
 		report.Objects = r.engine().Objects(filterFrom(q))
 	}
-	report.OVN, report.Handover = r.ovnReport(), r.engine().Handover()
+	report.OVN, report.Handover = r.ovnReport(), r.loop().handover.Status()
 	report.Drivers, report.Frozen = r.driverReports(), r.engine().Frozen()
 	return report, nil
 }
@@ -54,7 +56,7 @@ func (d *Daemon) Collect(to chan<- prometheus.Metric) {
 	if r == nil {
 		return
 	}
-	r.cloud.Collector().Collect(to)
+	r.cloud.Neutron.Collector().Collect(to)
 	r.collectLeader(to)
 	if r.northbound != nil {
 		r.northbound.Collector().Collect(to)
@@ -74,10 +76,10 @@ type Report struct {
 	Leader    *LeaderReport            `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
 	Drivers   []DriverReport           `json:"drivers"`
 	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
-	Counts    map[reconcile.Phase]int  `json:"counts"`
+	Counts    map[state.Phase]int      `json:"counts"`
 	Requests  neutron.Stats            `json:"requests"`
 	OVN       *ovn.Status              `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
-	Handover  reconcile.HandoverStatus `json:"handover,omitzero"` // absent if no Service waits to be handed over
+	Handover  handover.Status          `json:"handover,omitzero"` // absent if no Service waits to be handed over
 	Objects   []reconcile.ObjectStatus `json:"objects"`
 	Truncated bool                     `json:"-"`
 }
@@ -105,6 +107,6 @@ type WatchReport struct {
 func filterFrom(q url.Values) reconcile.Filter {
 	return reconcile.Filter{
 		Driver: q.Get("driver"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"),
-		State: reconcile.Phase(q.Get("state")),
+		State: state.Phase(q.Get("state")),
 	}
 }

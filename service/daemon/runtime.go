@@ -39,8 +39,8 @@ type runtime struct {
 	watchers   []*Watcher
 	// beside are the files that it was made from, beside the configuration's own.
 	beside stamps
-	// engines holds the present engine: a leader that lost its Lease begins anew with another.
-	engines atomic.Pointer[reconcile.Engine]
+	// loops holds the present engine with its backends: a leader that lost its Lease begins anew with another.
+	loops atomic.Pointer[loop]
 	// candidate contends for leadership; nil where there is no other to contend with.
 	candidate *leader.Candidate
 
@@ -131,7 +131,15 @@ func engineGrace(timeout time.Duration) time.Duration {
 }
 
 // engine is the present one.
-func (r *runtime) engine() *reconcile.Engine { return r.engines.Load() }
+// loop is the present engine with its backends; nil before there is one.
+func (r *runtime) loop() *loop { return r.loops.Load() }
+
+func (r *runtime) engine() *reconcile.Engine {
+	if l := r.loop(); l != nil {
+		return l.engine
+	}
+	return nil
+}
 
 // start reads what this cluster has, unless that is left to the leader, and starts the watchers.
 func (r *runtime) start(ctx context.Context) error {

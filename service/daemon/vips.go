@@ -30,7 +30,7 @@ const vipsEvery = 30 * time.Second
 func (r *runtime) singleVIPs(ctx context.Context) (bool, error) {
 	asking, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	several, err := r.cloud.AdditionalVIPs(asking)
+	several, err := r.cloud.Octavia.AdditionalVIPs(asking)
 	return err == nil && !several, err
 }
 

@@ -234,8 +234,8 @@ func TestConnectWays(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if c.ProjectID() != "p1" || !c.Has("revision-if-match") {
-				t.Errorf("project %q, extensions %v", c.ProjectID(), c.Extensions())
+			if c.ProjectID() != "p1" || !c.Neutron.Has("revision-if-match") {
+				t.Errorf("project %q, extensions %v", c.ProjectID(), c.Neutron.Extensions())
 			}
 		})
 	}
@@ -267,7 +267,7 @@ func TestTokenExpires(t *testing.T) {
 	for range 20 {
 		wait.Go(func() {
 			for range 25 {
-				if _, err := c.Get(t.Context(), drivers.KindNetwork, "n1"); err != nil {
+				if _, err := c.Neutron.Get(t.Context(), drivers.KindNetwork, "n1"); err != nil {
 					t.Error(err)
 				}
 			}
@@ -284,7 +284,7 @@ func TestPasswordChanges(t *testing.T) {
 	c := connect(t, s.Options())
 	s.Expire()
 	s.Catalog = "%!" // no more logins: the answer is no JSON
-	_, err := c.Get(t.Context(), drivers.KindNetwork, "n1")
+	_, err := c.Neutron.Get(t.Context(), drivers.KindNetwork, "n1")
 	if openstack.Classify(err) != openstack.ClassRetry {
 		t.Errorf("got %v (%v)", err, openstack.Classify(err))
 	}

@@ -19,7 +19,7 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 	s := stacktest.StartSim(t, sim.Options{})
 	c := connect(t, stacktest.SimConfig(s, sim.UserKuryr))
 	create := func(name string) error {
-		_, err := c.Create(t.Context(), drivers.KindNetwork, stacktest.Named(name), map[string]any{"name": name})
+		_, err := c.Neutron.Create(t.Context(), drivers.KindNetwork, stacktest.Named(name), map[string]any{"name": name})
 		return err
 	}
 	if err := create("before"); err != nil {
@@ -27,13 +27,13 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 	}
 	c.Fence()
 	writes := s.Stats().Writes
-	router := c.Delete(t.Context(), drivers.KindRouter, "r1")
+	router := c.Neutron.Delete(t.Context(), drivers.KindRouter, "r1")
 	for name, err := range map[string]error{"a create in bulk": create("fenced"), "a delete": router} {
 		if !errors.Is(err, openstack.ErrFenced) || openstack.Classify(err) != openstack.ClassRetry {
 			t.Errorf("%s: %v (%v)", name, err, openstack.Classify(err))
 		}
 	}
-	if _, err := c.Observe(t.Context(), "c1"); err != nil {
+	if _, err := c.Neutron.Observe(t.Context(), "c1"); err != nil {
 		t.Errorf("reading: %v", err)
 	}
 	term, end := context.WithCancel(t.Context())
@@ -81,7 +81,7 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 func createLater(ctx context.Context, c *cloud.Cloud) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Create(ctx, drivers.KindNetwork, stacktest.Named("broken"), map[string]any{"name": "broken"})
+		_, err := c.Neutron.Create(ctx, drivers.KindNetwork, stacktest.Named("broken"), map[string]any{"name": "broken"})
 		done <- err
 	}()
 	return done

@@ -8,11 +8,12 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-func impatient(c *reconcile.Config) {
+func impatient(c *config) {
 	drifting(c)
 	c.AmbiguousWait = 150 * time.Millisecond
 }
@@ -91,7 +92,7 @@ func TestTwinsInUseStay(t *testing.T) {
 		foreign = append(foreign, text(p.(map[string]any), "id"))
 	}
 	w.cloud.RemoveFault(remove)
-	r.stands("a", "x", reconcile.Waiting, "foreign")
+	r.stands("a", "x", state.Waiting, "foreign")
 	for _, id := range foreign {
 		w.by("DELETE", "/ports/"+id, nil, 204)
 	}
@@ -108,7 +109,7 @@ func TestAnOwnerThatGoesWhileItsCreateIsInDoubt(t *testing.T) {
 			w.fault(simcloud.Rule{
 				Method: "POST", Kind: kind, Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(250 * time.Millisecond),
 			})
-			r := w.start(with(script("a", always(shop()))).configured(func(c *reconcile.Config) { c.AmbiguousWait = 400 * time.Millisecond }))
+			r := w.start(with(script("a", always(shop()))).configured(func(c *config) { c.AmbiguousWait = 400 * time.Millisecond }))
 			before := w.dump()
 			w.createMap("a", "x")
 			w.eventually("it is cut", func() (bool, string) { return w.cloud.Faults()[0].Acted > 0, "" })
@@ -177,7 +178,7 @@ func TestTheSweeper(t *testing.T) {
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil }
 	a, b := script("a", own), script("b", own)
 	r := w.start(with(a, b))
-	other := w.start(with(script("a", own)).configured(func(c *reconcile.Config) { c.Cluster = "cluster-2" }))
+	other := w.start(with(script("a", own)).configured(func(c *config) { c.Cluster = "cluster-2" }))
 	for i := range 7 {
 		w.createMap("a", fmt.Sprintf("a%d", i))
 	}
@@ -191,7 +192,7 @@ func TestTheSweeper(t *testing.T) {
 	}
 	w.deleteMap("b0")
 	writes := len(w.writes())
-	r = w.start(with(a).configured(func(c *reconcile.Config) { c.SweepLimit = 3 }))
+	r = w.start(with(a).configured(func(c *config) { c.SweepLimit = 3 }))
 	w.eventually("the orphans of driver a are gone", func() (bool, string) { return len(w.named("network", "a0")) == 1, w.dump() })
 	w.eventually("all of them", func() (bool, string) {
 		return len(r.engine.Objects(reconcile.Filter{Driver: "a"})) == 0 && w.cloud.Count("network") == 1+7+1, w.dump()

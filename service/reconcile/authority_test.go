@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -21,12 +21,12 @@ func TestADriverMayWhatWasAcceptedOfIt(t *testing.T) {
 	a.declare(drivers.KindNetwork, drivers.KindRouter, drivers.KindSecurityGroup)
 	a.now(always(setOf(network("n"), group("g"))))
 	r.engine.Replay("a")
-	r.stands("a", "x", reconcile.Terminal, "kind security_group is not among those that the driver declares")
+	r.stands("a", "x", state.Terminal, "kind security_group is not among those that the driver declares")
 	w.none("security_group", "g")
 	a.declare(drivers.KindNetwork)
 	a.now(always(setOf(network("n"), router("r"))))
 	r.engine.Replay("a")
-	r.stands("a", "x", reconcile.Terminal, "kind router is not among those that the driver declares")
+	r.stands("a", "x", state.Terminal, "kind router is not among those that the driver declares")
 	w.one("network", "n")
 }
 
@@ -41,20 +41,20 @@ func TestManyLargeAnswers(t *testing.T) {
 		}
 		return set, nil
 	})
-	r := w.start(with(a).configured(func(c *reconcile.Config) { c.HeldPerDriver = 100 << 10 }))
+	r := w.start(with(a).configured(func(c *config) { c.HeldPerDriver = 100 << 10 }))
 	w.createMap("a", "large1")
 	w.createMap("a", "large2")
 	r.settled(2)
 	w.createMap("a", "large3")
-	r.stands("a", "large3", reconcile.Terminal, "its answers take too much memory")
+	r.stands("a", "large3", state.Terminal, "its answers take too much memory")
 	w.createMap("a", "small")
-	r.stands("a", "small", reconcile.Done, "")
+	r.stands("a", "small", state.Done, "")
 	w.none("network", "large3")
 	w.one("network", "large1")
 	w.deleteMap("large1")
 	w.none("network", "large1")
 	w.updateMap("large3")
-	r.stands("a", "large3", reconcile.Done, "")
+	r.stands("a", "large3", state.Done, "")
 }
 
 // TestContributionsTakeConsent: what changes resources of others is refused, for the whole object, where the operator does not allow it.
@@ -66,10 +66,10 @@ func TestContributionsTakeConsent(t *testing.T) {
 		Route: &drivers.Route{Destination: "0.0.0.0/0", NextHop: "10.6.6.6"},
 	}}
 	a, b := script("a", always(set)), script("b", always(set))
-	s := with(a, b).configured(func(c *reconcile.Config) { c.Contributes = map[string][]string{"a": {"networks"}, "b": {"routes"}} })
+	s := with(a, b).configured(func(c *config) { c.Contributes = map[string][]string{"a": {"networks"}, "b": {"routes"}} })
 	r := w.start(s)
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Terminal, "[driver:a] allow_contributions does not name")
+	r.stands("a", "x", state.Terminal, "[driver:a] allow_contributions does not name")
 	w.none("network", "n")
 	w.createMap("b", "y")
 	w.one("network", "n")

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -38,7 +38,7 @@ func TestReplacementWhosePartsAreRefused(t *testing.T) {
 					return len(found) == 1 && found[0]["provider"] == "amphora" && found[0]["provisioning_status"] == "ACTIVE" &&
 						len(v.members("shop:TCP:80")) == members && len(v.named("listener", "shop:TCP:80")) == 1, v.dump()
 				})
-				v.r.stands("a", "x", reconcile.Terminal, "is made anew as it was")
+				v.r.stands("a", "x", state.Terminal, "is made anew as it was")
 			}
 			served(1)
 			refused := fmt.Sprint("POST loadbalancer ", status)
@@ -55,7 +55,7 @@ func TestReplacementWhosePartsAreRefused(t *testing.T) {
 			served(2)
 			v.r.stop()
 			v.r = v.start(with(v.a).configured(quick))
-			v.r.stands("a", "x", reconcile.Terminal, "the cloud has refused before what is wished")
+			v.r.stands("a", "x", state.Terminal, "the cloud has refused before what is wished")
 			if n := len(slices.DeleteFunc(v.lbWrites(), func(write string) bool { return !strings.HasSuffix(write, "loadbalancer "+fmt.Sprint(status)) })); n != 1 {
 				t.Errorf("asked for %d times: %v", n, v.lbWrites())
 			}
@@ -66,7 +66,7 @@ func TestReplacementWhosePartsAreRefused(t *testing.T) {
 // TestReplacementWithAPartThatNobodyTakes: what the old one had not either keeps nobody from being served by another one.
 func TestReplacementWithAPartThatNobodyTakes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{amphora(), ovn()}, NoProtocols: []string{"SCTP"}})
+	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{amphora(), ovnProvider()}, NoProtocols: []string{"SCTP"}})
 	says := func(provider string) func(string, *drivers.Needs) (drivers.Set, error) {
 		return always(served{provider: provider, ports: []int64{80, 90}, members: 1, udp: true}.set())
 	}
@@ -79,7 +79,7 @@ func TestReplacementWithAPartThatNobodyTakes(t *testing.T) {
 			found := w.named("loadbalancer", "shop")
 			return len(found) == 1 && found[0]["provider"] == provider && found[0]["provisioning_status"] == "ACTIVE" && len(w.members("shop:TCP:80")) == 1, w.dump()
 		})
-		r.stands("a", "x", reconcile.Terminal, "Value: 'SCTP'")
+		r.stands("a", "x", state.Terminal, "Value: 'SCTP'")
 	}
 	isServed("amphora")
 	w.cloud.ResetLog()

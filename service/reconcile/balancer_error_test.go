@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -32,7 +33,7 @@ func steppedBalancers(t *testing.T, o simcloud.Options) stepped {
 func (w stepped) start(s setup) *raven {
 	w.t.Helper()
 	s.clock = w.clk
-	return w.world.start(s.configured(func(c *reconcile.Config) { c.DriftInterval, c.AmbiguousWait = 20*time.Second, 300*time.Millisecond }))
+	return w.world.start(s.configured(func(c *config) { c.DriftInterval, c.AmbiguousWait = 20*time.Second, 300*time.Millisecond }))
 }
 
 // until lets time pass until something is so.
@@ -52,7 +53,7 @@ func (w stepped) untilDone(r *raven, names ...string) {
 	for _, name := range names {
 		w.until(name+" is done", func() (bool, string) {
 			o := r.object("a", name)
-			return o.State == reconcile.Done, fmt.Sprint(o.State, o.Reasons)
+			return o.State == state.Done, fmt.Sprint(o.State, o.Reasons)
 		})
 	}
 }
@@ -292,7 +293,7 @@ func TestPartsThatAreNotKnown(t *testing.T) {
 				w.until(fmt.Sprint(members, " members"), func() (bool, string) {
 					o := r.object("a", "x")
 					why := fmt.Sprint(o.State, o.Reasons)
-					return len(w.members("shop:TCP:80")) == members && len(w.named("listener", "shop:TCP:80")) == 1 && o.State == reconcile.Terminal &&
+					return len(w.members("shop:TCP:80")) == members && len(w.named("listener", "shop:TCP:80")) == 1 && o.State == state.Terminal &&
 						strings.Contains(why, c.why), why + w.dump()
 				})
 			}

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack/cloud"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -22,7 +21,7 @@ import (
 // TestBalancersDrift: what others change of a load balancer is mended, and what they take away comes back.
 func TestBalancersDrift(t *testing.T) {
 	w := balancers(t, amphora())
-	r := w.start(with(script("a", always(shopOf(2).set()))).configured(func(c *reconcile.Config) {
+	r := w.start(with(script("a", always(shopOf(2).set()))).configured(func(c *config) {
 		quick(c)
 		c.DriftInterval = 50 * time.Millisecond
 	}))
@@ -91,12 +90,7 @@ func TestOrphanedBalancer(t *testing.T) {
 	w.createMap("a", "y")
 	r.settled(1)
 	r.stop()
-	cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
-	c := &reconcile.Cleanup{Cloud: cloud, Cluster: "cluster-1", Patience: 5 * time.Second, Clock: clock.RealClock{}}
+	c := w.cleanup(emptyNorthbound{}, 5*time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if left, err := c.Run(ctx); err != nil || len(left) > 0 {
@@ -153,7 +147,7 @@ func TestAddressOfACreateUnderWay(t *testing.T) {
 	set.Resources = append(set.Resources, more)
 	a.now(always(set))
 	w.touchMap("x", 1)
-	r.stands("a", "x", reconcile.Waiting, "a port has the address that no load balancer owns")
+	r.stands("a", "x", state.Waiting, "a port has the address that no load balancer owns")
 	if len(w.named("port", "octavia-lb-"+id)) != 1 {
 		t.Errorf("it was taken away:\n%s", w.dump())
 	}
@@ -164,7 +158,7 @@ func TestAddressOfACreateUnderWay(t *testing.T) {
 func TestABalancerThatLostItsTags(t *testing.T) {
 	w := balancers(t, amphora())
 	a := script("a", always(shopOf(1).set()))
-	r := w.start(with(a).configured(func(c *reconcile.Config) {
+	r := w.start(with(a).configured(func(c *config) {
 		quick(c)
 		c.DriftInterval = time.Hour // it is not seen before something else is done
 	}))
@@ -228,13 +222,13 @@ func TestFloatingIPOfADriverLeftOut(t *testing.T) {
 	w.by(http.MethodPut, "/floatingips/"+text(ip, "id"), map[string]any{"floatingip": map[string]any{"port_id": nil}}, http.StatusOK)
 	r = w.start(with(named("b")).configured(quick))
 	w.createMap("b", "y")
-	r.stands("b", "y", reconcile.Failing, "driver a, which is not enabled")
+	r.stands("b", "y", state.Failing, "driver a, which is not enabled")
 	r.stop()
 	r = w.start(with(named("a"), named("b")).configured(quick))
-	r.stands("a", "x", reconcile.Done, "")
-	r.stands("b", "y", reconcile.Failing, "it belongs to ConfigMap default/x")
+	r.stands("a", "x", state.Done, "")
+	r.stands("b", "y", state.Failing, "it belongs to ConfigMap default/x")
 	w.deleteMap("x")
-	r.stands("b", "y", reconcile.Done, "")
+	r.stands("b", "y", state.Done, "")
 	if ips := w.cloud.FloatingIPs(); len(ips) != 1 || ips[0]["port_id"] != w.one("loadbalancer", "b")["vip_port_id"] {
 		t.Errorf("it was not taken: %v", ips)
 	}
@@ -256,12 +250,12 @@ func TestFloatingIPBeforeItsRouter(t *testing.T) {
 				return set
 			}
 			a := script("a", always(set(false)))
-			r := w.start(with(a).configured(func(conf *reconcile.Config) {
+			r := w.start(with(a).configured(func(conf *config) {
 				quick(conf)
 				conf.SlowRetry = c.patience
 			}))
 			w.createMap("a", "x")
-			r.stands("a", "x", reconcile.Waiting, "External network")
+			r.stands("a", "x", state.Waiting, "External network")
 			said := func() (bool, string) {
 				list, err := w.kube.List(events(), "default")
 				return err == nil && strings.Contains(fmt.Sprint(list), "External network"), fmt.Sprint(list, err)
@@ -324,7 +318,7 @@ func TestChurn(t *testing.T) {
 		clk.Step(work)
 		members := w.members("shop:TCP:80")
 		phase := r.engine.Objects(reconcile.Filter{Name: "x"})[0].State
-		return phase == reconcile.Done && len(members) == endpoints && !slices.Contains(members, "10.7.0.101") && slices.Contains(members, "10.7.4.101"),
+		return phase == state.Done && len(members) == endpoints && !slices.Contains(members, "10.7.0.101") && slices.Contains(members, "10.7.4.101"),
 			fmt.Sprint(r.engine.Objects(reconcile.Filter{Name: "x"}), len(members), w.lbWrites())
 	})
 	writes, free := w.lbWrites(), w.cloud.Stats().Freed
@@ -340,13 +334,13 @@ func TestChurn(t *testing.T) {
 // TestServedAndSilent: a load balancer that is as it should be is not asked about, by nobody.
 func TestServedAndSilent(t *testing.T) {
 	t.Parallel()
-	for _, provider := range []simcloud.Provider{amphora(), ovn()} {
+	for _, provider := range []simcloud.Provider{amphora(), ovnProvider()} {
 		t.Run(provider.Name, func(t *testing.T) {
 			t.Parallel()
 			w := balancers(t, provider)
 			want := shopOf(3)
 			want.provider, want.floating = provider.Name, "any"
-			r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+			r := w.start(with(script("a", always(want.set()))).configured(func(c *config) {
 				quick(c)
 				c.DriftInterval = time.Hour
 			}))
@@ -364,17 +358,17 @@ func TestServedAndSilent(t *testing.T) {
 // TestAddressOutsideItsSubnet is told, and not tried again and again.
 func TestAddressOutsideItsSubnet(t *testing.T) {
 	t.Parallel()
-	for _, provider := range []simcloud.Provider{amphora(), ovn()} {
+	for _, provider := range []simcloud.Provider{amphora(), ovnProvider()} {
 		t.Run(provider.Name, func(t *testing.T) {
 			t.Parallel()
 			w := balancers(t, provider)
 			want := served{provider: provider.Name, ports: []int64{80}, address: "10.9.0.1"}
-			r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+			r := w.start(with(script("a", always(want.set()))).configured(func(c *config) {
 				quick(c)
 				c.AmbiguousWait = 50 * time.Millisecond
 			}))
 			w.createMap("a", "x")
-			r.stands("a", "x", reconcile.Terminal, "is not a valid IP for the specified subnet")
+			r.stands("a", "x", state.Terminal, "is not a valid IP for the specified subnet")
 			r.restsLong("x")
 			w.told("is not a valid IP for the specified subnet")
 		})
@@ -386,12 +380,12 @@ func TestServiceThatFails(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())
 	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionStatus, Status: 500, Response: `{"faultstring":"A fuse blew."}`})
-	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *reconcile.Config) {
+	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *config) {
 		quick(c)
 		c.AmbiguousWait = 100 * time.Millisecond
 	}))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Waiting, "may still happen")
+	r.stands("a", "x", state.Waiting, "the outcome of the last request is unknown")
 	w.told("fails again and again", "A fuse blew.")
 	if n := len(w.lbWrites()); n < 2 {
 		t.Errorf("it was told after %d tries", n)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -81,7 +81,7 @@ func TestAddressOfALivingNeighbour(t *testing.T) {
 	t.Parallel()
 	v := newNeighbours(t)
 	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.2"}}, "x")
-	v.r.stands("a", "x", reconcile.Terminal, `"lb" of ConfigMap default/y has the address 10.7.200.2, and keeps it`)
+	v.r.stands("a", "x", state.Terminal, `"lb" of ConfigMap default/y has the address 10.7.200.2, and keeps it`)
 	v.wantWrites()
 	v.at("x", "10.7.200.1")
 	v.deleteMap("y")
@@ -98,7 +98,7 @@ func TestNeighboursChangePlaces(t *testing.T) {
 			v := newNeighbours(t)
 			if alone {
 				v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.2"}}, "x")
-				v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+				v.r.stands("a", "x", state.Terminal, "and keeps it")
 				v.wantWrites()
 			}
 			v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.1"}}, "x", "y")
@@ -114,9 +114,9 @@ func TestNeighbourThatCannotGo(t *testing.T) {
 	t.Parallel()
 	v := newNeighbours(t)
 	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.1"}, flavors: map[string]string{"y": nowhere}}, "y")
-	v.r.stands("a", "y", reconcile.Terminal, "no flavor of load balancers")
+	v.r.stands("a", "y", state.Terminal, "no flavor of load balancers")
 	v.touchMap("x", 1)
-	v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+	v.r.stands("a", "x", state.Terminal, "and keeps it")
 	v.wantWrites()
 }
 
@@ -126,7 +126,7 @@ func TestVetoedAndBroken(t *testing.T) {
 	v := newVetted(t, nil)
 	first := v.one("loadbalancer", "shop")["id"]
 	v.wish(1, func(lb *drivers.LoadBalancer) { lb.FlavorID = new(nowhere) })
-	v.r.stands("a", "x", reconcile.Terminal, "no flavor of load balancers")
+	v.r.stands("a", "x", state.Terminal, "no flavor of load balancers")
 	if err := v.cloud.SetError(text(v.one("loadbalancer", "shop"), "id")); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestVetoedAndBroken(t *testing.T) {
 		return len(found) == 1 && found[0]["id"] != first && found[0]["provisioning_status"] == "ACTIVE", v.dump()
 	})
 	v.wantWrites("PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 201")
-	v.r.stands("a", "x", reconcile.Terminal, "no flavor of load balancers")
+	v.r.stands("a", "x", state.Terminal, "no flavor of load balancers")
 	v.wish(1, nil)
 	v.r.settled(1)
 }
@@ -153,7 +153,7 @@ func TestReplacementWhoseAddressIsTaken(t *testing.T) {
 	}}, http.StatusCreated)
 	v.fault(simcloud.Rule{Method: http.MethodGet, Kind: "port", Query: "10.7.200.7", Action: simcloud.ActionStatus, Status: 200, Response: `{"ports":[]}`})
 	v.wish(1, func(lb *drivers.LoadBalancer) { lb.VIPAddress = new("10.7.200.7") })
-	v.r.stands("a", "x", reconcile.Terminal, "is made anew as it was, since another one was refused")
+	v.r.stands("a", "x", state.Terminal, "is made anew as it was, since another one was refused")
 	v.eventually("as it was", func() (bool, string) {
 		found := v.named("loadbalancer", "shop")
 		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["vip_address"] != "10.7.200.7", v.dump()
@@ -169,7 +169,7 @@ func TestRefusedReplacementThatLeavesItsAddress(t *testing.T) {
 	w.cloud.AddAvailabilityZone("az1", "amphora")
 	want := served{provider: "amphora", ports: []int64{80}, members: 1, address: "10.7.200.7"}
 	a := script("a", always(want.set()))
-	r := w.start(with(a).configured(func(c *reconcile.Config) {
+	r := w.start(with(a).configured(func(c *config) {
 		quick(c)
 		c.AmbiguousWait = 200 * time.Millisecond
 	}))
@@ -178,12 +178,12 @@ func TestRefusedReplacementThatLeavesItsAddress(t *testing.T) {
 	want.extra = func(lb *drivers.LoadBalancer) { lb.AvailabilityZone = new("az1") }
 	a.now(always(want.set()))
 	w.touchMap("x", 1)
-	r.stands("a", "x", reconcile.Waiting, "as it was")
+	r.stands("a", "x", state.Waiting, "as it was")
 	w.eventually("as it was", func() (bool, string) {
 		found := w.named("loadbalancer", "shop")
 		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["availability_zone"] == nil && len(w.members("shop:TCP:80")) == 1, w.dump()
 	})
-	r.stands("a", "x", reconcile.Terminal, "is made anew as it was")
+	r.stands("a", "x", state.Terminal, "is made anew as it was")
 	if ports := w.named("port", "octavia-lb-"+text(w.one("loadbalancer", "shop"), "id")); len(ports) != 1 {
 		t.Errorf("its VIP's port is not the only one:\n%s", w.dump())
 	}
@@ -200,7 +200,7 @@ func TestTheSameIsNotAskedForTwice(t *testing.T) {
 	if err := v.r.engine.Observe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	v.r.stands("a", "x", reconcile.Terminal, "400 No.")
+	v.r.stands("a", "x", state.Terminal, "400 No.")
 	v.wantWrites("PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 400", "POST loadbalancer 400") // with parts, and without
 }
 
@@ -233,12 +233,12 @@ func TestRefusedForItsFurtherAddresses(t *testing.T) {
 	r := w.start(with(a).configured(quick))
 	w.createMap("a", "place")
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Terminal, "is made without its additional addresses")
+	r.stands("a", "x", state.Terminal, "is made without its additional addresses")
 	w.wantWrites("POST loadbalancer 400", "POST loadbalancer 201")
 	w.eventually("it is served", func() (bool, string) { return w.one("loadbalancer", "x")["provisioning_status"] == "ACTIVE", w.dump() })
 	r.stop()
 	r = w.start(with(a).configured(quick))
-	r.stands("a", "x", reconcile.Terminal, "the cloud has refused before what is wished")
+	r.stands("a", "x", state.Terminal, "the cloud has refused before what is wished")
 	w.wantWrites("POST loadbalancer 400", "POST loadbalancer 201")
 	w.createMap("a", "y")
 	w.eventually("both addresses", func() (bool, string) {
@@ -266,7 +266,7 @@ func TestPlaceInTheQuota(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(2)
 	w.createMap("a", "y")
-	r.stands("a", "y", reconcile.Waiting, "Quota")
+	r.stands("a", "y", state.Waiting, "Quota")
 	w.fault(simcloud.Rule{
 		Method: http.MethodPost, Kind: "loadbalancer", Body: flavor, Action: simcloud.ActionDelay, Delay: simcloud.Duration(200 * time.Millisecond),
 	})
@@ -280,12 +280,12 @@ func TestPlaceInTheQuota(t *testing.T) {
 		w.touchMap("y", n)
 		return slices.ContainsFunc(w.named("loadbalancer", "x"), func(lb map[string]any) bool { return lb["flavor_id"] == flavor }), w.dump()
 	})
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("a", "x", state.Done, "")
 	if got := w.named("loadbalancer", "y"); len(got) != 0 {
 		t.Errorf("its place went to another one:\n%s", w.dump())
 	}
 	w.deleteMap("x")
-	r.stands("a", "y", reconcile.Done, "")
+	r.stands("a", "y", state.Done, "")
 }
 
 // TestNewOnASubnetThatIsNotThere: what somebody has written down wrongly is not tried every half minute.
@@ -296,7 +296,7 @@ func TestNewOnASubnetThatIsNotThere(t *testing.T) {
 	want.extra = func(lb *drivers.LoadBalancer) { lb.VIPSubnetID = drivers.Text(nowhere) }
 	r := w.start(with(script("a", always(want.set()))).configured(quick))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Terminal, "Subnet "+nowhere+" not found")
+	r.stands("a", "x", state.Terminal, "Subnet "+nowhere+" not found")
 	r.restsLong("x")
 }
 
@@ -305,7 +305,7 @@ func TestVetoedForANeighbourAndBroken(t *testing.T) {
 	t.Parallel()
 	v := newNeighbours(t)
 	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.2"}}, "x")
-	v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+	v.r.stands("a", "x", state.Terminal, "and keeps it")
 	first := v.one("loadbalancer", "x")["id"]
 	if err := v.cloud.SetError(text(v.one("loadbalancer", "x"), "id")); err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestVetoedForANeighbourAndBroken(t *testing.T) {
 		return len(found) == 1 && found[0]["id"] != first, v.dump()
 	})
 	v.at("x", "10.7.200.1")
-	v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+	v.r.stands("a", "x", state.Terminal, "and keeps it")
 }
 
 // TestNeighbourThatStaysAfterAll: what has gone for the address of one that was to leave is made again as it was when that one stays.
@@ -337,13 +337,13 @@ func TestNeighbourThatStaysAfterAll(t *testing.T) {
 		Method: http.MethodDelete, Path: "/loadbalancers/" + text(v.one("loadbalancer", "y"), "id"), Action: simcloud.ActionStatus, Status: 503,
 	})
 	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.3"}}, "y")
-	v.r.stands("a", "y", reconcile.Failing, "503")
+	v.r.stands("a", "y", state.Failing, "503")
 	v.touchMap("x", 1)
 	v.none("loadbalancer", "x")
 	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.2"}}, "y")
-	v.r.stands("a", "y", reconcile.Done, "")
+	v.r.stands("a", "y", state.Done, "")
 	v.touchMap("x", 2)
 	v.at("x", "10.7.200.1")
-	v.r.stands("a", "x", reconcile.Terminal, "and keeps it")
+	v.r.stands("a", "x", state.Terminal, "and keeps it")
 	v.at("y", "10.7.200.2")
 }

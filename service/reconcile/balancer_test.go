@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -110,14 +110,14 @@ func (w *world) wantWrites(want ...string) {
 	}
 }
 
-func quick(c *reconcile.Config) { c.PollInterval = 5 * time.Millisecond }
+func quick(c *config) { c.PollInterval = 5 * time.Millisecond }
 
 // amphora is a provider that takes a while.
 func amphora() simcloud.Provider {
 	return simcloud.Amphora(simcloud.Work{Create: 20 * time.Millisecond, Update: 20 * time.Millisecond, Delete: 20 * time.Millisecond})
 }
 
-func ovn() simcloud.Provider {
+func ovnProvider() simcloud.Provider {
 	return simcloud.OVN(simcloud.Work{
 		Create: 10 * time.Millisecond, Update: 10 * time.Millisecond, Delete: 10 * time.Millisecond, Listener: 5 * time.Millisecond,
 		Pool: 5 * time.Millisecond, Member: 5 * time.Millisecond, Monitor: 5 * time.Millisecond,
@@ -143,7 +143,7 @@ func (w *world) members(pool string) (addresses []string) {
 
 // TestBalancerIsMadeAtOnce: one request makes all of it, a second look asks for nothing, and its end leaves nothing.
 func TestBalancerIsMadeAtOnce(t *testing.T) {
-	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovn()} {
+	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovnProvider()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := balancers(t, provider)
@@ -273,7 +273,7 @@ func TestStuckParts(t *testing.T) {
 		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
 		return s.set(), nil
 	})
-	r := w.start(with(a).configured(func(c *reconcile.Config) {
+	r := w.start(with(a).configured(func(c *config) {
 		quick(c)
 		c.StillAfter = 300 * time.Millisecond
 	}))
@@ -292,11 +292,11 @@ func TestStuckParts(t *testing.T) {
 
 // TestStuckMonitors: OVN's provider never makes the health monitors of a full create.
 func TestStuckMonitors(t *testing.T) {
-	provider := ovn()
+	provider := ovnProvider()
 	provider.Lacks = slices.DeleteFunc(provider.Lacks, func(what string) bool { return what == simcloud.LackForeignMonitors })
 	w := balancers(t, provider)
 	want := served{provider: "ovn", ports: []int64{80}, members: 2, monitor: true}
-	r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+	r := w.start(with(script("a", always(want.set()))).configured(func(c *config) {
 		quick(c)
 		c.StillAfter = 300 * time.Millisecond
 	}))
@@ -309,18 +309,18 @@ func TestStuckMonitors(t *testing.T) {
 
 // TestWhatAProviderCannotDo is said, and the rest works.
 func TestWhatAProviderCannotDo(t *testing.T) {
-	w := balancers(t, ovn())
+	w := balancers(t, ovnProvider())
 	want := served{provider: "ovn", ports: []int64{80, 443}, members: 1, address: "10.7.0.99"}
 	want.extra = func(lb *drivers.LoadBalancer) {
 		lb.Listeners[1].Protocol, lb.Pools[1].Protocol = new("HTTP"), new("HTTP")
 	}
-	r := w.start(with(script("a", always(want.set()))).configured(func(c *reconcile.Config) {
+	r := w.start(with(script("a", always(want.set()))).configured(func(c *config) {
 		quick(c)
 		c.AmbiguousWait = 400 * time.Millisecond
 	}))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Waiting, "a port has the address that no load balancer owns")
-	r.stands("a", "x", reconcile.Terminal, "does not support HTTP")
+	r.stands("a", "x", state.Waiting, "a port has the address that no load balancer owns")
+	r.stands("a", "x", state.Terminal, "does not support HTTP")
 	w.one("listener", "shop:TCP:80")
 	w.eventually("the port that works has its member", func() (bool, string) { return len(w.members("shop:TCP:80")) == 1, w.dump() })
 	w.eventually("what there is is written", func() (bool, string) {
@@ -339,7 +339,7 @@ func TestWhatAProviderCannotDo(t *testing.T) {
 // TestBalancerInError is failed over, or made anew, once; then less and less often.
 func TestBalancerInError(t *testing.T) {
 	w := balancers(t, amphora())
-	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *reconcile.Config) {
+	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *config) {
 		quick(c)
 		c.DriftInterval = 100 * time.Millisecond
 	}))
@@ -364,7 +364,7 @@ func TestBalancerInError(t *testing.T) {
 	if err := w.cloud.SetError(text(w.one("loadbalancer", "shop"), "id")); err != nil {
 		t.Fatal(err)
 	}
-	r.stands("a", "x", reconcile.Waiting, "it is in ERROR")
+	r.stands("a", "x", state.Waiting, "it is in ERROR")
 	time.Sleep(300 * time.Millisecond)
 	w.wantWrites()
 }
@@ -378,14 +378,14 @@ func TestBalancerThatNeverBecomesReady(t *testing.T) {
 		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
 		return s.set(), nil
 	})
-	r := w.start(with(a).configured(func(c *reconcile.Config) {
+	r := w.start(with(a).configured(func(c *config) {
 		quick(c)
 		c.ActivationTimeout, c.SlowRetry = 300*time.Millisecond, 200*time.Millisecond
 	}))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Waiting, "PENDING_CREATE")
+	r.stands("a", "x", state.Waiting, "PENDING_CREATE")
 	w.createMap("a", "y")
-	r.stands("a", "y", reconcile.Done, "")
+	r.stands("a", "y", state.Done, "")
 	w.eventually("an Event", func() (bool, string) {
 		list, err := w.kube.List(events(), "default")
 		return err == nil && strings.Contains(fmt.Sprint(list), "has not become ready"), fmt.Sprint(list)
@@ -393,12 +393,12 @@ func TestBalancerThatNeverBecomesReady(t *testing.T) {
 	if err := w.cloud.SetProvisioningStatus(text(w.one("loadbalancer", "x"), "id"), "ACTIVE"); err != nil {
 		t.Fatal(err)
 	}
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("a", "x", state.Done, "")
 }
 
 // TestAnotherProvider replaces the load balancer: the old one goes first, for it has the address, and the floating IP stays.
 func TestAnotherProvider(t *testing.T) {
-	w := balancers(t, amphora(), ovn())
+	w := balancers(t, amphora(), ovnProvider())
 	want := served{provider: "amphora", ports: []int64{80}, members: 2, address: "10.7.0.200", floating: "any"}
 	a := script("a", always(want.set()))
 	r := w.start(with(a).configured(quick))
@@ -408,7 +408,7 @@ func TestAnotherProvider(t *testing.T) {
 	want.provider = "none"
 	a.now(always(want.set()))
 	w.touchMap("x", 0)
-	r.stands("a", "x", reconcile.Terminal, `no provider "none"`)
+	r.stands("a", "x", state.Terminal, `no provider "none"`)
 	if got := w.one("loadbalancer", "shop")["provider"]; got != "amphora" {
 		t.Errorf("it was given up for a provider that is not there: %v", got)
 	}
@@ -433,7 +433,7 @@ func TestCutCreates(t *testing.T) {
 			t.Parallel()
 			w := balancers(t, amphora())
 			w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Times: 1, Action: action, Status: 504})
-			r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *reconcile.Config) {
+			r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *config) {
 				quick(c)
 				c.AmbiguousWait = 300 * time.Millisecond
 			}))
@@ -450,7 +450,7 @@ func TestCutCreates(t *testing.T) {
 func TestOctaviaAway(t *testing.T) {
 	w := balancers(t, amphora())
 	a, b := script("a", always(shopOf(1).set())), script("b", always(shop()))
-	config := func(c *reconcile.Config) {
+	config := func(c *config) {
 		quick(c)
 		c.SlowRetry, c.AmbiguousWait = 50*time.Millisecond, 100*time.Millisecond
 	}
@@ -462,8 +462,8 @@ func TestOctaviaAway(t *testing.T) {
 	w.cloud.ResetLog()
 	r = w.start(with(a, b).configured(config))
 	w.createMap("b", "y")
-	r.stands("b", "y", reconcile.Done, "")
-	r.stands("a", "x", reconcile.Waiting, "load balancing service")
+	r.stands("b", "y", state.Done, "")
+	r.stands("a", "x", state.Waiting, "load balancing service")
 	w.wantWrites()
 	w.cloud.ClearFaults()
 	r.settled(2)
@@ -482,9 +482,9 @@ func TestQuotaOfBalancers(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	w.createMap("a", "y")
-	r.stands("a", "y", reconcile.Waiting, "Quota")
+	r.stands("a", "y", state.Waiting, "Quota")
 	w.deleteMap("x")
-	r.stands("a", "y", reconcile.Done, "")
+	r.stands("a", "y", state.Done, "")
 }
 
 // TestFloatingIPIsTaken: an address that is there and free is taken, one that is used is not.
@@ -501,16 +501,16 @@ func TestFloatingIPIsTaken(t *testing.T) {
 	})
 	r := w.start(with(a).configured(quick))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("a", "x", state.Done, "")
 	ips := w.cloud.FloatingIPs()
 	if len(ips) != 1 || ips[0]["port_id"] != w.one("loadbalancer", "x")["vip_port_id"] {
 		t.Errorf("it was not taken: %v", ips)
 	}
 	w.createMap("a", "y")
-	r.stands("a", "y", reconcile.Failing, "is not free: it belongs to ConfigMap default/x")
+	r.stands("a", "y", state.Failing, "is not free: it belongs to ConfigMap default/x")
 	w.one("loadbalancer", "y")
 	w.deleteMap("x")
-	r.stands("a", "y", reconcile.Done, "")
+	r.stands("a", "y", state.Done, "")
 	w.deleteMap("y")
 	w.none("loadbalancer", "y")
 	if ips := w.cloud.FloatingIPs(); len(ips) != 1 || ips[0]["port_id"] != nil {
@@ -522,7 +522,7 @@ func TestFloatingIPIsTaken(t *testing.T) {
 // not grow with their number, and between two of them lies the interval. Both hold on every machine, however slow.
 func TestABurstOfBalancers(t *testing.T) {
 	const n = 50
-	for _, provider := range []simcloud.Provider{amphora(), ovn()} {
+	for _, provider := range []simcloud.Provider{amphora(), ovnProvider()} {
 		t.Run(provider.Name, func(t *testing.T) {
 			t.Parallel()
 			w := balancers(t, provider)
@@ -533,7 +533,7 @@ func TestABurstOfBalancers(t *testing.T) {
 				return s.set(), nil
 			})
 			const interval = 50 * time.Millisecond
-			r := w.start(with(a).configured(func(c *reconcile.Config) { c.PollInterval = interval }))
+			r := w.start(with(a).configured(func(c *config) { c.PollInterval = interval }))
 			for i := range n {
 				w.createMap("a", fmt.Sprintf("x%d", i))
 			}
@@ -582,9 +582,9 @@ func TestLooksBecomeRare(t *testing.T) {
 	w := balancers(t, amphora())
 	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionProviderStall})
 	const first, many = 10 * time.Millisecond, 12
-	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *reconcile.Config) { c.PollInterval = first }))
+	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *config) { c.PollInterval = first }))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Waiting, "PENDING_CREATE")
+	r.stands("a", "x", state.Waiting, "PENDING_CREATE")
 	w.eventually("some looks", func() (bool, string) { return len(w.looks()) >= many, fmt.Sprint(w.looks()) })
 	looks := w.looks()
 	least := float64(first)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -23,7 +23,7 @@ type vetted struct {
 
 func newVetted(t *testing.T, extra func(*drivers.LoadBalancer)) *vetted {
 	t.Helper()
-	v := &vetted{world: balancers(t, amphora(), ovn()), want: shopOf(1)}
+	v := &vetted{world: balancers(t, amphora(), ovnProvider()), want: shopOf(1)}
 	v.want.provider, v.want.ports, v.want.extra = "amphora", []int64{80}, extra
 	v.a = script("a", always(v.want.set()))
 	v.r = v.start(with(v.a).configured(quick))
@@ -79,16 +79,16 @@ func TestReplacementIsVetted(t *testing.T) {
 				lb.Provider, lb.FlavorID, lb.AvailabilityZone = bad.Provider, bad.FlavorID, bad.AvailabilityZone
 				lb.VIPSubnetID, lb.VIPNetworkID, lb.VIPAddress = bad.VIPSubnetID, bad.VIPNetworkID, bad.VIPAddress
 			})
-			v.r.stands("a", "x", reconcile.Terminal, text)
+			v.r.stands("a", "x", state.Terminal, text)
 			v.wantWrites()
 			v.wish(3, v.want.extra)
 			v.eventually("the members are followed", func() (bool, string) { return len(v.members("shop:TCP:80")) == 3, v.dump() })
-			v.r.stands("a", "x", reconcile.Terminal, text)
+			v.r.stands("a", "x", state.Terminal, text)
 			if v.one("loadbalancer", "shop")["id"] != id {
 				t.Errorf("it was given up:\n%s", v.dump())
 			}
 			v.wish(3, nil)
-			v.r.stands("a", "x", reconcile.Done, "")
+			v.r.stands("a", "x", state.Done, "")
 			if v.one("loadbalancer", "shop")["id"] != id {
 				t.Errorf("it was given up:\n%s", v.dump())
 			}
@@ -115,8 +115,8 @@ func TestRefusedReplacement(t *testing.T) {
 	flavor := v.cloud.AddFlavor("other", "ovn") // these credentials cannot see of which provider it is
 	bad := func(lb *drivers.LoadBalancer) { lb.FlavorID = &flavor }
 	v.wish(1, bad)
-	v.r.stands("a", "x", reconcile.Terminal, "is not compatible with provider")
-	v.r.stands("a", "x", reconcile.Terminal, "is made anew as it was")
+	v.r.stands("a", "x", state.Terminal, "is not compatible with provider")
+	v.r.stands("a", "x", state.Terminal, "is made anew as it was")
 	v.eventually("as it was", func() (bool, string) {
 		found := v.named("loadbalancer", "shop")
 		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["flavor_id"] != flavor, v.dump()
@@ -124,22 +124,22 @@ func TestRefusedReplacement(t *testing.T) {
 	v.r.stop()
 	v.cloud.ResetLog()
 	v.r = v.start(with(v.a).configured(quick)) // with it goes what was said, not that it was refused
-	v.r.stands("a", "x", reconcile.Terminal, "the cloud has refused before what is wished")
+	v.r.stands("a", "x", state.Terminal, "the cloud has refused before what is wished")
 	v.wantWrites()
 	v.wish(4, bad)
 	v.eventually("the members are followed", func() (bool, string) { return len(v.members("shop:TCP:80")) == 4, v.dump() })
-	v.r.stands("a", "x", reconcile.Terminal, "the cloud has refused before what is wished")
+	v.r.stands("a", "x", state.Terminal, "the cloud has refused before what is wished")
 	for _, write := range v.lbWrites() {
 		if strings.HasPrefix(write, http.MethodDelete) {
 			t.Errorf("it was given up again: %v", v.lbWrites())
 		}
 	}
 	v.wish(4, nil)
-	v.r.stands("a", "x", reconcile.Done, "")
+	v.r.stands("a", "x", state.Done, "")
 	v.wish(4, bad) // somebody has another try at it
-	v.r.stands("a", "x", reconcile.Terminal, "is not compatible with provider")
+	v.r.stands("a", "x", state.Terminal, "is not compatible with provider")
 	v.wish(4, nil)
-	v.r.stands("a", "x", reconcile.Done, "")
+	v.r.stands("a", "x", state.Done, "")
 }
 
 // TestUnreadableReplacement: as long as nobody knows, nothing is given up.
@@ -148,7 +148,7 @@ func TestUnreadableReplacement(t *testing.T) {
 	flavor := v.cloud.AddFlavor("large", "amphora")
 	v.fault(simcloud.Rule{Path: "/flavors/", Action: simcloud.ActionStatus, Status: 503})
 	v.wish(1, func(lb *drivers.LoadBalancer) { lb.FlavorID = &flavor })
-	v.r.stands("a", "x", reconcile.Failing, "looking whether the cloud has a flavor")
+	v.r.stands("a", "x", state.Failing, "looking whether the cloud has a flavor")
 	v.wantWrites()
 	v.cloud.ClearFaults()
 	v.r.settled(1)

@@ -7,17 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack/cloud"
+	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-func oftenLooking(c *reconcile.Config) {
+func oftenLooking(c *config) {
 	quick(c)
 	c.DriftInterval, c.SlowRetry, c.AmbiguousWait = 50*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
 }
@@ -29,8 +28,8 @@ func TestNoLoadBalancingService(t *testing.T) {
 	r := w.start(with(script("a", always(shopOf(1).set())), b).configured(oftenLooking))
 	w.createMap("a", "x")
 	w.createMap("b", "y")
-	r.stands("a", "x", reconcile.Waiting, "no load balancing service")
-	r.stands("b", "y", reconcile.Done, "")
+	r.stands("a", "x", state.Waiting, "no load balancing service")
+	r.stands("b", "y", state.Done, "")
 	w.eventually("an Event", func() (bool, string) {
 		list, err := w.kube.List(events(), "default")
 		return err == nil && strings.Contains(fmt.Sprint(list), "no load balancing service"), fmt.Sprint(list)
@@ -82,7 +81,7 @@ func TestBalancersOfALostService(t *testing.T) {
 			w.drifts(2)
 			if !c.unseen {
 				if c.restart {
-					r.stands("a", "x", reconcile.Waiting, "load balancing service")
+					r.stands("a", "x", state.Waiting, "load balancing service")
 				}
 				w.deleteMap("x")
 				w.drifts(2)
@@ -102,7 +101,7 @@ func TestBalancersOfALostService(t *testing.T) {
 }
 
 // emptyNorthbound is a northbound database in which nothing is.
-type emptyNorthbound struct{ reconcile.Northbound }
+type emptyNorthbound struct{ ovn.Database }
 
 func (emptyNorthbound) List(drivers.Kind) ([]plan.Observed, error) { return nil, nil }
 
@@ -117,12 +116,7 @@ func TestCleanupWithoutOctavia(t *testing.T) {
 	r.stop()
 	cleanup := func(seen bool, left int) {
 		t.Helper()
-		cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cloud.Close()
-		c := &reconcile.Cleanup{Cloud: cloud, Northbound: emptyNorthbound{}, Cluster: "cluster-1", Patience: 100 * time.Millisecond, Clock: clock.RealClock{}}
+		c := w.cleanup(emptyNorthbound{}, 100*time.Millisecond)
 		p, err := c.Plan(t.Context())
 		if err != nil || (len(p.Unseen) == 0) != seen {
 			t.Errorf("%v, %v", p.Unseen, err)

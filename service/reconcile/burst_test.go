@@ -12,6 +12,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/pod"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -32,7 +33,7 @@ func TestABurstWithFaults(t *testing.T) {
 	} {
 		w.fault(rule)
 	}
-	s := setup{config: func(c *reconcile.Config) {
+	s := setup{config: func(c *config) {
 		c.AmbiguousWait = 300 * time.Millisecond
 		c.DriftInterval = 300 * time.Millisecond
 	}}
@@ -44,13 +45,13 @@ func TestABurstWithFaults(t *testing.T) {
 		w.createPod(fmt.Sprintf("ns%d", i%namespaces), fmt.Sprintf("pod-%d", i))
 	}
 	w.eventually("half of the pods are done", func() (bool, string) {
-		return r.engine.Counts()[reconcile.Done] > many/2, fmt.Sprint(r.engine.Counts())
+		return r.engine.Counts()[state.Done] > many/2, fmt.Sprint(r.engine.Counts())
 	})
 	for i := range 50 {
 		w.delete(pods(), fmt.Sprintf("ns%d", i%namespaces), fmt.Sprintf("pod-%d", i))
 	}
 	w.eventually("nearly all are done", func() (bool, string) {
-		return r.engine.Counts()[reconcile.Done] > (many-50)*9/10, fmt.Sprint(r.engine.Counts())
+		return r.engine.Counts()[state.Done] > (many-50)*9/10, fmt.Sprint(r.engine.Counts())
 	})
 	w.cloud.ClearFaults()
 	r.settled(systemNamespaces + namespaces + many - 50)
@@ -193,7 +194,7 @@ func TestStopLetsRequestsEnd(t *testing.T) {
 func TestAStopIsBounded(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.fault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionTimeout})
-	r := w.start(with(script("a", always(setOf(network("shop"))))).configured(func(c *reconcile.Config) { c.Grace = 100 * time.Millisecond }))
+	r := w.start(with(script("a", always(setOf(network("shop"))))).configured(func(c *config) { c.Grace = 100 * time.Millisecond }))
 	w.createMap("a", "x")
 	w.eventually("it is under way", func() (bool, string) { return w.cloud.Faults()[0].Acted == 1, "" })
 	began := time.Now()
@@ -209,14 +210,14 @@ func TestStatusWhileApplying(t *testing.T) {
 	w.fault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionDelay, Delay: simcloud.Duration(300 * time.Millisecond)})
 	r := w.start(with(script("a", always(setOf(network("shop"))))))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Pending, `creating network "shop"`)
+	r.stands("a", "x", state.Pending, `creating network "shop"`)
 	r.settled(1)
 }
 
 // TestSlowPartsAreNotGivenUp: a provider that makes many members one after another is slow, not stuck.
 func TestSlowPartsAreNotGivenUp(t *testing.T) {
 	const n = 5 // more than are looked at one by one
-	slow := ovn()
+	slow := ovnProvider()
 	slow.Lanes, slow.Work.Member = n, 15*time.Millisecond
 	w := balancers(t, slow)
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -224,7 +225,7 @@ func TestSlowPartsAreNotGivenUp(t *testing.T) {
 		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
 		return s.set(), nil
 	})
-	r := w.start(with(a).configured(func(c *reconcile.Config) {
+	r := w.start(with(a).configured(func(c *config) {
 		quick(c)
 		c.StillAfter, c.ActivationTimeout = 100*time.Millisecond, 200*time.Millisecond
 	}))

@@ -7,11 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack/cloud"
-	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -28,12 +24,7 @@ func TestCleanupLeavesWhatIsRetained(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	r.stop()
-	cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
-	c := &reconcile.Cleanup{Cloud: cloud, Cluster: "cluster-1", Clock: clock.RealClock{}, Patience: time.Second}
+	c := w.cleanup(nil, time.Second)
 	ctx := t.Context()
 
 	remove, err := w.cloud.AddFault(simcloud.Rule{Method: "GET", Kind: "subnet", Action: simcloud.ActionStatus, Status: 500})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -99,7 +99,7 @@ func TestContributedSecurityGroups(t *testing.T) {
 	})
 	c.now(func(string, *drivers.Needs) (drivers.Set, error) { return drivers.Set{}, drivers.ErrUnavailable })
 	r = w.start(with(a, b, c))
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("a", "x", state.Done, "")
 	time.Sleep(100 * time.Millisecond)
 	mu.Lock()
 	found := slices.Clone(seen)
@@ -143,7 +143,7 @@ func TestContributedAddressPairs(t *testing.T) {
 		})
 	}
 	w.createMap("b", "y")
-	r.stands("b", "y", reconcile.Waiting, `contribution "p" waits for the port of ConfigMap default/x`)
+	r.stands("b", "y", state.Waiting, `contribution "p" waits for the port of ConfigMap default/x`)
 	w.createMap("a", "x")
 	r.settled(2)
 	pairs(1)
@@ -201,7 +201,7 @@ func TestNothingIsContributedToWhatAnOperatorNamed(t *testing.T) {
 	r := w.start(with(a, script("b", always(contributing(drivers.Set{}, route)))))
 	w.createMap("a", "x")
 	w.createMap("b", "y")
-	r.stands("b", "y", reconcile.Waiting, "never changed")
+	r.stands("b", "y", state.Waiting, "never changed")
 	if got := w.routes(); got != "" {
 		t.Errorf("routes are %s", got)
 	}

@@ -10,49 +10,52 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/backend"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
 )
 
-// maxPasses bounds how often one pass over a key plans anew. Every plan but the last makes progress, so that only a fault of
-// ours reaches it.
-const maxPasses = 100
+// maxPlans bounds how often one reconcile plans anew. Every plan but the last makes progress, so that only a fault of ours reaches it.
+const maxPlans = 100
 
-// attempt is one pass over a key: what was tried in it is not tried twice.
+// maxReplans is how often another plan is believed to help against the refusal of one step.
+const maxReplans = 2
+
+// attempt is one reconcile: what was tried in it is not tried twice.
 type attempt struct {
-	failed map[stepKey]error
-	tagged map[string]bool // a cloud that keeps no tags would be asked for ever
-	mended map[stepKey]int // refusals that another plan was to answer
-	last   error
+	failed    map[stepKey]error
+	tagged    map[string]bool // a cloud that keeps no tags would be asked for ever
+	replanned map[stepKey]int // refusals that another plan was to answer
+	last      error
 }
 
 // note takes down what became of a step.
 func (t *attempt) note(key stepKey, err error) {
-	var mended mendedError
+	var f *backend.Failure
 	switch {
 	case err == nil:
-	case errors.As(err, &mended):
-		t.last = mended.stepError
-		if t.mended[key]++; t.mended[key] > maxMended {
-			t.failed[key] = mended.stepError
+	case errors.As(err, &f) && f.Replan:
+		t.last = f
+		if t.replanned[key]++; t.replanned[key] > maxReplans {
+			t.failed[key] = f
 		}
 	default:
 		t.failed[key] = err
 	}
 }
 
-// stepKey names a step across the plans of one pass.
+// stepKey names a step across the plans of one reconcile.
 type stepKey struct {
 	op   plan.Op
-	kind drivers.Kind
+	kind string
 	name string
 	id   string
 	part plan.Part
 }
 
 func keyOf(step plan.Step) stepKey {
-	key := stepKey{op: step.Op, kind: step.Kind, name: step.Identity.Name, id: step.ID}
+	key := stepKey{op: step.Op, kind: string(step.Kind), name: step.Identity.Name, id: step.ID}
 	if step.Part != nil {
 		key.part = *step.Part
 	}
@@ -61,20 +64,18 @@ func keyOf(step plan.Step) stepKey {
 
 func tagKey(step plan.Step) string { return fmt.Sprint(step.ID, step.Attrs) }
 
-// converge plans and applies for one owner until nothing is left to do now. What is frozen stays as it is.
-func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.Meta, frozen map[string]string) result {
-	try := &attempt{failed: map[stepKey]error{}, tagged: map[string]bool{}, mended: map[stepKey]int{}}
+// converge plans and applies for one object until nothing is left to do now. What is fixed stays as it is.
+func (e *Engine) converge(ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, fixed map[string]string) result {
+	try := &attempt{failed: map[stepKey]error{}, tagged: map[string]bool{}, replanned: map[stepKey]int{}}
 	defer e.doing(o, nil)
-	for range maxPasses {
+	for range maxPlans {
 		if e.stopping(ctx) {
 			return result{}
 		}
-		unknown := e.lookup(ctx, o.set) // one may have turned out to be gone
-		p, out := e.plan(o, frozen)
-		e.noteHandover(o)
-		stopped := e.vetoed(o) // those that the plan has left standing
-		e.notice(o, out.notices)
-		if e.resolveDoubts(ctx, p, try) {
+		unknown := e.lookup(ctx, o.Set) // one may have turned out to be gone
+		p, out := e.plan(o, fixed)
+		e.notice(o, p.Notices)
+		if e.resolveUnknown(ctx, p, try) {
 			continue
 		}
 		if ready := e.ready(p, try); len(ready) > 0 {
@@ -82,17 +83,17 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 			e.applyAll(ctx, o, ready, try)
 			continue
 		}
-		if errs := slices.AppendSeq(append(unknown, stopped...), maps.Values(try.failed)); len(errs) > 0 {
+		if errs := slices.AppendSeq(append(unknown, out.failures...), maps.Values(try.failed)); len(errs) > 0 {
 			if err := e.writeWhatIs(ctx, w, o, meta, out); err != nil {
 				errs = append(errs, err)
 			}
 			if p.Kept > 0 {
-				errs = append(errs, keptError(p.Kept))
+				errs = append(errs, e.keptFailure(p.Kept))
 			}
 			return e.settleErrors(ctx, o, errs)
 		}
-		if len(out.outputs.unknown) > 0 {
-			if err := e.readForeign(ctx, out.outputs.unknown); err != nil {
+		if len(out.outputs.Unread) > 0 {
+			if err := e.readForDocuments(ctx, out.outputs.Unread); err != nil {
 				return e.settleErrors(ctx, o, []error{err})
 			}
 			continue
@@ -100,114 +101,134 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *owner, meta watch.
 		return e.settle(ctx, w, o, meta, out)
 	}
 	return e.settleErrors(ctx, o, []error{fmt.Errorf(
-		"the plan for %s did not come to rest in %d passes, the last refusal was: %w; please report this", o.target, maxPasses, try.last)})
+		"the plan for %s did not come to rest in %d tries, the last refusal was: %w; please report this", o.Target, maxPlans, try.last)})
 }
 
-// outcome is what a plan leaves open, gathered while the store was locked.
+// keptFailure says that deletions wait for lookups.
+func (e *Engine) keptFailure(n int) error {
+	return &backend.Failure{
+		Phase: state.Waiting, RequeueAfter: e.config.SlowRetry, Quiet: true,
+		Err: fmt.Errorf("%d deletions wait: what was named in place of it is not known", n),
+	}
+}
+
+// outcome is what a plan leaves open, gathered while the state was locked.
 type outcome struct {
-	blocked   []waitKey
+	blocked   []state.Key
 	messages  []string
 	conflicts []string
-	notices   []string
-	withheld  string // why there is only a part of a plan
-	outputs   outputs
+	failures  []error
+	withheld  []string // why there is only a part of a plan
+	outputs   state.Outputs
 }
 
-// plan compares what the owner should have with what it has, and notes at once what it depends on, so that no arrival in
-// between is missed.
-func (e *Engine) plan(o *owner, frozen map[string]string) (plan.Plan, outcome) {
-	s := e.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.noteStale(o)
-	w := s.desire(o.id, o.set)
-	observed := s.decided(o.id, o.set)
-	if len(frozen) > 0 {
-		observed = slices.DeleteFunc(observed, func(r plan.Observed) bool { return isFrozen(r, frozen) })
-	}
-	in := plan.Input{
-		Desired: w.desired, Observed: observed, Resolve: s.resolve(w), Dependants: s.cloud.dependants, Prune: s.mayPrune(o),
-		Unsure: s.unsure(w), Blocked: s.resting(o.id, s.clock.Now()),
-	}
-	p := kinds.Compute(in)
-	if !in.Prune {
-		may, trips := s.compareLate(o, p, e.config)
-		if in.Prune = may && p.Held > 0; in.Prune {
-			p = kinds.Compute(in)
+// plan compares what the object should have with what it has, and notes at once what it depends on, so that no arrival in between is missed.
+func (e *Engine) plan(o *state.Object, fixed map[string]string) (p plan.Plan, out outcome) {
+	trips := false
+	var driver *state.DriverState
+	e.state.Update(func(tx *state.LoopTx) {
+		w := tx.Desire(o.ID, o.Set)
+		observed := tx.Undisputed(tx.Decided(o.ID, o.Set), fixed)
+		prune := tx.MayPrune(o)
+		p = tx.Plan(w, observed, prune)
+		if !prune {
+			var may bool
+			if may, trips = tx.Admit(o, p); may && p.Held > 0 {
+				p = tx.Plan(w, observed, true)
+			}
+			driver = tx.Driver(o.Request.Driver)
 		}
-		if d := s.drivers[o.item.driver]; trips {
-			e.reportGuard(d.name, d.held, d.allowed)
-		}
+		p.Steps = append(p.Steps, w.Marks...)
+		out = e.outcomeOf(tx, o, w, &p)
+		out.conflicts = state.Sorted(slices.Concat(out.conflicts, slices.Collect(maps.Values(fixed))))
+		tx.Defer(o, w.Deferred || p.Held > 0)
+		waits := slices.Concat(slices.Collect(maps.Keys(w.Depends)), out.blocked)
+		tx.Wait(o, waits, out.blocked)
+	})
+	if trips {
+		e.reportGuard(driver.Name, driver.Held, driver.Allowed)
 	}
-	p.Steps = append(p.Steps, w.marks...)
-	out := outcome{conflicts: append(w.conflicts, slices.Collect(maps.Values(frozen))...), withheld: s.withhold(o, &p)}
-	out.withheld = cmp.Or(out.withheld, s.withholdUnseen(o, &p))
-	out.notices = s.troubles(o.id, p)
-	out.conflicts = append(out.conflicts, s.conflictsOf(o)...)
-	out.messages, out.blocked = s.waitsOf(w, p)
-	out.messages = append(out.messages, s.unheard(w)...)
-	out.outputs = s.outputsOf(w, o)
-	if len(out.blocked) > 0 {
-		out.outputs.missing = nil // they wait for what waits
-		out.outputs.partial = true
-	}
-	o.held = p.Held
-	if p.Held > 0 {
-		out.messages = append(out.messages, s.heldText(o))
-	}
-	delete(s.keepers, o)
-	if w.keeps || p.Held > 0 {
-		s.keepers[o] = true
-	}
-	out.conflicts = sorted(out.conflicts)
-	waits := slices.Concat(slices.Collect(maps.Keys(w.looked)), out.blocked)
-	if out.withheld != "" {
-		waits = append(waits, waitBalancing())
-	}
-	s.wait(o, waits)
-	o.blocked = out.blocked
 	return p, out
 }
 
-func sorted(texts []string) []string {
-	slices.Sort(texts)
-	return slices.Compact(texts)
+// outcomeOf has the backends review a plan, and gathers what it leaves open.
+func (e *Engine) outcomeOf(tx *state.LoopTx, o *state.Object, w *state.Want, p *plan.Plan) outcome {
+	out := outcome{conflicts: append(w.Conflicts, tx.Conflicts(o)...)}
+	for _, b := range e.backends {
+		if b.Review != nil {
+			review := b.Review(tx.Tx, o, p)
+			for _, f := range review.Failures {
+				out.failures = append(out.failures, f)
+			}
+			if review.Withheld != "" {
+				out.withheld = append(out.withheld, review.Withheld)
+			}
+			out.blocked = append(out.blocked, review.Wait...)
+		}
+		e.withholdUnavailable(tx, o, b, p, &out)
+	}
+	messages, blocked := waitsOf(tx.Tx, w, *p)
+	out.blocked = append(out.blocked, blocked...)
+	out.messages = append(messages, tx.Unmet(w)...)
+	out.outputs = tx.Outputs(w, o)
+	if len(blocked) > 0 || len(p.Pending) > 0 {
+		out.outputs.Missing = nil // they wait for what waits
+		out.outputs.Partial = true
+	}
+	if o.Held = p.Held; p.Held > 0 {
+		out.messages = append(out.messages, tx.HeldText(o))
+	}
+	return out
 }
 
-// conflictsOf lists what an owner has with others: roles that they export too, claims on which they disagree.
-func (s *store) conflictsOf(o *owner) []string {
-	var texts []string
-	for role := range exportsOf(o.target, o.set) {
-		if conflict := s.roleConflict(role); conflict != "" {
-			texts = append(texts, conflict)
-		}
+// withholdUnavailable takes out of a plan what concerns a backend while nobody knows what there is of its resources, and says so.
+func (e *Engine) withholdUnavailable(tx *state.LoopTx, o *state.Object, b *backend.Registration, p *plan.Plan, out *outcome) {
+	var err error
+	concerned := false
+	for _, d := range b.Kinds() {
+		err = cmp.Or(err, tx.Unavailable(d.Kind))
+		concerned = concerned || o.MayHave(d.Kind)
 	}
-	for name := range o.claims {
-		if text := s.disputed[name]; text != "" {
-			texts = append(texts, text)
-		}
+	if err == nil || b.Required {
+		return
 	}
-	return texts
+	p.Steps = slices.DeleteFunc(p.Steps, func(step plan.Step) bool {
+		withheld := e.byKind[step.Kind] == b
+		concerned = concerned || withheld
+		return withheld
+	})
+	if !concerned {
+		return
+	}
+	text := fmt.Sprintf("waiting for %s: %v", b.Name, err)
+	p.Pending = append(p.Pending, plan.Wait{Message: text})
+	if errors.Is(err, backend.ErrAbsent) { // which does not pass by itself
+		p.Notices = append(p.Notices, plan.Notice{Reason: b.Reason, Message: text})
+	}
+	out.withheld = append(out.withheld, text)
+	out.blocked = append(out.blocked, state.ByBackend(b.Name))
 }
 
-// waitsOf returns what the steps of a plan wait for. For people, only roots are named: what waits for another step of the
-// same plan is left out.
-func (s *store) waitsOf(w *want, p plan.Plan) (messages []string, keys []waitKey) {
+// waitsOf returns what the steps of a plan wait for. For people, only roots are named: what waits for another step of the same plan is left
+// out.
+func waitsOf(tx *state.Tx, w *state.Want, p plan.Plan) (messages []string, keys []state.Key) {
 	var inner []string
 	for _, wt := range p.Pending {
-		key, _ := waitKeyOf(w, wt)
-		keys, messages = append(keys, key), append(messages, wt.Message)
+		if key, _ := waitKeyOf(w, wt); key != (state.Key{}) {
+			keys = append(keys, key)
+		}
+		messages = append(messages, wt.Message)
 	}
 	for i, step := range p.Steps {
 		for j, wt := range step.Waits {
 			if wt.Resource != nil {
 				for _, id := range []plan.Identity{wt.Resource.Identity, step.Identity} {
-					wt.Message = strings.ReplaceAll(wt.Message, id.String(), s.describe(id))
+					wt.Message = strings.ReplaceAll(wt.Message, id.String(), tx.Describe(id))
 				}
 				p.Steps[i].Waits[j].Message = wt.Message
 			}
 			key, root := waitKeyOf(w, wt)
-			if key != (waitKey{}) {
+			if key != (state.Key{}) {
 				keys = append(keys, key)
 			}
 			if root {
@@ -223,88 +244,56 @@ func (s *store) waitsOf(w *want, p plan.Plan) (messages []string, keys []waitKey
 	return messages, keys
 }
 
-// describe names a resource by the object that it is for.
-func (s *store) describe(id plan.Identity) string {
-	if o := s.owners[id.Owner]; o != nil {
-		return fmt.Sprintf("%q of %s", id.Name, o.target)
-	}
-	return id.String()
-}
-
-// waitKeyOf returns what ends a wait, and whether that is outside of the owner's own plan.
-func waitKeyOf(w *want, wt plan.Wait) (key waitKey, root bool) {
+// waitKeyOf returns what ends a wait, and whether that is outside of the object's own plan.
+func waitKeyOf(w *state.Want, wt plan.Wait) (key state.Key, root bool) {
 	switch {
 	case wt.Ref != nil && wt.Ref.Role != nil:
-		return waitRole(*wt.Ref.Role), true
-	case wt.Ref != nil && w.claimed[wt.Ref.Name] != "":
-		return waitClaim(w.claimed[wt.Ref.Name]), true
+		return state.ByRole(*wt.Ref.Role), true
+	case wt.Ref != nil && w.Claimed(wt.Ref.Name) != "":
+		return state.ByClaim(w.Claimed(wt.Ref.Name)), true
 	case wt.Ref != nil:
-		_, lookup := w.lookups[wt.Ref.Name]
-		return waitKey{}, lookup
+		return state.Key{}, w.IsLookup(wt.Ref.Name)
 	case wt.Busy != nil:
-		return waitBusy(wt.Busy.ID), true
+		return state.ByBusy(wt.Busy.ID), true
 	case wt.Resource != nil:
-		return waitGone(wt.Resource.ID), wt.Resource.Identity.Owner != w.owner
+		return state.ByGone(wt.Resource.ID), wt.Resource.Identity.Owner != w.Owner
 	default:
-		return waitKey{}, false
+		return state.Key{}, false
 	}
 }
 
-// mayPrune says whether the owner's wish may end resources: its object is gone, or the replay guard has counted what its
-// driver's answer would end and does not hold it: what changes later is not the replay's doing. The shared owner's may when
-// every driver has answered for every object, and nothing is there of a driver that is not enabled.
-func (s *store) mayPrune(o *owner) bool {
-	if o.id.Driver == sharedDriver {
-		return s.complete() && s.disabled() == ""
-	}
-	d := s.drivers[o.item.driver]
-	return o.gone || (d != nil && d.over() && d.answered() && o.compared == d.epoch && !o.guarded && !s.silent(o))
-}
-
-// heldText says why deletions are held.
-func (s *store) heldText(o *owner) string {
-	switch {
-	case o.id.Driver == sharedDriver && s.disabled() != "":
-		return fmt.Sprintf("%d deletions are held: driver %s is not enabled but has resources, and may share these",
-			o.held, s.disabled())
-	case o.guarded:
-		return fmt.Sprintf("%d deletions are held by the replay guard: see `raven plan`", o.held)
-	}
-	return fmt.Sprintf("%d deletions are held until every object has been answered; still open: %s", o.held, s.unanswered())
-}
-
+// ready returns the steps of a plan that can be applied now.
 func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
 	var ready []plan.Step
-	busy := map[string]bool{}
-	for _, step := range p.Steps {
-		switch {
-		case oneByOne(step) && busy[step.ID]:
-			continue
-		case len(step.Waits) > 0 || try.failed[keyOf(step)] != nil:
-			continue
-		case step.Op == plan.Create && e.store.doubtful(step, e.clock.Now()):
-			continue
-		case step.Op == plan.Tag && try.tagged[tagKey(step)]:
-			continue
+	e.state.View(func(tx *state.LoopTx) {
+		busy := map[string]bool{}
+		for _, step := range p.Steps {
+			serial := step.ID != "" && tx.Kinds().Of(step.Kind).Serial
+			switch {
+			case serial && busy[step.ID]:
+				continue
+			case len(step.Waits) > 0 || try.failed[keyOf(step)] != nil:
+				continue
+			case step.Op == plan.Create && e.repeatable(tx.Tx, step) != nil:
+				continue
+			case step.Op == plan.Tag && try.tagged[tagKey(step)]:
+				continue
+			}
+			if b := e.byKind[step.Kind]; b != nil && b.Refused != nil {
+				if f := b.Refused(tx.Tx, step); f != nil {
+					try.failed[keyOf(step)] = f
+					continue
+				}
+			}
+			ready = append(ready, step)
+			busy[step.ID] = busy[step.ID] || serial
 		}
-		if err := e.store.refusalOf(step, e.clock.Now()); err != nil {
-			try.failed[keyOf(step)] = err
-			continue
-		}
-		ready = append(ready, step)
-		busy[step.ID] = busy[step.ID] || oneByOne(step)
-	}
+	})
 	return ready
 }
 
-// oneByOne says whether a step is one of those that are taken one at a time: on a load balancer, which takes no more, and on its VIP's
-// port, since what becomes of the load balancer is known of one step only.
-func oneByOne(step plan.Step) bool { return step.Kind == drivers.KindLoadBalancer && step.ID != "" }
-
-// applyAll applies ready steps side by side. What one step did is in the mirror before it returns; what failed is noted.
-func (e *Engine) applyAll(ctx context.Context, o *owner, steps []plan.Step, try *attempt) {
+// applyAll applies ready steps side by side. What one step did is in the cache before it returns; what failed is noted.
+func (e *Engine) applyAll(ctx context.Context, o *state.Object, steps []plan.Step, try *attempt) {
 	errs := make([]error, len(steps))
 	done := make(chan struct{}, len(steps))
 	for i, step := range steps {
@@ -334,16 +323,39 @@ func (e *Engine) applyAll(ctx context.Context, o *owner, steps []plan.Step, try 
 	}
 }
 
+// apply has the backend apply one step.
+func (e *Engine) apply(ctx context.Context, o *state.Object, step plan.Step) error {
+	b := e.byKind[step.Kind]
+	if b == nil {
+		return noBackend(step.Kind)
+	}
+	err := b.Apply(ctx, o.ID, &step)
+	e.metrics.step(step, err)
+	if err != nil {
+		return err
+	}
+	var known plan.Observed
+	e.state.View(func(tx *state.LoopTx) { known, _ = tx.Cache.Get(step.Kind, step.ID) })
+	name, _ := known.Attrs["name"].(string)
+	attrs := []any{
+		"op", step.Op, "kind", step.Kind, "name", cmp.Or(name, step.Identity.Name), "id", step.ID,
+		"object", o.Target.String(), "driver", o.Request.Driver,
+	}
+	if step.Op != plan.Create {
+		attrs = append(attrs, "reason", step.Reason)
+	}
+	e.log.InfoContext(ctx, "applied", attrs...)
+	return nil
+}
+
 // doing shows in the status what is being applied, which may take seconds.
-func (e *Engine) doing(o *owner, steps []plan.Step) {
+func (e *Engine) doing(o *state.Object, steps []plan.Step) {
 	text := ""
 	if len(steps) > 0 {
-		text = doing(steps[0])
+		text = backend.Doing(steps[0])
 		if len(steps) > 1 {
 			text += fmt.Sprintf(" and %d more", len(steps)-1)
 		}
 	}
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	o.doing = text
+	e.state.Update(func(*state.LoopTx) { o.Doing = text })
 }

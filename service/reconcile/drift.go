@@ -2,32 +2,33 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/backend"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 )
 
 // firstTries is how often the first observation is tried, ever later, where another try may help.
 const firstTries = 5
 
-// Observe reads from the cloud what is ours. It must succeed once before Run. What may pass is tried again a few times; the
-// error is then the last one.
+// Observe lists what this cluster has in all backends. It must succeed once before Run. What may pass is tried again a few times; the error is
+// then the last one.
 func (e *Engine) Observe(ctx context.Context) error {
 	wait := e.config.BackoffBase
 	for try := 1; ; try++ {
 		err := e.observe(ctx)
-		class := openstack.Classify(err)
-		if err == nil || try == firstTries || class != openstack.ClassRetry && class != openstack.ClassThrottled {
+		var passing *backend.Failure
+		if err == nil || try == firstTries || !errors.As(err, &passing) {
 			return err
 		}
-		wait = max(2*wait, min(openstack.RetryAfter(err), e.config.BackoffMax))
-		e.log.WarnContext(ctx, "the first look at the cloud failed, trying again", "after", wait, "error", err)
+		wait = max(2*wait, min(passing.RequeueAfter, e.config.BackoffMax))
+		e.log.WarnContext(ctx, "listing the cloud failed, requeued", "after", wait, "error", err)
 		timer := e.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -38,134 +39,115 @@ func (e *Engine) Observe(ctx context.Context) error {
 	}
 }
 
-// observe lists what is ours and brings the mirror up to date. A failed list changes nothing.
+// observe lists all backends and brings the cache up to date. A failed list changes nothing.
 func (e *Engine) observe(ctx context.Context) (err error) {
 	e.observing.do(func() { err = e.observeAll(ctx) })
 	return err
 }
 
+// listing is what one backend has listed.
+type listing struct {
+	backend *backend.Registration
+	list    []plan.Observed
+	err     error
+}
+
 func (e *Engine) observeAll(ctx context.Context) error {
 	var begun uint64
-	e.store.do(func() { begun = e.store.cloud.tick })
-	listed, err := e.cloud.Observe(ctx, e.config.Cluster)
-	if err != nil {
-		return fmt.Errorf("listing what is ours in the cloud: %w", err)
+	e.state.View(func(tx *state.LoopTx) { begun = tx.Cache.Sequence() })
+	listings := make([]listing, 0, len(e.backends))
+	for _, b := range e.backends {
+		list, err := b.List(ctx, e.config.Cluster)
+		if err != nil && b.Required {
+			return fmt.Errorf("listing this cluster's resources in %s: %w", b.Name, err)
+		}
+		listings = append(listings, listing{b, list, err})
 	}
-	balancers, lberr := e.cloud.ObserveKind(ctx, drivers.KindLoadBalancer, e.config.Cluster)
-	rows, nberr := listNorthbound(e.config.Northbound)
-	var (
-		woken   []item
-		drifted int
-		first   bool
-		told    bool
-	)
-	e.store.do(func() {
-		s := e.store
-		s.northbound.balancers = s.northbound.balancers || lberr == nil
-		if lberr != nil { // the load balancing service is away: what is known of it stays as it is, and waits
-			balancers = s.cloud.ofKind(drivers.KindLoadBalancer)
+	e.take(listings, begun)
+	for _, l := range listings {
+		if l.err != nil && !errors.Is(l.err, backend.ErrAbsent) {
+			if ctx.Err() == nil {
+				e.log.WarnContext(ctx, "a backend could not be listed; nothing is concluded from it", "backend", l.backend.Name, "error", l.err)
+			}
+			e.driftAfter(e.config.SlowRetry)
 		}
-		rows = s.northboundListed(rows, nberr)
-		changed, different, gone := s.cloud.replace(slices.Concat(listed, balancers, rows), begun)
-		woken = s.recount(e.clock.Now(), lberr)
-		first = s.synced.IsZero()
-		s.synced = e.clock.Now()
-		for _, o := range different {
-			woken = append(woken, s.announce(o, true)...)
-		}
-		for _, o := range gone {
-			woken = append(woken, s.announce(o, false)...)
-			woken = append(woken, s.ownerItem(o.Identity.Owner)...)
-		}
-		for _, o := range changed {
-			woken = append(woken, s.ownerItem(o.Identity.Owner)...)
-		}
-		clear(s.foreign)
-		drifted = len(different) + len(gone)
-		told, s.northbound.told = s.northbound.told, false
-	})
-	if !first && drifted > 0 {
-		e.log.InfoContext(ctx, "the cloud has drifted", "resources", drifted)
 	}
-	e.metrics.drift(drifted)
-	e.wakeAll(woken)
-	if told { // while the list was made
-		e.takeNorthbound()
-	}
-	e.afterObservedBalancers(ctx, lberr)
 	e.checkLookups(ctx)
 	return nil
 }
 
-// checkLookups looks again at what operators named: it may have been replaced. Who depends on it looks again then. One that
-// cannot be read is no reason to leave the others out.
-func (e *Engine) checkLookups(ctx context.Context) {
-	for _, l := range e.usedLookups() {
-		found, err := e.cloud.Lookup(ctx, l.Of, l.ID)
-		missing := openstack.Classify(err) == openstack.ClassNotFound
-		if err != nil && !missing {
-			e.log.DebugContext(ctx, "looking again at what was configured", "kind", l.Of, "id", l.ID, "error", err)
-			continue
-		}
-		var woken []item
-		e.store.do(func() {
-			old, known := e.store.lookups[l]
-			if missing {
-				delete(e.store.lookups, l)
-			} else {
-				found.Attrs = keep(l.Of, found.Attrs)
-				e.store.lookups[l] = found
-			}
-			if known && (missing || !reflect.DeepEqual(old.Attrs, found.Attrs)) {
-				woken = e.store.lookupChanged(l)
-			}
-		})
-		e.wakeAll(woken)
-	}
-}
-
-// usedLookups lists the lookups that are still in some Set, and forgets the others.
-func (e *Engine) usedLookups() []drivers.Lookup {
-	var list []drivers.Lookup
-	e.store.do(func() {
-		used := map[drivers.Lookup]bool{}
-		for _, o := range e.store.owners {
-			for _, r := range o.set.Resources {
-				if l, ok := r.Spec.(drivers.Lookup); ok {
-					used[l] = true
-				}
-			}
-		}
-		for l := range e.store.lookups {
-			if used[l] {
-				list = append(list, l)
-			} else {
-				delete(e.store.lookups, l)
-			}
-		}
-	})
-	return list
-}
-
-// lookupChanged returns who names a lookup, or refers by role to what it leads to.
-func (s *store) lookupChanged(l drivers.Lookup) []item {
-	var woken []item
-	for _, o := range s.owners {
-		for _, r := range o.set.Resources {
-			if lookup, ok := r.Spec.(drivers.Lookup); !ok || lookup != l {
+// take brings the cache up to date with lists that were begun at a sequence.
+func (e *Engine) take(listings []listing, begun uint64) {
+	var (
+		drifted   []state.Drift
+		first     bool
+		available bool
+	)
+	e.state.Update(func(tx *state.LoopTx) {
+		listed := map[drivers.Kind]bool{}
+		var all []plan.Observed
+		for _, l := range listings {
+			available = e.noteListed(tx, l) || available
+			if l.err != nil {
 				continue
 			}
-			woken = append(woken, o.item)
-			for _, role := range rolesOf(o.target, r) {
-				woken = append(woken, s.wake(waitRole(role))...)
+			for _, d := range l.backend.Kinds() {
+				listed[d.Kind] = true
+			}
+			all = append(all, l.list...)
+		}
+		drifted = tx.Observe(func(kind drivers.Kind) bool { return listed[kind] }, all, begun)
+		for _, l := range listings {
+			if l.backend.Listed != nil {
+				l.backend.Listed(tx.Tx, l.err)
 			}
 		}
+		first = tx.Synced.IsZero()
+		tx.Synced = tx.Now()
+		tx.ForgetRead()
+	})
+	if !first {
+		e.drifted(drifted)
 	}
-	return woken
+	if available {
+		for _, w := range e.all() {
+			e.finishEpoch(w.name)
+		}
+	}
 }
 
-// driftLoop observes at intervals, with jitter, and once more when a create that was cut before this process started can no
-// longer commit.
+// noteListed notes how listing a backend went. Who waits for it is woken when it is available again. It says whether it never was before.
+func (e *Engine) noteListed(tx *state.LoopTx, l listing) (first bool) {
+	kinds := l.backend.Kinds()
+	if len(kinds) == 0 {
+		return false
+	}
+	before := tx.Unavailable(kinds[0].Kind)
+	first = tx.SetListed(kinds[0].Kind, l.err, errors.Is(l.err, backend.ErrAbsent))
+	if l.err == nil && (before != nil || first) {
+		tx.Wake(state.ByBackend(l.backend.Name))
+		for _, d := range kinds {
+			tx.WakeHaving(d.Kind)
+		}
+	}
+	return first
+}
+
+// drifted counts and logs resources that others have changed.
+func (e *Engine) drifted(changes []state.Drift) {
+	if len(changes) == 0 {
+		return
+	}
+	e.metrics.drift(len(changes))
+	names := make([]string, 0, len(changes))
+	for _, c := range changes {
+		names = append(names, c.String())
+	}
+	e.log.Info("the cloud has drifted", "resources", len(changes), "changes", state.Some(names))
+}
+
+// driftLoop lists at intervals, with jitter, and once more when a create that was cut off before this process started can no longer be
+// carried out.
 func (e *Engine) driftLoop(ctx context.Context) {
 	e.driftAfter(e.config.AmbiguousWait)
 	defer e.stopTimers()
@@ -187,7 +169,6 @@ func (e *Engine) driftLoop(ctx context.Context) {
 		e.requestSweep()
 	}
 }
-
 func (e *Engine) requestDrift() {
 	select {
 	case e.driftNow <- struct{}{}:

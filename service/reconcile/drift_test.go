@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-func drifting(c *reconcile.Config) {
+func drifting(c *config) {
 	c.DriftInterval = 20 * time.Millisecond
 	c.SlowRetry = 20 * time.Millisecond
 }
@@ -219,5 +218,32 @@ func TestTheFirstLookIsTriedAgain(t *testing.T) {
 	}
 	if n := w.cloud.Faults()[0].Acted; n != 1 {
 		t.Errorf("what is forbidden was tried %d times", n)
+	}
+}
+
+// TestNothingDriftsByItself: what nobody has touched is no drift, however often everything is listed: load balancers of every provider, with
+// their parts, statuses and floating IPs, included.
+func TestNothingDriftsByItself(t *testing.T) {
+	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovnProvider()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := balancers(t, provider)
+			want := shopOf(2)
+			want.provider = name
+			set := want.set()
+			set.Resources = append(set.Resources, shop().Resources[2:]...)
+			r := w.start(with(script("a", always(set))).configured(quick))
+			w.createMap("a", "x")
+			r.settled(1)
+			for range 4 {
+				if err := r.engine.Observe(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				r.settled(1)
+			}
+			if n := measured(t, r, "raven_drifted_resources_total"); n != 0 {
+				t.Errorf("%d resources have drifted", n)
+			}
+		})
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -19,7 +19,7 @@ import (
 // failure is a way of a driver not to answer, and what must come of it.
 type failure struct {
 	says  func(string, *drivers.Needs) (drivers.Set, error)
-	state reconcile.Phase
+	state state.Phase
 	why   []string
 	again bool // it is asked again by itself
 }
@@ -31,22 +31,22 @@ func failures() map[string]failure {
 			func(string, *drivers.Needs) (drivers.Set, error) {
 				return drivers.Set{}, errors.New("label x is no UUID")
 			},
-			reconcile.Terminal,
+			state.Terminal,
 			[]string{"label x is no UUID"},
 			false,
 		},
-		"invalid": {always(twice), reconcile.Terminal, []string{"name is there twice", `refers to "nowhere"`}, false},
+		"invalid": {always(twice), state.Terminal, []string{"name is there twice", `refers to "nowhere"`}, false},
 		"unavailable": {
 			func(string, *drivers.Needs) (drivers.Set, error) {
 				return drivers.Set{}, fmt.Errorf("driver(a): %w", drivers.ErrUnavailable)
 			},
-			reconcile.Failing,
+			state.Failing,
 			[]string{"not available"},
 			true,
 		},
 		"too slow": {
 			func(string, *drivers.Needs) (drivers.Set, error) { return drivers.Set{}, context.DeadlineExceeded },
-			reconcile.Failing,
+			state.Failing,
 			[]string{"deadline"},
 			true,
 		},
@@ -55,7 +55,7 @@ func failures() map[string]failure {
 				needs.Get(drivers.Need{Watch: "secrets", Namespace: "default", Name: fmt.Sprint("s", needs.Round())})
 				return drivers.Set{}, nil
 			},
-			reconcile.Terminal,
+			state.Terminal,
 			[]string{"did not settle in 3 rounds"},
 			false,
 		},
@@ -116,7 +116,7 @@ func TestUnknownNeeds(t *testing.T) {
 	w.kube.SetDeny(simkube.Deny{Resources: []string{"secrets"}})
 	s.needsMayFail = true
 	r = w.start(s)
-	r.stands("a", "x", reconcile.Waiting, "not synced or not allowed")
+	r.stands("a", "x", state.Waiting, "not synced or not allowed")
 	time.Sleep(100 * time.Millisecond)
 	if now := w.dump(); now != want {
 		t.Errorf("the cloud is\n%s\nwant\n%s", now, want)
@@ -136,7 +136,7 @@ func TestTheReplayGuard(t *testing.T) {
 		return setOf(network(name), claiming(router("all"), "router")), nil
 	}
 	a := script("a", own)
-	s := with(a).configured(func(c *reconcile.Config) { c.MaxReplayDeletes, c.MaxReplayDeleteShare = 3, 0.5 })
+	s := with(a).configured(func(c *config) { c.MaxReplayDeletes, c.MaxReplayDeleteShare = 3, 0.5 })
 	r := w.start(s)
 	for i := range 6 {
 		w.createMap("a", fmt.Sprintf("x%d", i))
@@ -147,7 +147,7 @@ func TestTheReplayGuard(t *testing.T) {
 	r.engine.Replay("a")
 	w.eventually("the guard holds", func() (bool, string) { return len(r.engine.Guards()) == 1, "" })
 	for i := range 6 {
-		r.stands("a", fmt.Sprintf("x%d", i), reconcile.Waiting, "held by the replay guard")
+		r.stands("a", fmt.Sprintf("x%d", i), state.Waiting, "held by the mass-deletion guard")
 	}
 	if g := r.engine.Guards()[0]; g.Held != 7 || g.Allowed != 3 {
 		t.Errorf("the guard is %+v", g)
@@ -158,7 +158,7 @@ func TestTheReplayGuard(t *testing.T) {
 	// What comes later is not the replay's doing.
 	a.now(own)
 	w.createMap("a", "new")
-	r.stands("a", "new", reconcile.Done, "")
+	r.stands("a", "new", state.Done, "")
 	a.now(always(drivers.Set{}))
 	w.updateMap("new")
 	w.none("network", "new")
@@ -210,12 +210,12 @@ func TestOneStuckObject(t *testing.T) {
 	for _, name := range []string{"refused", "broken", "good", "fine"} {
 		w.createMap("a", name)
 	}
-	r.stands("a", "good", reconcile.Done, "")
-	r.stands("a", "fine", reconcile.Done, "")
-	r.stands("a", "broken", reconcile.Failing, "a fault in Raven: a fault")
+	r.stands("a", "good", state.Done, "")
+	r.stands("a", "fine", state.Done, "")
+	r.stands("a", "broken", state.Failing, "a fault in Raven: a fault")
 	w.eventually("it is refused", func() (bool, string) {
 		o := r.object("a", "refused")
-		return o.State == reconcile.Terminal || o.State == reconcile.Waiting, string(o.State) + strings.Join(o.Reasons, ";")
+		return o.State == state.Terminal || o.State == state.Waiting, string(o.State) + strings.Join(o.Reasons, ";")
 	})
 	w.deleteMap("good")
 	w.none("network", "good")
@@ -245,11 +245,11 @@ func TestEventsTellTransitions(t *testing.T) {
 	w.eventually("one Event", func() (bool, string) { return said() == 1, fmt.Sprint(said()) })
 	for range 3 {
 		r.engine.Replay("a")
-		r.stands("a", "x", reconcile.Terminal, "no UUID")
+		r.stands("a", "x", state.Terminal, "no UUID")
 	}
 	a.now(always(drivers.Set{}))
 	r.engine.Replay("a")
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("a", "x", state.Done, "")
 	if n := said(); n != 1 {
 		t.Errorf("%d Events for one failure", n)
 	}
@@ -270,7 +270,7 @@ func TestTheReplayGuardCountsWhatComesLate(t *testing.T) {
 				return setOf(network(name), claiming(router("all"), "router")), nil
 			}
 			a := script("a", own)
-			s := with(a).configured(func(c *reconcile.Config) {
+			s := with(a).configured(func(c *config) {
 				c.MaxReplayDeletes, c.MaxReplayDeleteShare, c.BackoffBase = 3, 0.5, 50*time.Millisecond
 			})
 			r := w.start(s)
@@ -284,7 +284,7 @@ func TestTheReplayGuardCountsWhatComesLate(t *testing.T) {
 			r = w.start(s)
 			w.eventually("all have failed", func() (bool, string) {
 				c := r.engine.Counts()
-				return c[reconcile.Failing]+c[reconcile.Terminal] == many, fmt.Sprint(c)
+				return c[state.Failing]+c[state.Terminal] == many, fmt.Sprint(c)
 			})
 			a.now(always(drivers.Set{}))
 			for i := range many {

@@ -1,6 +1,6 @@
-// Package reconcile is the loop that makes the cloud what the drivers say it should be: one key at a time, level triggered,
-// with the sweeper and the drift check beside it. It must never delete on an error, a silence or a guess: only a source
-// object that a synced cache lacks, or a driver's own answer, ends a resource.
+// Package reconcile is the loop that makes the cloud what the drivers say it should be: one key at a time, level triggered, with the garbage
+// collector and the drift check beside it. It knows keys, Sets, plans and phases, and no kind of resource. It must never delete on an error, an
+// answer that is missing, or a guess: only a source object that a synced cache lacks, or a driver's own answer, ends a resource.
 package reconcile
 
 import (
@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,77 +18,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/backend"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
 )
-
-// Reader reads the cloud.
-type Reader interface {
-	// Observe lists everything that carries the cluster's identity. An error means that nothing is known.
-	Observe(ctx context.Context, cluster string) ([]plan.Observed, error)
-	// ListIdentity lists what carries one identity.
-	ListIdentity(ctx context.Context, kind drivers.Kind, identity plan.Identity) ([]plan.Observed, error)
-	// Lookup finds an existing resource that an operator named.
-	Lookup(ctx context.Context, kind drivers.Kind, idOrName string) (plan.Observed, error)
-	Get(ctx context.Context, kind drivers.Kind, id string) (plan.Observed, error)
-	// Dependants names, for people, what uses a resource.
-	Dependants(ctx context.Context, kind drivers.Kind, id string) ([]string, error)
-}
-
-// Finder reads, and frees, what Reader and Writer leave out.
-type Finder interface {
-	// ObserveKind lists everything of one kind that carries the cluster's identity. Observe leaves out load balancers, which are
-	// another service's.
-	ObserveKind(ctx context.Context, kind drivers.Kind, cluster string) ([]plan.Observed, error)
-	// FindFloatingIP finds a floating IP of the project by its address.
-	FindFloatingIP(ctx context.Context, address string) (plan.Observed, error)
-	// FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was one. One that
-	// it has not known for so long may belong to a create that is under way: wait is when to ask again.
-	FreeVIP(ctx context.Context, subnetID, address string, after time.Duration) (freed bool, wait time.Duration, err error)
-}
-
-// Writer changes the cloud.
-type Writer interface {
-	Create(ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error)
-	Update(ctx context.Context, kind drivers.Kind, id string, revision int64, attrs map[string]any) (plan.Observed, error)
-	Delete(ctx context.Context, kind drivers.Kind, id string) error
-	AddTags(ctx context.Context, kind drivers.Kind, id string, tags []string) error
-	RemoveTags(ctx context.Context, kind drivers.Kind, id string, tags []string) error
-}
-
-// Limits says what the credentials turned out not to allow.
-type Limits interface {
-	// Unsupported lists the best-effort attributes of a kind that cannot be set.
-	Unsupported(of drivers.Kind) []string
-}
-
-// Linker joins router interfaces to routers.
-type Linker interface {
-	Attach(ctx context.Context, routerID, portID string) error
-	Detach(ctx context.Context, routerID, portID string) error
-}
-
-// Cloud is the OpenStack side.
-type Cloud interface {
-	Reader
-	Finder
-	Changer
-	Balancing
-	Limits
-}
-
-// Balancing is all of the load balancing service.
-type Balancing interface {
-	Balancer
-	Vetter
-}
-
-// Changer is all that changes resources of the networking service.
-type Changer interface {
-	Writer
-	Linker
-}
 
 // Source is the Kubernetes side of one driver: a watch.Subscription.
 type Source interface {
@@ -111,8 +48,8 @@ type Config struct {
 	Presence Presence
 	// Drivers names every enabled driver, also those that Add brings later: what is shared ends only when all have answered.
 	Drivers []string
-	// Northbound is OVN's northbound database; nil where none is configured.
-	Northbound Northbound
+	// Kinds describes the kinds of resources of all backends.
+	Kinds *plan.Kinds
 	// Concurrency is how many keys of one driver are under way at once.
 	Concurrency int
 	// DriftInterval is the time between two drift checks; SweepInterval between two passes of the sweeper.
@@ -131,12 +68,6 @@ type Config struct {
 	AmbiguousWait time.Duration
 	// Standby begins without acting: drivers are asked, but nothing is read from the cloud nor written anywhere before Lead.
 	Standby bool
-	// ActivationTimeout is how long a load balancer may be busy before people are told.
-	ActivationTimeout time.Duration
-	// PollInterval is the shortest time between two looks at busy load balancers.
-	PollInterval time.Duration
-	// StillAfter is how long the parts of a ready load balancer may all stand still before they are given up.
-	StillAfter time.Duration
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
 	// Contributes names what drivers may contribute to, by driver and attribute; a driver that is not in it is not bounded.
@@ -159,9 +90,6 @@ func (c *Config) Validate() error {
 	setDefault(&c.SlowRetry, 30*time.Second)
 	setDefault(&c.Grace, 5*time.Second)
 	setDefault(&c.AmbiguousWait, 2*time.Minute)
-	setDefault(&c.ActivationTimeout, 5*time.Minute)
-	setDefault(&c.PollInterval, pollFirst)
-	setDefault(&c.StillAfter, stillAfter)
 	setDefault(&c.ConfirmAfter, 5*time.Second)
 	setDefault(&c.BackoffBase, 200*time.Millisecond)
 	setDefault(&c.BackoffMax, time.Minute)
@@ -180,15 +108,18 @@ func setDefault[T int | time.Duration](v *T, d T) {
 // Engine runs the loop for all watchers.
 type Engine struct {
 	config    Config
-	cloud     Cloud
 	writeback Writeback
 	clock     clock.WithTickerAndDelayedExecution
 	log       *slog.Logger
 	metrics   *Metrics
+	state     *state.Loop
 
-	*store
-	single singleflight.Group
-	dry    atomic.Bool // DryRun is at work: nobody is told anything
+	backends []*backend.Registration
+	byKind   map[drivers.Kind]*backend.Registration
+
+	single  singleflight.Group
+	refused refusals
+	dry     atomic.Bool // DryRun is at work: nobody is told anything
 
 	runMu    sync.Mutex
 	watchers map[string]*watcher
@@ -203,8 +134,8 @@ type Engine struct {
 	queues   sync.WaitGroup
 	driftNow chan struct{}
 	sweepNow chan struct{}
-	pollNow  chan struct{}
 	timers   timers
+	disabled disabledState
 
 	observing activity
 }
@@ -217,7 +148,6 @@ type watcher struct {
 	// of that now: it is read anew with every replay, for the executable may have been replaced.
 	accepted drivers.Info
 	info     atomic.Pointer[drivers.Info]
-	held     held
 	source   Source
 	// sources are the watches whose objects are translated, by name.
 	sources map[string]drivers.Watch
@@ -226,34 +156,54 @@ type watcher struct {
 	manager string
 }
 
-// New returns an engine that knows nothing yet: see Observe, Add and Run.
-func New(config Config, cloud Cloud, wb Writeback, clk clock.WithTickerAndDelayedExecution, log *slog.Logger) (*Engine, error) {
+// New returns an engine that knows nothing yet: see Register, Observe, Add and Run.
+func New(config Config, wb Writeback, clk clock.WithTickerAndDelayedExecution, log *slog.Logger) (*Engine, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	e := &Engine{
-		config: config, cloud: cloud, writeback: wb, clock: clk, log: log, metrics: newMetrics(),
-		store:    newStore(config.Cluster, config.Drivers, cloud.Unsupported),
-		watchers: map[string]*watcher{},
-		leads:    make(chan struct{}), aborted: make(chan struct{}),
-		driftNow: make(chan struct{}, 1),
-		sweepNow: make(chan struct{}, 1),
-		pollNow:  make(chan struct{}, 1),
+		config: config, writeback: wb, clock: clk, log: log,
+		byKind: map[drivers.Kind]*backend.Registration{}, watchers: map[string]*watcher{},
+		leads: make(chan struct{}), aborted: make(chan struct{}),
+		driftNow: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1),
 	}
-	e.store.clock, e.store.activation, e.store.stillAfter = clk, config.ActivationTimeout, config.StillAfter
-	e.metrics.store = e.store
-	e.store.northbound.configured = config.Northbound != nil
-	if e.store.standby = config.Standby; !config.Standby {
+	e.state = state.New(state.Config{
+		Cluster: config.Cluster, Drivers: config.Drivers, Kinds: config.Kinds, Clock: clk, Deliver: e.deliver,
+		MaxDeletes: config.MaxReplayDeletes, MaxDeleteShare: config.MaxReplayDeleteShare, MemoryPerDriver: config.HeldPerDriver,
+	})
+	e.metrics = newMetrics(e.state)
+	e.state.Update(func(tx *state.LoopTx) { tx.Standby = config.Standby })
+	if !config.Standby {
 		close(e.leads)
 	}
-	if c, ok := cloud.(interface {
-		KnowRoom(room func(networkID string) (free int, known bool))
-	}); ok {
-		c.KnowRoom(e.room)
-	}
 	e.shared = newKeyQueue("shared", 1, config, clk)
-	e.leavings = newKeyQueue("frozen", config.Concurrency, config, clk)
+	e.leavings = newKeyQueue("disabled", config.Concurrency, config, clk)
 	return e, nil
+}
+
+// Env is what the engine's backends are made with.
+func (e *Engine) Env() backend.Env {
+	return backend.Env{
+		State: e.state.State, Loop: loop{e}, Clock: e.clock, Log: e.log, Cluster: e.config.Cluster,
+		Timing: backend.Timing{SlowRetry: e.config.SlowRetry, UnknownWait: e.config.AmbiguousWait, Refusal: terminalTry},
+	}
+}
+
+// Register joins the backends, which have the kinds of Config.Kinds. It must be called once, before Observe.
+func (e *Engine) Register(backends ...*backend.Registration) error {
+	for _, b := range backends {
+		hooks := b.Hooks
+		hooks.Backend = b.Name
+		for _, d := range b.Kinds() {
+			hooks.Kinds = append(hooks.Kinds, d.Kind)
+			e.byKind[d.Kind] = b
+		}
+		if err := e.state.Register(hooks); err != nil {
+			return fmt.Errorf("reconcile: %w", err)
+		}
+		e.backends = append(e.backends, b)
+	}
+	return nil
 }
 
 // Add joins a watcher whose source is synced, and begins its replay: every source object is translated once.
@@ -293,7 +243,7 @@ func (e *Engine) join(w *watcher) error {
 		}
 	}
 	e.watchers[w.name] = w
-	e.store.addDriver(w.name, role)
+	e.state.Update(func(tx *state.LoopTx) { tx.AddDriver(w.name, role, w.accepted.Kinds) })
 	if e.running != nil {
 		e.start(w)
 	}
@@ -301,7 +251,7 @@ func (e *Engine) join(w *watcher) error {
 }
 
 // Replay translates every source object of a driver anew, as after a restart of its plugin. Until all have answered, nothing
-// that exists is deleted on that driver's word; see the replay guard.
+// that exists is deleted on that driver's word; see the mass-deletion guard.
 func (e *Engine) Replay(name string) {
 	e.runMu.Lock()
 	w := e.watchers[name]
@@ -326,7 +276,7 @@ func (e *Engine) replay(w *watcher) {
 			keys = append(keys, watch.Key{Watch: name}) // the replay is not over before it is: see resumeReplay
 		}
 	}
-	e.store.beginEpoch(w.name, keys)
+	e.state.Update(func(tx *state.LoopTx) { tx.BeginEpoch(w.name, keys) })
 	for _, key := range keys {
 		w.queue.add(key)
 	}
@@ -362,13 +312,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.queues.Go(func() {
 		e.shared.run(ctx, working, func(ctx context.Context, _ watch.Key) result { return e.reconcileShared(ctx) })
 	})
-	e.queues.Go(func() { e.leavings.run(ctx, working, e.reconcileFrozen) })
+	e.queues.Go(func() { e.leavings.run(ctx, working, e.reconcileDisabled) })
 	e.runMu.Unlock()
 
 	var loops sync.WaitGroup
 	loops.Go(func() { e.whenLeading(ctx, e.driftLoop) })
 	loops.Go(func() { e.whenLeading(ctx, e.sweepLoop) })
-	loops.Go(func() { e.whenLeading(ctx, e.pollLoop) })
+	for _, b := range e.backends {
+		if b.Run != nil {
+			loops.Go(func() { e.whenLeading(ctx, b.Run) })
+		}
+	}
 	<-ctx.Done()
 	loops.Wait()
 	e.runMu.Lock()
@@ -404,20 +358,30 @@ func (e *Engine) start(w *watcher) {
 	})
 }
 
-// wakeAll enqueues owners, wherever they belong.
-func (e *Engine) wakeAll(items []item) {
-	if len(items) == 0 {
-		return
-	}
+// deliver enqueues requests, wherever they belong.
+func (e *Engine) deliver(requests []state.Request) {
 	e.runMu.Lock()
 	defer e.runMu.Unlock()
-	for _, it := range items {
-		if it.driver == sharedDriver {
+	for _, r := range requests {
+		switch w := e.watchers[r.Driver]; {
+		case r.Driver == state.Shared:
 			e.shared.add(watch.Key{})
-		} else if it.driver == frozenDriver {
-			e.leavings.add(it.key)
-		} else if w := e.watchers[it.driver]; w != nil {
-			w.queue.add(it.key)
+		case r.Driver == disabledDriver:
+			e.leavings.add(r.Key)
+		case w != nil:
+			w.queue.add(r.Key)
 		}
 	}
+}
+
+// all returns the watchers, by name.
+func (e *Engine) all() []*watcher {
+	e.runMu.Lock()
+	defer e.runMu.Unlock()
+	list := make([]*watcher, 0, len(e.watchers))
+	for _, w := range e.watchers {
+		list = append(list, w)
+	}
+	slices.SortFunc(list, func(a, b *watcher) int { return strings.Compare(a.name, b.name) })
+	return list
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
@@ -44,8 +43,8 @@ func (w *world) presence() *presence {
 	return &presence{Clients: clients}
 }
 
-func watching(p *presence) func(*reconcile.Config) {
-	return func(c *reconcile.Config) { c.Presence, c.DriftInterval = p, 100*time.Millisecond }
+func watching(p *presence) func(*config) {
+	return func(c *config) { c.Presence, c.DriftInterval = p, 100*time.Millisecond }
 }
 
 // TestAFrozenDriversObjectsGo: what a driver made that is not enabled stays until its objects go, one by one, and goes then.
@@ -210,7 +209,7 @@ func TestAStartOnOlderDescriptions(t *testing.T) {
 		t.Fatalf("%d descriptions had a fifth token", shortened)
 	}
 	want, writes := w.dump(), len(w.writes())
-	r = w.start(with(script("a", own)).configured(func(c *reconcile.Config) { c.DriftInterval, c.SweepInterval = 50*time.Millisecond, 50*time.Millisecond }))
+	r = w.start(with(script("a", own)).configured(func(c *config) { c.DriftInterval, c.SweepInterval = 50*time.Millisecond, 50*time.Millisecond }))
 	r.settled(2)
 	lists := len(w.cloud.Log(0))
 	w.eventually("two drift checks", func() (bool, string) { return len(w.cloud.Log(0)) > lists+8, "" })

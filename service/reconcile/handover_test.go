@@ -16,6 +16,7 @@ import (
 	"github.com/kuryr/raven/drivers/lbaas"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -64,8 +65,8 @@ func (w *ovnWorld) waitsFor(r *raven, name, reason string) {
 	w.eventually(name+" is told "+reason, func() (bool, string) {
 		list := r.engine.Objects(reconcile.Filter{Kind: "Service", Name: name})
 		text := fmt.Sprint(list)
-		return r.engine.Replayed() && len(list) == 1 && list[0].State != reconcile.Done && list[0].State != reconcile.Pending &&
-			!strings.Contains(text, "deletions are held") && strings.Contains(text, reason), text
+		return r.engine.Replayed() && len(list) == 1 && list[0].State != state.Done && list[0].State != state.Pending &&
+			!strings.Contains(text, "deletions are held until every object") && strings.Contains(text, reason), text
 	})
 }
 
@@ -137,7 +138,7 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			if c.to.Info().Name == "kubeproxy" && c.away == nil { // without a database
 				r = w.start(setup{drivers: map[string]drivers.Driver{"namespace": namespace.New(), "kubeproxy": c.to}, values: values})
 			} else {
-				p = w.run(c.to, values, func(conf *reconcile.Config) {
+				p = w.run(c.to, values, func(conf *config) {
 					if c.alone {
 						conf.BackoffBase, conf.BackoffMax = time.Hour, time.Hour
 					}
@@ -200,7 +201,7 @@ func (w *ovnWorld) staysBehind(r *raven, by string) {
 				services++
 			}
 		}
-		h := r.engine.Handover()
+		h := r.handover.Status()
 		return services > 0 && h.Waiting == services && !h.Since.IsZero(), fmt.Sprint(services, " say it; ", h)
 	})
 	if n := measured(w.t, r, "raven_handovers_waiting"); n != services {
@@ -215,7 +216,7 @@ func (w *ovnWorld) staysBehind(r *raven, by string) {
 func (w *ovnWorld) follows(p *proxied, by string) {
 	w.t.Helper()
 	w.eventually("the new endpoint serves by "+by, func() (bool, string) {
-		to, h := w.leadTo(), p.engine.Handover()
+		to, h := w.leadTo(), p.handover.Status()
 		return strings.Contains(to, "10.0.0.6") && !strings.Contains(to, "10.0.0.4") && h.Waiting == 0, to + "; " + h.String()
 	})
 	if n := measured(w.t, p.raven, "raven_handovers_waiting"); n != 0 {
@@ -237,7 +238,7 @@ func measured(t *testing.T, r *raven, name string) (n int) {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			n += int(m.GetGauge().GetValue()) + int(m.GetHistogram().GetSampleCount())
+			n += int(m.GetGauge().GetValue()) + int(m.GetCounter().GetValue()) + int(m.GetHistogram().GetSampleCount())
 		}
 		return n
 	}
@@ -313,7 +314,7 @@ func TestManyAreHandedOver(t *testing.T) {
 	for i := range many {
 		w.createShop(fmt.Sprintf("shop-%d", i), fmt.Sprintf("10.96.0.%d", 10+i))
 	}
-	strict := func(c *reconcile.Config) { c.MaxReplayDeletes, c.MaxReplayDeleteShare = 3, 0.01 }
+	strict := func(c *config) { c.MaxReplayDeletes, c.MaxReplayDeleteShare = 3, 0.01 }
 	p := w.run(lbaas.New(), outside())
 	w.quiet(p)
 	for _, to := range []drivers.Driver{kubeproxy.New(), lbaas.New()} {
@@ -349,7 +350,7 @@ func TestOctaviaThatWasNeverUsed(t *testing.T) {
 	if octavia, leads, own := w.served("shop"); !octavia || !leads || own {
 		t.Errorf("served by Octavia: %t, with its floating IP: %t, by OVN: %t", octavia, leads, own)
 	}
-	if text := p.engine.Withheld(); !strings.Contains(text, "2 Services wait") { // the API's own as well
+	if text := p.handover.Withheld(); !strings.Contains(text, "2 Services wait") { // the API's own as well
 		t.Errorf("told: %q", text)
 	}
 	w.cloud.RemoveFault(remove)
@@ -358,7 +359,7 @@ func TestOctaviaThatWasNeverUsed(t *testing.T) {
 	}
 	w.eventuallyServed("shop", "kubeproxy")
 	w.quiet(p)
-	if text := p.engine.Withheld(); text != "" {
+	if text := p.handover.Withheld(); text != "" {
 		t.Errorf("told: %q", text)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -52,13 +53,13 @@ func TestFullSubnets(t *testing.T) {
 	}
 	var full string
 	w.eventually("three wait", func() (bool, string) {
-		list := r.engine.Objects(reconcile.Filter{Driver: "b", State: reconcile.Waiting})
+		list := r.engine.Objects(reconcile.Filter{Driver: "b", State: state.Waiting})
 		if len(list) == 3 {
 			full = list[0].Name
 		}
-		return len(list) == 3 && r.engine.Counts()[reconcile.Done] == 1+15, fmt.Sprint(r.engine.Counts())
+		return len(list) == 3 && r.engine.Counts()[state.Done] == 1+15, fmt.Sprint(r.engine.Counts())
 	})
-	r.stands("b", full, reconcile.Waiting, "at most 3 subnets: allow it more of them, or larger ones")
+	r.stands("b", full, state.Waiting, "at most 3 subnets: allow it more of them, or larger ones")
 	w.eventually("three are there", func() (bool, string) { return len(w.cloud.Subnets())-1 == 3, w.dump() })
 	w.eventually("three router interfaces are there", func() (bool, string) {
 		interfaces := 0
@@ -87,11 +88,11 @@ func TestQuota(t *testing.T) {
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil }
 	r := w.start(with(script("a", own), script("b", func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return setOf(group(name)), nil
-	})).configured(func(c *reconcile.Config) { c.SlowRetry = 400 * time.Millisecond }))
+	})).configured(func(c *config) { c.SlowRetry = 400 * time.Millisecond }))
 	waiting := func(n int) {
 		t.Helper()
 		w.eventually(fmt.Sprintf("%d wait", n), func() (bool, string) {
-			list := r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Waiting})
+			list := r.engine.Objects(reconcile.Filter{Driver: "a", State: state.Waiting})
 			return len(list) == n, fmt.Sprint(r.engine.Counts())
 		})
 	}
@@ -101,11 +102,11 @@ func TestQuota(t *testing.T) {
 	waiting(10)
 	var have []reconcile.ObjectStatus
 	w.eventually("three have theirs", func() (bool, string) {
-		have = r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Done})
+		have = r.engine.Objects(reconcile.Filter{Driver: "a", State: state.Done})
 		return len(have) == 3, fmt.Sprint(r.engine.Counts())
 	})
 	w.createMap("b", "free")
-	r.stands("b", "free", reconcile.Done, "")
+	r.stands("b", "free", state.Done, "")
 	w.deleteMap(have[0].Name)
 	waiting(9)
 	w.cloud.ResetLog()
@@ -133,7 +134,7 @@ func TestAPoolThatIsExhausted(t *testing.T) {
 	}
 	r.settled(2)
 	w.createMap("a", "z")
-	r.stands("a", "z", reconcile.Waiting, "creating subnet")
+	r.stands("a", "z", state.Waiting, "creating subnet")
 	w.deleteMap("x")
 	r.settled(2)
 }
@@ -149,7 +150,7 @@ func TestForeignUsersAreNamed(t *testing.T) {
 	}}, 201)["port"].(map[string]any)
 	w.deleteMap("x")
 	w.eventually("the foreign port is named", func() (bool, string) {
-		for _, o := range r.engine.Objects(reconcile.Filter{Driver: "a", State: reconcile.Waiting}) {
+		for _, o := range r.engine.Objects(reconcile.Filter{Driver: "a", State: state.Waiting}) {
 			return o.Deleted && len(o.Reasons) > 0 && contains(o.Reasons, `"annas"`), fmt.Sprint(o.Reasons)
 		}
 		return false, "nobody waits"
@@ -172,14 +173,14 @@ func TestAReferenceToWhatIsNotThere(t *testing.T) {
 	a := script("a", always(wanting(missing)))
 	r := w.start(with(a))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Terminal, "11111111-2222-3333-4444-555555555555")
+	r.stands("a", "x", state.Terminal, "11111111-2222-3333-4444-555555555555")
 	a.now(always(wanting()))
 	r.engine.Replay("a")
 	r.settled(1)
 	w.cloud.ResetLog()
 	a.now(always(wanting(missing)))
 	r.engine.Replay("a")
-	r.stands("a", "x", reconcile.Terminal, "11111111-2222-3333-4444-555555555555")
+	r.stands("a", "x", state.Terminal, "11111111-2222-3333-4444-555555555555")
 	if log := w.cloud.Log(0); len(log) > 4 {
 		t.Errorf("%d requests for one refusal", len(log))
 	}
@@ -196,7 +197,7 @@ func TestARefusalThatPlanningAnewDoesNotMend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, simkube.Options{}, simcloud.Options{})
 			a := script("a", always(setOf(network("shop"))))
-			r := w.start(with(a).configured(func(c *reconcile.Config) { c.BackoffBase = 150 * time.Millisecond }))
+			r := w.start(with(a).configured(func(c *config) { c.BackoffBase = 150 * time.Millisecond }))
 			w.createMap("a", "x")
 			r.settled(1)
 			fault.Method, fault.Path, fault.Action = "PUT", "networks/[^/]*$", simcloud.ActionStatus
@@ -206,7 +207,7 @@ func TestARefusalThatPlanningAnewDoesNotMend(t *testing.T) {
 			r.engine.Replay("a")
 			w.eventually("it is not settled", func() (bool, string) {
 				o := r.object("a", "x")
-				return o.State == reconcile.Failing || o.State == reconcile.Terminal, string(o.State)
+				return o.State == state.Failing || o.State == state.Terminal, string(o.State)
 			})
 			if log := w.cloud.Log(0); len(log) > 10 {
 				t.Errorf("%d requests", len(log))

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-func soon(c *reconcile.Config) {
+func soon(c *config) {
 	c.PollInterval, c.SlowRetry = 5*time.Millisecond, 100*time.Millisecond
 }
 
@@ -32,7 +32,7 @@ func TestALookupThatFindsNothing(t *testing.T) {
 	a := script("a", always(setOf(network("home"), guarded("guest"), lookedUp(drivers.KindSecurityGroup, "nowhere"))))
 	r := w.start(with(a).configured(soon))
 	w.createMap("a", "x")
-	r.stands("a", "x", reconcile.Waiting, `looking up the configured security_group "nowhere"`)
+	r.stands("a", "x", state.Waiting, `looking up the configured security_group "nowhere"`)
 	w.one("network", "home")
 	a.now(always(setOf(network("moved"), subnet("moved", "10.1.0.0/24"), guarded("guest"), lookedUp(drivers.KindSecurityGroup, "nowhere"))))
 	w.updateMap("x")
@@ -73,7 +73,7 @@ func TestALookupThatCannotBeRead(t *testing.T) {
 	a.now(always(set))
 	r = w.start(s)
 	w.one("network", "moved")
-	r.stands("a", "x", reconcile.Failing, `looking up the configured security_group "mine"`)
+	r.stands("a", "x", state.Failing, `looking up the configured security_group "mine"`)
 	if now := w.one("port", "guest"); now["id"] != before["id"] {
 		t.Errorf("the port is %v, was %v", now, before)
 	}
@@ -91,7 +91,7 @@ func TestALookupInPlaceOfWhatIsThere(t *testing.T) {
 	a.now(always(setOf(exporting(lookedUp(drivers.KindNetwork, "mistyped"), "home"))))
 	w.updateMap("x")
 	w.none("router", "way")
-	r.stands("a", "x", reconcile.Waiting, "2 deletions wait")
+	r.stands("a", "x", state.Waiting, "2 deletions wait")
 	w.one("network", "home")
 	w.one("subnet", "home")
 	w.by("POST", "/networks", doc("network", "name", "mistyped"), 201)
@@ -113,7 +113,7 @@ func TestABalancerWithoutItsGroup(t *testing.T) {
 	r := w.start(with(a).configured(soon))
 	w.createMap("a", "x")
 	w.one("loadbalancer", "shop")
-	r.stands("a", "x", reconcile.Waiting, `looking up the configured security_group "nowhere"`)
+	r.stands("a", "x", state.Waiting, `looking up the configured security_group "nowhere"`)
 	a.now(always(set(5)))
 	w.updateMap("x")
 	w.eventually("5 members", func() (bool, string) { return len(w.members("shop:TCP:80")) == 5, w.dump() })

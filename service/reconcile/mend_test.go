@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 )
 
 // TestPartsInError: all that are in ERROR are made anew in one round, which counts once; what is changed beside them does not count.
@@ -15,7 +15,7 @@ func TestPartsInError(t *testing.T) {
 	w := balancers(t, amphora())
 	shop := func(members int) served { return served{ports: []int64{80, 443, 8080}, members: members} }
 	a := script("a", always(shop(1).set()))
-	r := w.start(with(a).configured(func(c *reconcile.Config) {
+	r := w.start(with(a).configured(func(c *config) {
 		quick(c)
 		c.DriftInterval = 50 * time.Millisecond
 	}))
@@ -60,7 +60,7 @@ func TestPartsInError(t *testing.T) {
 		w.touchMap("x", n)
 		w.eventually("members", func() (bool, string) { return len(w.members("shop:TCP:8080")) == n, w.dump() })
 	}
-	r.stands("a", "x", reconcile.Waiting, `pool "shop:TCP:80", which is in ERROR`)
+	r.stands("a", "x", state.Waiting, `pool "shop:TCP:80", which is in ERROR`)
 	w.drifts(2)
 	if writes := w.lbWrites(); slices.ContainsFunc(writes, func(s string) bool { return s != "PUT member_batch 202" }) {
 		t.Errorf("it does not rest: %v", writes)

@@ -11,15 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/kubeproxy"
 	"github.com/kuryr/raven/drivers/lbaas"
 	"github.com/kuryr/raven/drivers/namespace"
-	"github.com/kuryr/raven/service/openstack/cloud"
 	ravenovn "github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	"github.com/kuryr/raven/test/sim/northbound"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
@@ -71,7 +70,7 @@ type proxied struct {
 }
 
 // run starts an engine with the driver of namespaces and one of Services.
-func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any, configure ...func(*reconcile.Config)) *proxied {
+func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any, configure ...func(*config)) *proxied {
 	w.t.Helper()
 	nb, err := ravenovn.Open(w.t.Context(), ravenovn.Config{
 		Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}, BackoffMin: 10 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
@@ -90,7 +89,7 @@ func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any
 		namespaces = namespace.New()
 	}
 	p.raven = w.start(setup{
-		config: func(c *reconcile.Config) {
+		config: func(c *config) {
 			c.Northbound, c.SlowRetry = nb, time.Hour
 			for _, f := range configure {
 				f(c)
@@ -98,7 +97,7 @@ func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any
 		},
 		drivers: map[string]drivers.Driver{"namespace": namespaces, services.Info().Name: services}, values: values,
 	})
-	nb.Follow(p.engine.FollowNorthbound())
+	nb.Follow(p.ovn.Follower())
 	stop := p.stop
 	p.stop = func() { stop(); nb.Close() }
 	w.t.Cleanup(p.stop)
@@ -244,7 +243,7 @@ func (w *ovnWorld) quiet(p *proxied) {
 	w.eventually("all is done", func() (bool, string) {
 		var open []string
 		for _, o := range p.engine.Objects(reconcile.Filter{}) {
-			if o.State != reconcile.Done {
+			if o.State != state.Done {
 				open = append(open, fmt.Sprintf("%s %s/%s %s: %s", o.Kind, o.Namespace, o.Name, o.State, strings.Join(o.Reasons, "; ")))
 			}
 		}
@@ -309,7 +308,7 @@ func TestOVNIsAway(t *testing.T) {
 			if len(list) != 1 {
 				return false, fmt.Sprint(list)
 			}
-			return list[0].State == reconcile.Waiting && strings.Contains(fmt.Sprint(list[0].Reasons), "northbound database is away"),
+			return list[0].State == state.Waiting && strings.Contains(fmt.Sprint(list[0].Reasons), "northbound database is away"),
 				fmt.Sprint(list[0].State, list[0].Reasons)
 		})
 	}
@@ -447,11 +446,6 @@ func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 	w.eventuallyVIPs(foreign, stays)
 	p.stop()
 
-	cloud, err := cloud.Connect(t.Context(), w.cloudConfig(), testLog(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cloud.Close()
 	nb, err := ravenovn.Open(t.Context(), ravenovn.Config{Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}}, testLog(t))
 	if err != nil {
 		t.Fatal(err)
@@ -465,7 +459,7 @@ func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 	if diff := cmp.Diff(want, clusters); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	c := &reconcile.Cleanup{Cloud: cloud, Northbound: nb, Cluster: "cluster-1", Clock: clock.RealClock{}, Patience: time.Second}
+	c := w.cleanup(nb, time.Second)
 	if left, err := c.Run(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("left %v, error %v", left, err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -31,8 +32,8 @@ func TestPortsStayOffTwinsOfTheirSubnet(t *testing.T) {
 		w.createMap("b", fmt.Sprintf("p%d", i))
 	}
 	w.eventually("three wait", func() (bool, string) {
-		waiting := len(r.engine.Objects(reconcile.Filter{Driver: "b", State: reconcile.Waiting}))
-		return waiting == 3 && r.engine.Counts()[reconcile.Done] == 1+5, fmt.Sprint(r.engine.Counts(), "\n", w.dump())
+		waiting := len(r.engine.Objects(reconcile.Filter{Driver: "b", State: state.Waiting}))
+		return waiting == 3 && r.engine.Counts()[state.Done] == 1+5, fmt.Sprint(r.engine.Counts(), "\n", w.dump())
 	})
 	for _, p := range w.cloud.Ports() {
 		for _, address := range p["fixed_ips"].([]any) {

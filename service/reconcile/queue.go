@@ -12,12 +12,23 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// result is what became of one pass over a key, and so when it is looked at again.
+// result is what became of one reconcile of a key, and so when it is reconciled again.
 type result struct {
-	// again is the time after which the key is looked at again though nothing woke it; 0 is never.
-	again time.Duration
+	// requeueAfter is the time after which the key is reconciled again though nothing woke it; 0 is never.
+	requeueAfter time.Duration
 	// backoff asks for another try after a time that grows with every failure.
 	backoff bool
+}
+
+// sooner returns the result that reconciles the key again first: backoff begins with the shortest time.
+func sooner(a, b result) result {
+	switch {
+	case a.backoff || b == (result{}):
+		return a
+	case b.backoff || a.requeueAfter == 0 || b.requeueAfter < a.requeueAfter:
+		return b
+	}
+	return a
 }
 
 // keyQueue feeds the keys of one driver to a bounded number of goroutines, a key never to two at once. Every driver has its
@@ -27,7 +38,7 @@ type keyQueue struct {
 	concurrency int
 	config      Config
 	clock       clock.WithTickerAndDelayedExecution
-	passes      activity
+	reconciles  activity
 
 	mu    sync.Mutex
 	early map[watch.Key]bool // what came before run
@@ -80,28 +91,28 @@ func (q *keyQueue) run(ctx, working context.Context, work func(context.Context, 
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 	var under sync.WaitGroup
-	slots := make(chan struct{}, q.concurrency)
+	workers := make(chan struct{}, q.concurrency)
 	for {
 		key, shutdown := queue.Get()
 		if shutdown {
 			break
 		}
-		slots <- struct{}{}
+		workers <- struct{}{}
 		under.Go(func() {
-			defer func() { <-slots }()
-			q.passes.do(func() { settle(queue, key, work(working, key)) })
+			defer func() { <-workers }()
+			q.reconciles.do(func() { requeue(queue, key, work(working, key)) })
 		})
 	}
 	under.Wait()
 }
 
-func settle(queue workqueue.TypedRateLimitingInterface[watch.Key], key watch.Key, r result) {
+func requeue(queue workqueue.TypedRateLimitingInterface[watch.Key], key watch.Key, r result) {
 	switch {
 	case r.backoff:
 		queue.AddRateLimited(key)
-	case r.again > 0:
+	case r.requeueAfter > 0:
 		queue.Forget(key)
-		queue.AddAfter(key, r.again)
+		queue.AddAfter(key, r.requeueAfter)
 	default:
 		queue.Forget(key)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -44,8 +44,8 @@ func TestAKeyThatTwoWrite(t *testing.T) {
 	b.now(always(drivers.Set{Outputs: []drivers.Output{writing("same", `{"by":"b"}`), writing("b", `{"more":1}`)}}))
 	r.engine.Replay("b")
 	const why = "annotation example.org/same is written by driver a and by driver b"
-	r.stands("a", "x", reconcile.Waiting, why)
-	r.stands("b", "x", reconcile.Waiting, why)
+	r.stands("a", "x", state.Waiting, why)
+	r.stands("b", "x", state.Waiting, why)
 	version := func() any {
 		object, err := w.kube.Get(configMaps(), "default", "x")
 		if err != nil {

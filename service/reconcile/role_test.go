@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -158,7 +158,7 @@ func TestCrashesBesideBalancers(t *testing.T) {
 		w := balancers(t, amphora())
 		next := served{ports: []int64{80, 8080}, members: 3, monitor: true}
 		a := script("a", always(shopOf(2).set()))
-		s := with(a).configured(func(c *reconcile.Config) {
+		s := with(a).configured(func(c *config) {
 			quick(c)
 			c.AmbiguousWait, c.SlowRetry, c.BackoffMax = 60*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 		})
@@ -186,12 +186,12 @@ func TestCrashesBesideBalancers(t *testing.T) {
 		}
 		w.createMap("a", "x")
 		reached("a load balancer", func() bool {
-			return run.object("a", "x").State == reconcile.Done && len(w.members("shop:TCP:443")) == 2
+			return run.object("a", "x").State == state.Done && len(w.members("shop:TCP:443")) == 2
 		})
 		a.now(always(next.set()))
 		w.touchMap("x", 1)
 		reached("its other ports", func() bool {
-			return run.object("a", "x").State == reconcile.Done && len(w.members("shop:TCP:8080")) == 3 && len(w.members("shop:TCP:80")) == 3 &&
+			return run.object("a", "x").State == state.Done && len(w.members("shop:TCP:8080")) == 3 && len(w.members("shop:TCP:80")) == 3 &&
 				len(w.cloud.Objects("healthmonitor")) == 2 && len(w.cloud.Objects("listener")) == 2 && len(w.cloud.Objects("pool")) == 2
 		})
 		if got := len(w.cloud.LoadBalancers()); got != 1 {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
+	testbackend "github.com/kuryr/raven/test/backend"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -101,8 +103,14 @@ func with(list ...*scripted) setup {
 	return s
 }
 
-func (s setup) configured(f func(*reconcile.Config)) setup {
+func (s setup) configured(f func(*config)) setup {
 	s.config = f
+	return s
+}
+
+// backed returns the setup with a further backend.
+func (s setup) backed(memory *testbackend.Memory) setup {
+	s.memory = memory
 	return s
 }
 
@@ -157,7 +165,7 @@ func (r *raven) object(driver, name string) reconcile.ObjectStatus {
 }
 
 // stands waits until an object is in a state, for a reason that contains the text.
-func (r *raven) stands(driver, name string, state reconcile.Phase, reason string) {
+func (r *raven) stands(driver, name string, state state.Phase, reason string) {
 	r.w.t.Helper()
 	r.w.eventually(name+" is "+string(state)+": "+reason, func() (bool, string) {
 		o := r.object(driver, name)

@@ -10,15 +10,25 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/backend"
+	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
 )
 
-// settle ends a pass in which nothing failed: outputs are written, and the owner is done or waits.
-func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outcome) result {
-	e.watchDoubts(o)
-	out.conflicts = sorted(append(out.conflicts, out.outputs.contested...))
-	if o.gone {
+const (
+	// terminalTry is how long an object rests that was refused for good, in case the cloud changes its mind.
+	terminalTry = 10 * time.Minute
+	// isolatedTry is how often an object that is kept from its driver is shown to the host again, which knows how long that lasts.
+	isolatedTry = time.Minute
+)
+
+// settle ends a reconcile in which nothing failed: outputs are written, and the object is done or waits.
+func (e *Engine) settle(ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, out outcome) result {
+	e.watchUnknown(o)
+	out.conflicts = state.Sorted(append(out.conflicts, out.outputs.Contested...))
+	if o.Gone {
 		return e.settleGone(o, out)
 	}
 	if err := e.writeWhatIs(ctx, w, o, meta, out); err != nil {
@@ -27,175 +37,339 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *owner, meta watch.Me
 		}
 		return e.settleErrors(ctx, o, []error{err})
 	}
-	e.log.DebugContext(ctx, "looked at", "object", o.target.String(), "driver", o.item.driver,
-		"waits", out.messages, "conflicts", out.conflicts)
-	if len(out.conflicts) > 0 {
-		out.conflicts = e.tellStale(o, out.conflicts)
-		e.setPhase(o, Waiting, out.conflicts, 0)
+	next := result{requeueAfter: e.due(o)}
+	messages := state.Sorted(slices.Concat(out.messages, out.outputs.Missing))
+	e.log.DebugContext(ctx, "reconciled", "object", o.Target.String(), "driver", o.Request.Driver,
+		"waiting for", messages, "conflicts", out.conflicts)
+	switch {
+	case len(out.conflicts) > 0:
 		e.event(o, "Conflict", strings.Join(out.conflicts, "; "))
-		return result{again: e.mendAgain(o)}
-	}
-	if messages := sorted(slices.Concat(out.messages, out.outputs.missing)); len(messages) > 0 {
-		again := result{again: e.mendAgain(o)}
-		if o.held > 0 {
-			again.again = e.config.SlowRetry
+		e.setPhase(o, state.Waiting, e.withRemarks(o, out.conflicts), 0)
+	case len(messages) > 0:
+		if o.Held > 0 {
+			next.requeueAfter = e.config.SlowRetry
 		}
-		e.setPhase(o, Waiting, e.tellStale(o, messages), again.again)
-		return again
+		e.setPhase(o, state.Waiting, e.withRemarks(o, messages), next.requeueAfter)
+	default:
+		e.setPhase(o, state.Done, nil, 0)
 	}
-	e.setPhase(o, Done, nil, 0)
-	return result{again: e.mendAgain(o)}
+	return next
+}
+
+// due is in what time something may be done about an object's resources though nothing wakes it; 0: nothing is.
+func (e *Engine) due(o *state.Object) time.Duration {
+	var next result
+	e.state.View(func(tx *state.LoopTx) {
+		for _, b := range e.backends {
+			if b.Due != nil {
+				next = sooner(next, result{requeueAfter: b.Due(tx.Tx, o.ID)})
+			}
+		}
+	})
+	return next.requeueAfter
+}
+
+// withRemarks adds to why an object is not done what its backends have to say of it.
+func (e *Engine) withRemarks(o *state.Object, reasons []string) []string {
+	e.state.View(func(tx *state.LoopTx) {
+		for _, b := range e.backends {
+			if b.Remarks != nil {
+				reasons = append(reasons, b.Remarks(tx.Tx, o)...)
+			}
+		}
+	})
+	return reasons
 }
 
 // writeWhatIs writes the outputs if all that they speak of is there, but for what nobody knows, whatever else failed.
-func (e *Engine) writeWhatIs(ctx context.Context, w *watcher, o *owner, meta watch.Meta, out outcome) error {
-	if w == nil || o.gone || out.outputs.partial {
+func (e *Engine) writeWhatIs(ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, out outcome) error {
+	if w == nil || o.Gone || out.outputs.Partial {
 		return nil
 	}
 	if err := e.writeOutputs(ctx, w, o, meta, out.outputs); err != nil {
-		return fmt.Errorf("writing what came of %s on it: %w", o.target, err)
+		return fmt.Errorf("writing what came of %s on it: %w", o.Target, err)
 	}
 	return nil
 }
 
-// watchDoubts asks for a drift check for creates that were cut and are not wanted any more: nobody else looks for them.
-func (e *Engine) watchDoubts(o *owner) {
-	now := e.clock.Now()
-	var left time.Duration
-	e.store.do(func() {
-		for key, d := range e.store.doubts {
-			if key.key.Driver == o.id.Driver && key.key.UID == o.id.UID {
-				left = max(left, d.until.Sub(now), 1)
-				delete(e.store.doubts, key)
+// writeOutputs writes outputs where they differ from what the source object carries.
+func (e *Engine) writeOutputs(ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, out state.Outputs) error {
+	kept := out.Keep(meta, w.manager)
+	metadata := writeback.Differs(meta, w.manager, out.Annotations, out.Labels)
+	addresses := out.Addresses()
+	status := !kept && slices.Contains(w.info.Load().Status, drivers.StatusLoadBalancer) && writeback.IngressDiffers(meta, w.manager, addresses)
+	if !metadata && !status {
+		return nil
+	}
+	written := state.Written{Hash: out.Hash(), Version: meta.ResourceVersion}
+	same := false
+	e.state.View(func(*state.LoopTx) { same = o.Written == written })
+	if same {
+		return nil // the cache has not caught up with our own write yet
+	}
+	if metadata {
+		if err := e.writeback.Apply(ctx, target(o), w.manager, out.Annotations, out.Labels); err != nil {
+			return err
+		}
+		e.metrics.written(w.name)
+	}
+	if status {
+		if err := e.writeback.ApplyIngress(ctx, target(o), w.manager, addresses); err != nil {
+			return err
+		}
+		e.metrics.written(w.name)
+	}
+	e.state.Update(func(*state.LoopTx) { o.Written = written })
+	return nil
+}
+
+func target(o *state.Object) writeback.Target {
+	t := o.Target
+	return writeback.Target{GVR: t.Watch.GVR, Kind: t.Watch.Kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID}
+}
+
+// repeatable returns the create with unknown outcome that keeps a step from being asked for: a second one would make two. Some kinds cannot be
+// there twice.
+func (e *Engine) repeatable(tx *state.Tx, step plan.Step) *state.UnknownCreate {
+	u, ok := tx.UnknownCreate(step.Kind, step.Identity)
+	if !ok || tx.Kinds().Of(step.Kind).Idempotent || !tx.Now().Before(u.Until) {
+		return nil
+	}
+	return &u
+}
+
+// resolveUnknown looks for the outcome of creates that were cut off. It says whether it found one.
+func (e *Engine) resolveUnknown(ctx context.Context, p plan.Plan, try *attempt) bool {
+	found := false
+	for _, step := range p.Steps {
+		if step.Op != plan.Create || len(step.Waits) > 0 || try.failed[keyOf(step)] != nil {
+			continue
+		}
+		known := false
+		e.state.View(func(tx *state.LoopTx) { _, known = tx.UnknownCreate(step.Kind, step.Identity) })
+		if !known {
+			continue
+		}
+		now := e.clock.Now() // before the list: what commits after it counts as not seen
+		adopted, err := loop{e}.Adopt(ctx, step)
+		switch {
+		case err != nil:
+			try.failed[keyOf(step)] = err
+		case adopted:
+			found = true
+		default:
+			if f := e.stillUnknown(step, now); f != nil {
+				try.failed[keyOf(step)] = f
 			}
 		}
+	}
+	return found
+}
+
+// stillUnknown returns why a step is not asked for, and forgets what is over: what came of it would have been found.
+func (e *Engine) stillUnknown(step plan.Step, now time.Time) (f *backend.Failure) {
+	e.state.Update(func(tx *state.LoopTx) {
+		u, known := tx.UnknownCreate(step.Kind, step.Identity)
+		switch {
+		case !known:
+		case !now.Before(u.Until):
+			tx.ForgetUnknown(step.Kind, step.Identity)
+		case !tx.Kinds().Of(step.Kind).Idempotent:
+			// Soon at first, since most come soon if at all.
+			again := max(min(now.Sub(u.Since)/2+e.config.BackoffBase, u.Until.Sub(now)), time.Millisecond)
+			f = &backend.Failure{Phase: state.Waiting, RequeueAfter: again, Quiet: true, Err: fmt.Errorf(
+				"%s: the outcome of the last request is unknown: looking for it until %s before trying again",
+				backend.Doing(step), u.Until.Format(time.TimeOnly))}
+		}
 	})
-	if left > 0 {
-		e.driftAfter(left)
+	return f
+}
+
+// watchUnknown asks for a drift check for creates with unknown outcome that are not wanted any more: nobody else looks for them.
+func (e *Engine) watchUnknown(o *state.Object) {
+	var until time.Time
+	e.state.Update(func(tx *state.LoopTx) { until = tx.TakeUnknown(o.ID) })
+	if !until.IsZero() {
+		e.driftAfter(max(until.Sub(e.clock.Now()), 1))
 	}
 }
 
-// settleGone ends a pass for an owner whose source object is gone: it is forgotten once it has nothing left. What still comes of
-// its creates that were cut is found by the drift check and swept.
-func (e *Engine) settleGone(o *owner, out outcome) result {
+// settleGone ends a reconcile for an object that is gone: it is forgotten once it has nothing left. What still comes of its creates with
+// unknown outcome is found by the drift check and collected.
+func (e *Engine) settleGone(o *state.Object, out outcome) result {
 	left := 0
-	var woken []item
-	e.store.do(func() {
-		for key := range e.store.cloud.byOwner[o.id] {
-			if !retained(e.store.cloud.entries[key].Observed) {
+	e.state.Update(func(tx *state.LoopTx) {
+		for _, r := range tx.Cache.Owned(o.ID) {
+			if !state.Retained(r) {
 				left++
 			}
 		}
-		if e.store.away != nil && o.balanced {
+		if len(out.withheld) > 0 {
 			left++ // it may still have some: out says so
 		}
 		if left == 0 {
-			e.store.forget(o)
-			woken = e.store.released()
+			tx.Forget(o)
+			tx.Release()
 		}
 	})
 	if left == 0 {
-		e.wakeAll(woken)
 		return result{}
 	}
-	again := e.config.SlowRetry
-	if mend := e.mendAgain(o); mend > 0 {
-		again = min(again, mend)
-	}
-	e.setPhase(o, Waiting, sorted(out.messages), again)
-	return result{again: again}
+	next := sooner(result{requeueAfter: e.config.SlowRetry}, result{requeueAfter: e.due(o)})
+	e.setPhase(o, state.Waiting, state.Sorted(out.messages), next.requeueAfter)
+	return next
 }
 
-// settleErrors ends a pass in which something failed: one switch decides what happens next.
-func (e *Engine) settleErrors(ctx context.Context, o *owner, errs []error) result {
+// classify says what an error means for its object.
+//
+//	a backend's failure            as the backend says
+//	an object kept from its driver permanent, but shown to the host again
+//	everything else                failing: tried again, ever later
+//
+// That an account may not write is among what passes: an API server that was just started refuses everything until it has read the roles, and
+// a role that is put right wakes nobody.
+func (e *Engine) classify(err error) backend.Failure {
+	var (
+		f       *backend.Failure
+		unknown unknownNeedError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return backend.Failure{Phase: state.Waiting, RequeueAfter: e.config.SlowRetry}
+	case errors.As(err, &f):
+		return *f
+	case errors.Is(err, drivers.ErrIsolated):
+		return backend.Failure{Phase: state.Terminal, RequeueAfter: isolatedTry}
+	}
+	return backend.Failure{Phase: state.Failing, Backoff: true, Quiet: passing(err)}
+}
+
+// passing says whether an error concerns a driver that is away or slow, not the object.
+func passing(err error) bool {
+	return errors.Is(err, drivers.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// settleErrors ends a reconcile in which something failed: one switch decides what happens next.
+func (e *Engine) settleErrors(ctx context.Context, o *state.Object, errs []error) result {
 	if ctx.Err() != nil {
 		return result{} // it was broken off: that says nothing about the object
 	}
-	phase, next, quiet := Terminal, result{}, true
+	phase, next, quiet := state.Terminal, result{}, true
 	lasts := e.lasts(o)
-	var waits []waitKey
+	var waits []state.Key
 	messages := make([]string, 0, len(errs))
 	for _, err := range errs {
 		messages = append(messages, err.Error())
-		v := e.verdict(err)
-		waits = append(waits, v.waits...)
-		next, quiet = sooner(next, v.next), quiet && (v.quiet || v.patient && !lasts)
-		if rank(v.phase) < rank(phase) {
-			phase = v.phase
+		f := e.classify(err)
+		waits = append(waits, f.Wait...)
+		next = sooner(next, result{requeueAfter: f.RequeueAfter, backoff: f.Backoff})
+		quiet = quiet && (f.Quiet || f.Patient && !lasts)
+		if rank(f.Phase) < rank(phase) {
+			phase = f.Phase
 		}
 		var p panicError
 		if errors.As(err, &p) {
-			e.log.ErrorContext(ctx, "a fault in Raven", "object", o.target.String(), "error", err, "stack", string(p.stack))
+			e.log.ErrorContext(ctx, "a fault in Raven", "object", o.Target.String(), "error", err, "stack", string(p.stack))
 		}
 	}
 	if len(waits) > 0 {
-		e.store.do(func() {
-			blocked := o.blocked
-			e.store.wait(o, slices.Concat(o.waits, waits))
-			o.blocked = blocked
-		})
+		e.state.Update(func(tx *state.LoopTx) { tx.WaitToo(o, waits) })
 	}
-	if again := e.mendAgain(o); again > 0 {
-		next = sooner(next, result{again: again}) // what is broken besides has its own time
-	}
-	messages = e.tellStale(o, sorted(messages))
-	changed, tries := e.setPhase(o, phase, messages, next.again)
+	next = sooner(next, result{requeueAfter: e.due(o)}) // what is broken besides has its own time
+	messages = state.Sorted(messages)
+	changed, tries := e.setPhase(o, phase, e.withRemarks(o, messages), next.requeueAfter)
 	level := slog.LevelDebug
-	if changed && phase != Waiting {
+	if changed && phase != state.Waiting {
 		level = slog.LevelWarn
 	}
-	e.log.Log(ctx, level, "not settled", "object", o.target.String(), "driver", o.item.driver, "phase", phase, "reasons", messages)
-	if !quiet && (phase != Failing || tries > 2) {
+	e.log.Log(ctx, level, said(phase), "object", o.Target.String(), "driver", o.Request.Driver, "phase", phase, "reasons", messages,
+		"after", next.requeueAfter)
+	if !quiet && (phase != state.Failing || tries > 2) {
 		e.event(o, "RavenCannotApply", strings.Join(messages, "; "))
 	}
 	return next
 }
 
-// lasts says whether an owner waits for longer than most of what passes by itself.
-func (e *Engine) lasts(o *owner) bool {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	return o.phase == Waiting && e.clock.Since(o.since) >= e.config.SlowRetry
+// said is the log message for an object that is not done.
+func said(phase state.Phase) string {
+	switch phase {
+	case state.Terminal:
+		return "permanent error"
+	case state.Waiting:
+		return "waiting for"
+	case state.Failing, state.Pending, state.Done:
+	}
+	return "requeued"
 }
 
-// setPhase notes where an owner stands. It says whether that is news, and how often the owner has failed in a row.
-func (e *Engine) setPhase(o *owner, phase Phase, reasons []string, again time.Duration) (changed bool, tries int) {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	now := e.clock.Now()
-	changed = o.phase != phase || !slices.Equal(o.reasons, reasons)
-	if o.phase != phase {
-		o.since = now
-		o.tries = 0
-	}
-	if phase == Failing {
-		o.tries++
-	}
-	if phase == Done {
-		o.lastSaid = "" // if it happens again it is said again
-	}
-	o.phase, o.reasons, o.nextTry = phase, reasons, time.Time{}
-	if again > 0 {
-		o.nextTry = now.Add(again)
-	}
-	return changed, o.tries
+// lasts says whether an object waits for longer than most of what passes by itself.
+func (e *Engine) lasts(o *state.Object) (lasts bool) {
+	e.state.View(func(*state.LoopTx) {
+		lasts = o.Phase == state.Waiting && e.clock.Since(o.Since) >= e.config.SlowRetry
+	})
+	return lasts
 }
 
-// say passes a driver's diagnostics to the people who look at the object, when they are news.
-func (e *Engine) say(o *owner, diagnostics []drivers.Diagnostic) {
+// rank orders phases by what they ask of the loop.
+func rank(p state.Phase) int {
+	return slices.Index([]state.Phase{state.Failing, state.Waiting, state.Terminal}, p)
+}
+
+// setPhase notes where an object stands. It says whether that is news, and how often the object has failed in a row.
+func (e *Engine) setPhase(o *state.Object, phase state.Phase, reasons []string, again time.Duration) (changed bool, tries int) {
+	e.state.Update(func(tx *state.LoopTx) {
+		changed = o.Phase != phase || !slices.Equal(o.Reasons, reasons)
+		if o.Phase != phase {
+			o.Since, o.Tries = tx.Now(), 0
+		}
+		if phase == state.Failing {
+			o.Tries++
+		}
+		if phase == state.Done {
+			delete(o.Said, trouble) // if it happens again it is said again
+		}
+		o.Phase, o.Reasons, o.NextTry = phase, reasons, time.Time{}
+		if again > 0 {
+			o.NextTry = tx.Now().Add(again)
+		}
+		tries = o.Tries
+	})
+	return changed, tries
+}
+
+// The kinds of Events: each is written when it is news.
+const (
+	trouble     = "trouble"
+	diagnostics = "diagnostics"
+	notices     = "notices"
+)
+
+// news says whether a text is another one than the last of its kind for an object, and notes it.
+func (e *Engine) news(o *state.Object, kind, text string) (news bool) {
+	e.state.Update(func(*state.LoopTx) {
+		if news = o.Said[kind] != text; news {
+			if o.Said == nil {
+				o.Said = map[string]string{}
+			}
+			o.Said[kind] = text
+		}
+	})
+	return news
+}
+
+// say passes a driver's diagnostics to the people who look at the object.
+func (e *Engine) say(o *state.Object, list []drivers.Diagnostic) {
 	if e.StandingBy() {
 		return // the leader says it
 	}
-	text := fmt.Sprint(diagnostics)
-	said := false
-	e.store.do(func() {
-		said = o.notices == text
-		o.notices = text
-	})
-	if said {
+	text := ""
+	if len(list) > 0 {
+		text = fmt.Sprint(list)
+	}
+	if !e.news(o, diagnostics, text) {
 		return
 	}
-	for _, d := range diagnostics {
+	for _, d := range list {
 		reason := d.Reason
 		if reason == "" {
 			reason = "DriverSays"
@@ -204,35 +378,33 @@ func (e *Engine) say(o *owner, diagnostics []drivers.Diagnostic) {
 	}
 }
 
-func (e *Engine) event(o *owner, reason, message string) {
-	said := false
-	e.store.do(func() {
-		said = o.lastSaid == message
-		o.lastSaid = message
-	})
-	if !said {
+func (e *Engine) event(o *state.Object, reason, message string) {
+	if e.news(o, trouble, message) {
 		e.eventOf(o, drivers.Warning, reason, message)
 	}
 }
 
-// notice tells the people who look at the object what cannot be as it should, when that is news.
-func (e *Engine) notice(o *owner, notices []string) {
-	text := strings.Join(notices, "; ")
-	said := false
-	e.store.do(func() {
-		said = o.noticed == text
-		o.noticed = text
-	})
-	if !said && text != "" {
-		e.eventOf(o, drivers.Warning, "LoadBalancer", text)
+// notice tells the people who look at the object what cannot be as it should.
+func (e *Engine) notice(o *state.Object, list []plan.Notice) {
+	if !e.news(o, notices, fmt.Sprint(list)) {
+		return
+	}
+	byReason := map[string][]string{}
+	var reasons []string
+	for _, n := range list {
+		if byReason[n.Reason] == nil {
+			reasons = append(reasons, n.Reason)
+		}
+		byReason[n.Reason] = append(byReason[n.Reason], n.Message)
+	}
+	for _, reason := range reasons {
+		e.eventOf(o, drivers.Warning, reason, strings.Join(state.Sorted(byReason[reason]), "; "))
 	}
 }
 
-func (e *Engine) eventOf(o *owner, severity drivers.Severity, reason, message string) {
-	if o.gone || o.id.Driver == sharedDriver || e.dry.Load() {
+func (e *Engine) eventOf(o *state.Object, severity drivers.Severity, reason, message string) {
+	if o.Gone || o.ID.Driver == state.Shared || e.dry.Load() {
 		return
 	}
-	e.writeback.Event(writeback.Target{
-		GVR: o.target.watch.GVR, Kind: o.target.watch.Kind, Namespace: o.target.namespace, Name: o.target.name, UID: o.target.uid,
-	}, severity, reason, message)
+	e.writeback.Event(target(o), severity, reason, message)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -42,7 +42,7 @@ func TestADisabledDriversShare(t *testing.T) {
 	before := w.dump()
 	r.stop()
 	r = w.start(with(b))
-	r.stands("shared", "", reconcile.Waiting, "driver a is not enabled")
+	r.stands("shared", "", state.Waiting, "driver a is not enabled")
 	time.Sleep(200 * time.Millisecond)
 	if now := w.dump(); now != before {
 		t.Errorf("the cloud is\n%s\nwant\n%s", now, before)
@@ -67,7 +67,7 @@ func TestClaimsThatDisagree(t *testing.T) {
 	b.now(always(other))
 	r.engine.Replay("b")
 	for _, o := range [][2]string{{"a", "x"}, {"b", "y"}} {
-		r.stands(o[0], o[1], reconcile.Waiting, `"router" disagree`)
+		r.stands(o[0], o[1], state.Waiting, `"router" disagree`)
 	}
 	w.events("Conflict", 2)
 	w.one("router", "all")
@@ -118,8 +118,8 @@ func TestClaimsOfANewConfiguration(t *testing.T) {
 		return other, nil
 	})
 	r.engine.Replay("a")
-	r.stands("shared", "", reconcile.Waiting, "still answering")
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("shared", "", state.Waiting, "still answering")
+	r.stands("a", "x", state.Done, "")
 	w.one("router", "all")
 	a.now(always(other))
 	r.settled(2)
@@ -140,7 +140,7 @@ func TestARoleThatTwoExport(t *testing.T) {
 	w.one("port", "guest")
 	w.createMap("b", "y")
 	for _, o := range [][2]string{{"a", "x"}, {"b", "y"}, {"c", "z"}} {
-		r.stands(o[0], o[1], reconcile.Waiting, "exported more than once, by driver a and driver b")
+		r.stands(o[0], o[1], state.Waiting, "exported more than once, by driver a and driver b")
 	}
 	w.one("port", "guest")
 	w.deleteMap("y")
@@ -164,7 +164,7 @@ func TestWaitsAreWokenByArrival(t *testing.T) {
 			w.by("POST", "/networks", doc("network", "name", "existing"), 201)
 			r := w.start(with(a, b))
 			w.createMap("b", "y")
-			r.stands("b", "y", reconcile.Waiting, "home of ConfigMap default/x")
+			r.stands("b", "y", state.Waiting, "home of ConfigMap default/x")
 			if why := r.object("b", "y").Reasons; len(why) != 1 {
 				t.Errorf("the reasons are %v, want the root only", why)
 			}
@@ -185,5 +185,5 @@ func TestTheRootOfAWait(t *testing.T) {
 	r := w.start(with(a, b))
 	w.createMap("a", "x")
 	w.createMap("b", "y")
-	r.stands("b", "y", reconcile.Waiting, "ConfigMap default/x is waiting: creating network \"home\": 409 OverQuota")
+	r.stands("b", "y", state.Waiting, "ConfigMap default/x is waiting: creating network \"home\": 409 OverQuota")
 }

@@ -30,8 +30,8 @@ func (c *counted) Translate(ctx context.Context, o drivers.Object, needs *driver
 	return c.Driver.Translate(ctx, o, needs)
 }
 
-func standby(change func(*reconcile.Config)) func(*reconcile.Config) {
-	return func(c *reconcile.Config) {
+func standby(change func(*config)) func(*config) {
+	return func(c *config) {
 		c.Standby = true
 		if change != nil {
 			change(c)
@@ -120,7 +120,7 @@ func TestTheReplayGuardCountsWhenOneTakesOver(t *testing.T) {
 	ports := w.cloud.Count("port")
 
 	other := w.start(setup{
-		config:  standby(func(c *reconcile.Config) { c.MaxReplayDeletes = 2 }),
+		config:  standby(func(c *config) { c.MaxReplayDeletes = 2 }),
 		drivers: map[string]drivers.Driver{"namespace": namespace.New(), "pod": &counted{Driver: pod.New(), mute: true}},
 	})
 	other.warm(systemNamespaces + 6)
@@ -138,7 +138,7 @@ func TestTheReplayGuardCountsWhenOneTakesOver(t *testing.T) {
 
 func TestAbortBreaksOffWhatIsUnderWay(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
-	r := w.start(setup{config: func(c *reconcile.Config) { c.Grace = time.Hour }})
+	r := w.start(setup{config: func(c *config) { c.Grace = time.Hour }})
 	r.settled(systemNamespaces)
 	if _, err := w.cloud.AddFault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionTimeout}); err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 )
 
 // ResourceStatus is one resource of an object.
@@ -25,17 +25,17 @@ type ResourceStatus struct {
 
 // ObjectStatus is what became of one source object.
 type ObjectStatus struct {
-	Driver    string     `json:"driver"`
-	Kind      string     `json:"kind"`
-	Namespace string     `json:"namespace,omitempty"`
-	Name      string     `json:"name"`
-	UID       string     `json:"uid"`
-	State     Phase      `json:"state"`
-	Reasons   []string   `json:"reasons,omitempty"`
-	Since     time.Time  `json:"since"`
-	NextTry   *time.Time `json:"nextTry,omitempty"`
-	Tries     int        `json:"tries,omitempty"`
-	Deleted   bool       `json:"deleted,omitempty"` // the object is gone, what it had is going
+	Driver    string      `json:"driver"`
+	Kind      string      `json:"kind"`
+	Namespace string      `json:"namespace,omitempty"`
+	Name      string      `json:"name"`
+	UID       string      `json:"uid"`
+	State     state.Phase `json:"state"`
+	Reasons   []string    `json:"reasons,omitempty"`
+	Since     time.Time   `json:"since"`
+	NextTry   *time.Time  `json:"nextTry,omitempty"`
+	Tries     int         `json:"tries,omitempty"`
+	Deleted   bool        `json:"deleted,omitempty"` // the object is gone, what it had is going
 	// HandoverGap is for how many seconds nobody served a Service when it was handed over from one kind of load balancers to the other.
 	HandoverGap float64 `json:"handoverGap,omitempty"`
 	// Messages are the driver's diagnostics.
@@ -46,21 +46,20 @@ type ObjectStatus struct {
 // Filter selects objects. Empty fields select everything.
 type Filter struct {
 	Driver, Kind, Namespace, Name string
-	State                         Phase
+	State                         state.Phase
 }
 
 // Objects returns what became of the source objects, ordered by kind, namespace, name and driver.
 func (e *Engine) Objects(f Filter) []ObjectStatus {
-	s := e.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]ObjectStatus, 0, len(s.owners))
-	for _, o := range s.owners {
-		if !f.selects(o) {
-			continue
+	var list []ObjectStatus
+	e.state.View(func(tx *state.LoopTx) {
+		list = make([]ObjectStatus, 0, len(tx.Objects()))
+		for _, o := range tx.Objects() {
+			if f.selects(o) {
+				list = append(list, statusOf(tx, o))
+			}
 		}
-		list = append(list, s.statusOf(o))
-	}
+	})
 	slices.SortFunc(list, func(a, b ObjectStatus) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.UID, b.UID))
@@ -68,94 +67,74 @@ func (e *Engine) Objects(f Filter) []ObjectStatus {
 	return list
 }
 
-func (f Filter) selects(o *owner) bool {
+func (f Filter) selects(o *state.Object) bool {
 	match := func(want, have string) bool { return want == "" || want == have }
-	namespace := o.target.namespace
-	if o.target.watch.Kind == "Namespace" && namespace == "" {
-		namespace = o.target.name // a namespace is in itself
+	namespace := o.Target.Namespace
+	if o.Target.Watch.Kind == "Namespace" && namespace == "" {
+		namespace = o.Target.Name // a namespace is in itself
 	}
-	return match(f.Driver, o.item.driver) && match(f.Kind, o.target.watch.Kind) && match(f.Namespace, namespace) &&
-		match(f.Name, o.target.name) && match(string(f.State), string(o.phase))
+	return match(f.Driver, o.Request.Driver) && match(f.Kind, o.Target.Watch.Kind) && match(f.Namespace, namespace) &&
+		match(f.Name, o.Target.Name) && match(string(f.State), string(o.Phase))
 }
 
-func (s *store) statusOf(o *owner) ObjectStatus {
+func statusOf(tx *state.LoopTx, o *state.Object) ObjectStatus {
 	st := ObjectStatus{
-		Driver: o.item.driver, Kind: o.target.watch.Kind, Namespace: o.target.namespace, Name: o.target.name, UID: o.target.uid,
-		State: o.phase, Reasons: o.reasons, Since: o.since, Tries: o.tries, Deleted: o.gone,
-		HandoverGap: o.gap.Seconds(),
+		Driver: o.Request.Driver, Kind: o.Target.Watch.Kind, Namespace: o.Target.Namespace, Name: o.Target.Name, UID: o.Target.UID,
+		State: o.Phase, Reasons: o.Reasons, Since: o.Since, Tries: o.Tries, Deleted: o.Gone,
+		HandoverGap: o.Gap.Seconds(),
 	}
-	if o.item.driver == frozenDriver {
-		st.Driver = o.id.Driver
+	if o.Request.Driver == disabledDriver {
+		st.Driver = o.ID.Driver
 	}
-	if !o.nextTry.IsZero() {
-		next := o.nextTry
+	if !o.NextTry.IsZero() {
+		next := o.NextTry
 		st.NextTry = &next
 	}
-	if o.doing != "" {
-		st.Reasons = append([]string{o.doing}, o.reasons...)
-		if o.phase == Done {
-			st.State = Pending
+	if o.Doing != "" {
+		st.Reasons = append([]string{o.Doing}, o.Reasons...)
+		if o.Phase == state.Done {
+			st.State = state.Pending
 		}
-	} else if o.phase == Waiting {
-		st.Reasons = append(slices.Clone(o.reasons), s.rootsOf(o)...)
+	} else if o.Phase == state.Waiting {
+		st.Reasons = append(slices.Clone(o.Reasons), rootsOf(tx, o)...)
 	}
-	for _, d := range o.set.Diagnostics {
+	for _, d := range o.Set.Diagnostics {
 		st.Messages = append(st.Messages, fmt.Sprintf("%s: %s", d.Severity, d.Message))
 	}
-	for _, r := range s.cloud.owned(o.id) {
-		st.Resources = append(st.Resources, resourceStatus(r, false))
+	for _, r := range tx.Cache.Owned(o.ID) {
+		st.Resources = append(st.Resources, resourceStatus(tx, r, false))
 	}
-	for _, r := range o.set.Resources {
+	for _, r := range o.Set.Resources {
 		if r.Claim == "" {
 			continue
 		}
-		if shared, ok := s.find(plan.Owner{Driver: sharedDriver}, r.Spec.Kind(), r.Claim); ok {
-			st.Resources = append(st.Resources, resourceStatus(shared, true))
+		if shared, ok := tx.FindShared(r.Spec.Kind(), r.Claim); ok {
+			st.Resources = append(st.Resources, resourceStatus(tx, shared, true))
 		}
 	}
 	return st
 }
 
-// rootsOf says how those stand for whose resources an owner waits, where they are not done themselves.
-func (s *store) rootsOf(o *owner) []string {
-	shared := s.owners[plan.Owner{Driver: sharedDriver}]
-	roots := map[*owner]bool{}
-	for _, key := range o.blocked {
-		switch key.what {
-		case "claim":
-			roots[shared] = true
-		case "gone": // which may take long where a provider fails
-			if lb := s.cloud.entries[resourceKey{drivers.KindLoadBalancer, key.name}]; lb != nil {
-				roots[s.owners[lb.Identity.Owner]] = true
-			}
-		case "role":
-			for e := range s.roles[key.role] {
-				root := s.owners[e.owner]
-				if root != nil && claimOf(root.set, e.name) != "" {
-					root = shared
-				}
-				roots[root] = true
-			}
-		}
-	}
+// rootsOf says how those stand for whose resources an object waits, where they are not done themselves.
+func rootsOf(tx *state.LoopTx, o *state.Object) []string {
 	var texts []string
-	for root := range roots {
-		if root == nil || root == o || root.phase == Done {
+	for _, root := range tx.Roots(o.Blocked) {
+		if root == o || root.Phase == state.Done {
 			continue
 		}
-		why := root.doing
-		if why == "" && len(root.reasons) > 0 {
-			why = root.reasons[0]
+		why := root.Doing
+		if why == "" && len(root.Reasons) > 0 {
+			why = root.Reasons[0]
 		}
-		texts = append(texts, fmt.Sprintf("%s is %s: %s", root.target, root.phase, why))
+		texts = append(texts, fmt.Sprintf("%s is %s: %s", root.Target, root.Phase, why))
 	}
-	return sorted(texts)
+	return state.Sorted(texts)
 }
 
-func resourceStatus(r plan.Observed, shared bool) ResourceStatus {
+func resourceStatus(tx *state.LoopTx, r plan.Observed, shared bool) ResourceStatus {
 	name, _ := r.Attrs["name"].(string)
 	return ResourceStatus{
-		Kind: r.Kind, Name: name, ID: r.ID, Role: strings.TrimPrefix(r.Identity.Name, neutron.InterfacePrefix), Shared: shared, Status: r.Status, Attrs: r.Attrs,
+		Kind: r.Kind, Name: name, ID: r.ID, Role: strings.TrimPrefix(r.Identity.Name, tx.Kinds().Of(r.Kind).NamePrefix), Shared: shared, Status: r.Status, Attrs: r.Attrs,
 	}
 }
 
@@ -170,43 +149,39 @@ type DriverStatus struct {
 
 // Drivers returns how the drivers stand, by name.
 func (e *Engine) Drivers() []DriverStatus {
-	e.runMu.Lock()
 	versions := map[string]string{}
-	for name, w := range e.watchers {
+	for _, w := range e.all() {
 		if info := w.info.Load(); info != nil {
-			versions[name] = info.Version
+			versions[w.name] = info.Version
 		}
 	}
-	e.runMu.Unlock()
-	s := e.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := map[string]int{}
-	for _, o := range s.owners {
-		counts[o.item.driver]++
-	}
-	list := make([]DriverStatus, 0, len(s.drivers))
-	for name, d := range s.drivers {
-		st := DriverStatus{Name: name, Version: versions[name], Objects: counts[name], Replayed: s.heard(d)}
-		if d.guarded {
-			st.Guard = &Guard{name, d.held, d.allowed}
+	var list []DriverStatus
+	e.state.View(func(tx *state.LoopTx) {
+		counts := map[string]int{}
+		for _, o := range tx.Objects() {
+			counts[o.Request.Driver]++
 		}
-		list = append(list, st)
-	}
+		for name, d := range tx.Drivers() {
+			st := DriverStatus{Name: name, Version: versions[name], Objects: counts[name], Replayed: tx.Heard(d)}
+			if d.Guarded {
+				st.Guard = &Guard{name, d.Held, d.Allowed}
+			}
+			list = append(list, st)
+		}
+	})
 	slices.SortFunc(list, func(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 
 // Counts returns how many objects are in each phase.
-func (e *Engine) Counts() map[Phase]int {
-	s := e.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := map[Phase]int{}
-	for _, o := range s.owners {
-		if o.id.Driver != sharedDriver {
-			counts[o.phase]++
+func (e *Engine) Counts() map[state.Phase]int {
+	counts := map[state.Phase]int{}
+	e.state.View(func(tx *state.LoopTx) {
+		for _, o := range tx.Objects() {
+			if o.ID.Driver != state.Shared {
+				counts[o.Phase]++
+			}
 		}
-	}
+	})
 	return counts
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
 )
 
@@ -25,8 +26,8 @@ func (e *Engine) sweepLoop(ctx context.Context) {
 			timer.Stop()
 		}
 		wait = e.config.SweepInterval
-		held, orphans, frozen := e.reviewGuards(), e.sweep(), e.sweepFrozen(ctx)
-		if held || orphans || frozen {
+		held, orphans, leftovers := e.reviewGuards(), e.sweep(), e.sweepDisabled(ctx)
+		if held || orphans || leftovers {
 			wait = min(wait, e.config.ConfirmAfter)
 		}
 	}
@@ -42,14 +43,8 @@ func (e *Engine) requestSweep() {
 // sweep ends what owners left behind whose source objects are gone: those that carry our identity and a driver's name, are
 // not in that driver's synced caches, and were not in the pass before either. It says whether another pass is worth while soon.
 func (e *Engine) sweep() bool {
-	e.runMu.Lock()
-	watchers := make([]*watcher, 0, len(e.watchers))
-	for _, w := range e.watchers {
-		watchers = append(watchers, w)
-	}
-	e.runMu.Unlock()
 	soon := false
-	for _, w := range watchers {
+	for _, w := range e.all() {
 		orphans, fresh := e.orphansOf(w)
 		soon = soon || fresh
 		for i, id := range orphans {
@@ -70,45 +65,33 @@ func (e *Engine) orphansOf(w *watcher) (orphans []plan.Owner, fresh bool) {
 			return nil, false
 		}
 	}
-	s := e.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.drivers[w.name]
-	if d == nil || !d.answered() {
-		return nil, false
-	}
-	short := s.ownerOf(w.name, "").Driver
-	now := map[plan.Owner]int{}
-	for id, keys := range s.cloud.byOwner {
-		if id.Driver != short || s.owners[id] != nil || s.allRetained(keys) {
-			continue
+	e.state.Update(func(tx *state.LoopTx) {
+		d := tx.Driver(w.name)
+		if d == nil || !d.Complete() || tx.Unlisted(w.name) != "" {
+			return
 		}
-		now[id] = s.orphans[id] + 1
-		if now[id] >= 2 {
-			orphans = append(orphans, id)
-		} else {
-			fresh = true
+		short := tx.OwnerOf(w.name, "").Driver
+		now := map[plan.Owner]int{}
+		for id := range tx.Cache.Owners() {
+			if id.Driver != short || tx.Object(id) != nil || allRetained(tx, id) {
+				continue
+			}
+			now[id] = tx.Orphans[id] + 1
+			if now[id] >= 2 {
+				orphans = append(orphans, id)
+			} else {
+				fresh = true
+			}
 		}
-	}
-	for id := range s.orphans {
-		if id.Driver == short {
-			delete(s.orphans, id)
-		}
-	}
-	for id, n := range now {
-		s.orphans[id] = n
-	}
+		maps.DeleteFunc(tx.Orphans, func(id plan.Owner, _ int) bool { return id.Driver == short })
+		maps.Copy(tx.Orphans, now)
+	})
 	slices.SortFunc(orphans, func(a, b plan.Owner) int { return cmp.Compare(a.UID, b.UID) })
 	return orphans, fresh
 }
 
-func (s *store) allRetained(keys map[resourceKey]bool) bool {
-	for key := range keys {
-		if !retained(s.cloud.entries[key].Observed) {
-			return false
-		}
-	}
-	return true
+func allRetained(tx *state.LoopTx, id plan.Owner) bool {
+	return !slices.ContainsFunc(tx.Cache.Owned(id), func(o plan.Observed) bool { return !state.Retained(o) })
 }
 
 // sweepOne makes an owner for an orphan, and ends it by the ordinary way.
@@ -120,17 +103,7 @@ func (e *Engine) sweepOne(w *watcher, id plan.Owner) {
 		break
 	}
 	key := watch.Key{Watch: source.Name, Name: orphanPrefix + id.UID}
-	e.store.do(func() {
-		if e.store.owners[id] != nil {
-			return
-		}
-		o := &owner{
-			id: id, item: item{w.name, key}, gone: true, phase: Pending, since: e.clock.Now(),
-			target: target{watch: source, name: "with UID " + id.UID, uid: id.UID},
-		}
-		e.store.owners[id] = o
-		add(e.store.byItem, o.item, id)
-	})
+	e.state.Update(func(tx *state.LoopTx) { tx.EnsureGone(id, state.Request{Driver: w.name, Key: key}, source) })
 	w.queue.add(key)
 }
 

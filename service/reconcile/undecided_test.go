@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -35,11 +35,11 @@ func TestAnotherServiceCIDR(t *testing.T) {
 		"spec": map[string]any{"cidrs": []any{"10.97.0.0/16"}},
 	})
 	w.events("NoServiceNetwork", 4)
-	r.stands("shared", "", reconcile.Waiting, `driver namespace has no opinion on shared resource "service-subnet" now`)
+	r.stands("shared", "", state.Waiting, `driver namespace has no opinion on shared resource "service-subnet" now`)
 	w.unchanged(want)
 	r.stop()
 	r = w.start(setup{})
-	r.stands("shared", "", reconcile.Waiting, "no opinion")
+	r.stands("shared", "", state.Waiting, "no opinion")
 	w.unchanged(want)
 	w.delete(cidrs, "", "added")
 	r.settled(4)
@@ -57,7 +57,7 @@ func TestUndecided(t *testing.T) {
 	b := script("b", always(setOf(drivers.Resource{Name: "rule", Spec: drivers.SecurityGroupRule{
 		SecurityGroupID: drivers.FromRole(of("x", "guests")), Direction: new("ingress"), EtherType: new("IPv4"),
 	}})))
-	s := with(a, b).configured(func(c *reconcile.Config) { c.MaxReplayDeletes = 0 })
+	s := with(a, b).configured(func(c *config) { c.MaxReplayDeletes = 0 })
 	r := w.start(s)
 	w.createMap("a", "x")
 	w.createMap("a", "z")
@@ -68,16 +68,16 @@ func TestUndecided(t *testing.T) {
 	open := drivers.Set{Undecided: []string{"router", "net", "group", "never made"}}
 	a.now(always(open))
 	r.engine.Replay("a")
-	r.stands("shared", "", reconcile.Waiting, `driver a has no opinion on shared resource "net" now`)
-	r.stands("a", "x", reconcile.Done, "")
-	r.stands("b", "y", reconcile.Waiting, "guests of ConfigMap default/x")
+	r.stands("shared", "", state.Waiting, `driver a has no opinion on shared resource "net" now`)
+	r.stands("a", "x", state.Done, "")
+	r.stands("b", "y", state.Waiting, "guests of ConfigMap default/x")
 	w.unchanged(want)
 	if guards := r.engine.Guards(); len(guards) > 0 {
 		t.Errorf("the replay would delete something: %v", guards)
 	}
 	r.stop()
 	r = w.start(s)
-	r.stands("shared", "", reconcile.Waiting, "no opinion")
+	r.stands("shared", "", state.Waiting, "no opinion")
 	w.unchanged(want)
 
 	// References of the Set lead to what exists, own and shared.
@@ -95,7 +95,7 @@ func TestUndecided(t *testing.T) {
 		return open, nil
 	})
 	r.engine.Replay("a")
-	r.stands("a", "x", reconcile.Done, "")
+	r.stands("a", "x", state.Done, "")
 	w.one("port", "guest")
 
 	// Who claims it still counts, and it goes when all that had no opinion are gone or have one again.

@@ -51,9 +51,9 @@ func (q *keyQueue) work() Work {
 	q.mu.Lock()
 	queue := q.queue
 	q.mu.Unlock()
-	w := Work{Name: "queue " + q.name, Ended: q.passes.ended.Load()}
+	w := Work{Name: "queue " + q.name, Ended: q.reconciles.ended.Load()}
 	if queue != nil {
-		w.Held = queue.Len() + int(q.passes.under.Load())
+		w.Held = queue.Len() + int(q.reconciles.under.Load())
 	}
 	return w
 }

@@ -22,11 +22,20 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/service/backend"
+	"github.com/kuryr/raven/service/cleanup"
+	"github.com/kuryr/raven/service/handover"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/openstack/cloud"
+	"github.com/kuryr/raven/service/openstack/neutron"
+	"github.com/kuryr/raven/service/openstack/octavia"
+	"github.com/kuryr/raven/service/ovn"
+	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
+	testbackend "github.com/kuryr/raven/test/backend"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -116,17 +125,34 @@ func (w *world) annotation(gvr schema.GroupVersionResource, ns, name, key string
 
 // raven is one engine with its connections.
 type raven struct {
-	w      *world
-	engine *reconcile.Engine
-	cloud  *cloud.Cloud
-	stop   func()
+	w        *world
+	engine   *reconcile.Engine
+	cloud    *cloud.Cloud
+	ovn      *ovn.Backend
+	handover *handover.Handover
+	backends []*backend.Registration
+	stop     func()
+}
+
+type (
+	loopConfig    = reconcile.Config
+	octaviaConfig = octavia.Config
+)
+
+// config is how an engine and its backends are made.
+type config struct {
+	loopConfig
+	octaviaConfig
+	Northbound ovn.Database
 }
 
 // setup changes how an engine is started.
 type setup struct {
-	config  func(*reconcile.Config)
+	config  func(*config)
 	drivers map[string]drivers.Driver
-	values  map[string]map[string]any
+	// memory is a further backend; nil: there is none.
+	memory *testbackend.Memory
+	values map[string]map[string]any
 	// needsMayFail goes on though a watch that only answers needs is refused.
 	needsMayFail bool
 	// dry has the engine not run.
@@ -188,11 +214,19 @@ func (w *world) tryStart(s setup) (*raven, error) {
 		s.clock = clock.RealClock{}
 	}
 	writer := writeback.New(clients.Dynamic, writeback.Events{Logger: log})
-	engine, err := reconcile.New(config, cloud, writer, s.clock, log)
+	config.Kinds = kinds()
+	engine, err := reconcile.New(config.loopConfig, writer, s.clock, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &raven{w: w, engine: engine, cloud: cloud}
+	var more []*backend.Registration
+	if s.memory != nil {
+		more = append(more, s.memory.Registration(engine.Env()))
+	}
+	if err := r.register(config, more...); err != nil {
+		t.Fatal(err)
+	}
 	var work sync.WaitGroup
 	var subs []*watch.Subscription
 	r.stop = sync.OnceFunc(func() {
@@ -241,16 +275,49 @@ func (w *world) tryStart(s setup) (*raven, error) {
 	return r, nil
 }
 
+// register makes the backends.
+func (r *raven) register(c config, more ...*backend.Registration) error {
+	r.handover, r.ovn, r.backends = newBackends(r.engine.Env(), r.cloud, c)
+	r.backends = append(r.backends, more...)
+	return r.engine.Register(r.backends...)
+}
+
+func newBackends(env backend.Env, cloud *cloud.Cloud, c config) (*handover.Handover, *ovn.Backend, []*backend.Registration) {
+	balancers := octavia.NewBackend(cloud.Octavia, cloud.Neutron, env, c.octaviaConfig)
+	rows := ovn.NewBackend(c.Northbound, env)
+	h := handover.New(env, balancers, rows, cloud.Neutron)
+	wrappedBalancers, wrappedRows := h.Wrap(balancers.Registration(), rows.Registration())
+	return h, rows, []*backend.Registration{neutron.NewBackend(cloud.Neutron, env).Registration(), wrappedBalancers, wrappedRows}
+}
+
+func kinds() *plan.Kinds {
+	return plan.NewKinds(slices.Concat(neutron.Kinds(), octavia.Kinds(), ovn.Kinds(), testbackend.Kinds())...)
+}
+
+// cleanup returns what removes the cluster's resources.
+func (w *world) cleanup(database ovn.Database, patience time.Duration) *cleanup.Cleanup {
+	w.t.Helper()
+	cloud, err := cloud.Connect(w.t.Context(), w.cloudConfig(), testLog(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(cloud.Close)
+	kinds := kinds()
+	st := state.New(state.Config{Cluster: "cluster-1", Kinds: kinds, Clock: clock.RealClock{}})
+	_, _, backends := newBackends(backend.Env{State: st.State, Clock: clock.RealClock{}, Log: testLog(w.t)}, cloud, config{Northbound: database})
+	return &cleanup.Cleanup{Backends: backends, Kinds: kinds, Cluster: "cluster-1", Patience: patience, Clock: clock.RealClock{}}
+}
+
 func (s setup) all() map[string]drivers.Driver {
 	return s.drivers
 }
 
-func (s setup) engineConfig() reconcile.Config {
-	config := reconcile.Config{
+func (s setup) engineConfig() config {
+	config := config{loopConfig: loopConfig{
 		Cluster: "cluster-1", MaxReplayDeletes: 20, MaxReplayDeleteShare: 0.5, BackoffBase: 5 * time.Millisecond,
 		BackoffMax: 200 * time.Millisecond, SweepInterval: 50 * time.Millisecond, AmbiguousWait: 30 * time.Second,
 		ConfirmAfter: 20 * time.Millisecond, Drivers: slices.Sorted(maps.Keys(s.all())),
-	}
+	}}
 	if s.config != nil {
 		s.config(&config)
 	}
@@ -304,12 +371,12 @@ func (r *raven) settled(objects int) {
 		done := 0
 		for _, o := range r.engine.Objects(reconcile.Filter{}) {
 			if o.Driver == "shared" {
-				if o.State != reconcile.Done {
+				if o.State != state.Done {
 					open = append(open, fmt.Sprintf("%s %s: %s", o.Kind, o.State, strings.Join(o.Reasons, "; ")))
 				}
 				continue
 			}
-			if o.State == reconcile.Done {
+			if o.State == state.Done {
 				done++
 			} else {
 				open = append(open, fmt.Sprintf("%s %s/%s %s: %s", o.Kind, o.Namespace, o.Name, o.State, strings.Join(o.Reasons, "; ")))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
 )
@@ -33,14 +34,7 @@ type Planned struct {
 func (e *Engine) DryRun(ctx context.Context) ([]Planned, error) {
 	e.dry.Store(true)
 	defer e.dry.Store(false)
-	e.runMu.Lock()
-	watchers := make([]*watcher, 0, len(e.watchers))
-	for _, w := range e.watchers {
-		watchers = append(watchers, w)
-	}
-	e.runMu.Unlock()
-	slices.SortFunc(watchers, func(a, b *watcher) int { return cmp.Compare(a.name, b.name) })
-
+	watchers := e.all()
 	problems := map[plan.Owner][]string{}
 	metas := map[plan.Owner]watch.Meta{}
 	for _, w := range watchers {
@@ -49,8 +43,8 @@ func (e *Engine) DryRun(ctx context.Context) ([]Planned, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	e.takeShares()
-	e.dryFrozen(ctx)
+	e.state.Update(func(tx *state.LoopTx) { tx.TakeShares() })
+	e.dryDisabled(ctx)
 	return e.dryPlans(watchers, problems, metas), nil
 }
 
@@ -59,36 +53,32 @@ func (e *Engine) dryTranslate(
 	ctx context.Context, w *watcher, problems map[plan.Owner][]string, metas map[plan.Owner]watch.Meta,
 ) {
 	var (
-		mu    sync.Mutex
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, 256)
+		mu      sync.Mutex
+		wg      sync.WaitGroup
+		workers = make(chan struct{}, 256)
 	)
 	for name := range w.sources {
 		keys, _ := w.source.Keys(name)
 		for _, key := range keys {
-			slots <- struct{}{}
+			workers <- struct{}{}
 			wg.Go(func() {
-				defer func() { <-slots }()
-				object, meta, state := w.source.Get(key)
-				if state != watch.Present {
+				defer func() { <-workers }()
+				object, meta, known := w.source.Get(key)
+				if known != watch.Present {
 					return
 				}
-				it := item{w.name, key}
-				var o *owner
-				e.store.do(func() {
-					o = e.store.ensureOwner(it, target{w.sources[key.Watch], key.Namespace, key.Name, meta.UID}, e.clock.Now())
-				})
+				o := e.ensure(w, key, meta)
 				err := e.translate(ctx, w, o, object)
 				e.answered(ctx, w, key, nil, err)
-				unknown := e.lookup(ctx, o.set)
+				unknown := e.lookup(ctx, o.Set)
 				mu.Lock()
 				defer mu.Unlock()
-				metas[o.id] = meta
+				metas[o.ID] = meta
 				for _, err := range unknown {
-					problems[o.id] = append(problems[o.id], err.Error())
+					problems[o.ID] = append(problems[o.ID], err.Error())
 				}
 				if err != nil {
-					problems[o.id] = append(problems[o.id], err.Error())
+					problems[o.ID] = append(problems[o.ID], err.Error())
 				}
 			})
 		}
@@ -104,33 +94,31 @@ func (e *Engine) dryPlans(
 		byName[w.name] = w
 	}
 	e.dryOrphans(watchers)
-	var owners []*owner
-	e.store.do(func() {
-		for _, o := range e.store.owners {
-			owners = append(owners, o)
-		}
+	var (
+		objects []*state.Object
+		fixed   map[string]string
+	)
+	e.state.Update(func(tx *state.LoopTx) {
+		objects = slices.Collect(maps.Values(tx.Objects()))
+		_, fixed = tx.TakeShares()
 	})
-	_, frozen, _ := e.takeShares()
-	slices.SortFunc(owners, func(a, b *owner) int {
-		return cmp.Or(cmp.Compare(a.item.driver, b.item.driver), cmp.Compare(a.target.String(), b.target.String()))
+	slices.SortFunc(objects, func(a, b *state.Object) int {
+		return cmp.Or(cmp.Compare(a.Request.Driver, b.Request.Driver), cmp.Compare(a.Target.String(), b.Target.String()))
 	})
 	var list []Planned
-	for _, o := range owners {
-		p := Planned{Driver: o.item.driver, Object: o.target.String(), Problems: problems[o.id]}
-		if o.hasSet || o.gone {
+	for _, o := range objects {
+		p := Planned{Driver: o.Request.Driver, Object: o.Target.String(), Problems: problems[o.ID]}
+		if o.HasSet || o.Gone {
 			var still map[string]string
-			if o.id.Driver == sharedDriver {
-				still = frozen
+			if o.ID.Driver == state.Shared {
+				still = fixed
 			}
 			computed, out := e.plan(o, still)
 			p.Steps, p.Waits = apart(computed.Steps)
 			p.Held = computed.Held
-			p.Problems = append(append(p.Problems, out.conflicts...), out.outputs.contested...)
-			if out.withheld != "" {
-				p.Problems = append(p.Problems, out.withheld)
-			}
-			if w := byName[o.item.driver]; w != nil && !o.gone && !out.outputs.partial {
-				p.Writes = differing(w.manager, out.outputs, metas[o.id])
+			p.Problems = slices.Concat(p.Problems, out.conflicts, out.outputs.Contested, out.withheld)
+			if w := byName[o.Request.Driver]; w != nil && !o.Gone && !out.outputs.Partial {
+				p.Writes = differing(w.manager, out.outputs, metas[o.ID])
 			}
 		}
 		if len(p.Steps)+len(p.Writes)+p.Held+len(p.Problems) > 0 {
@@ -151,7 +139,7 @@ func apart(all []plan.Step) (steps []plan.Step, waits []string) {
 			waits = append(waits, wt.Message)
 		}
 	}
-	return steps, sorted(waits)
+	return steps, state.Sorted(waits)
 }
 
 // dryOrphans makes owners for what the sweeper would end.
@@ -160,25 +148,20 @@ func (e *Engine) dryOrphans(watchers []*watcher) {
 		e.orphansOf(w)
 		orphans, _ := e.orphansOf(w) // the second look confirms
 		for _, id := range orphans {
-			e.store.do(func() {
-				if e.store.owners[id] == nil {
-					e.store.owners[id] = &owner{
-						id: id, item: item{driver: w.name}, gone: true,
-						target: target{watch: drivers.Watch{Kind: "vanished object"}, name: "with UID " + id.UID, uid: id.UID},
-					}
-				}
+			e.state.Update(func(tx *state.LoopTx) {
+				tx.EnsureGone(id, state.Request{Driver: w.name, Key: leftKey(id)}, drivers.Watch{Kind: vanished})
 			})
 		}
 	}
 }
 
 // differing lists the keys that would be written on the object.
-func differing(manager string, out outputs, meta watch.Meta) []string {
-	out.keep(meta, manager)
-	if !writeback.Differs(meta, manager, out.annotations, out.labels) {
+func differing(manager string, out state.Outputs, meta watch.Meta) []string {
+	out.Keep(meta, manager)
+	if !writeback.Differs(meta, manager, out.Annotations, out.Labels) {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(joined(out.annotations, out.labels)))
+	return slices.Sorted(maps.Keys(joined(out.Annotations, out.Labels)))
 }
 
 func joined(a, b map[string]string) map[string]string {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
 )
 
@@ -19,10 +21,10 @@ type Presence interface {
 	UIDs(ctx context.Context, resource string) (map[string]bool, error)
 }
 
-// frozenDriver is the driver of the items of owners whose driver is not enabled. No driver can be called so.
-const frozenDriver = ":frozen"
+// disabledDriver is the driver of the requests of objects whose driver is not enabled. No driver can be called so.
+const disabledDriver = ":disabled"
 
-// FrozenStatus is what a driver that is not enabled has left: it stays as it is until the objects go that it is for.
+// FrozenStatus is what a driver that is not enabled has left: it stays as it is until the objects are deleted that it is for.
 type FrozenStatus struct {
 	// Driver is whose name stands on it: the driver's or that of its role; a long one is shortened as identities have it.
 	Driver    string `json:"driver"`
@@ -34,27 +36,52 @@ type FrozenStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// frozenState is what the looks at frozen owners have found.
-type frozenState struct {
+// disabledState is what the looks at the objects of disabled drivers have found.
+type disabledState struct {
+	mu       sync.Mutex
 	next     time.Time
 	problems map[string]string // by resource
 }
 
-// sweepFrozen ends what drivers that are not enabled made for objects that are gone: those that were missing in two lists of the resource that
-// the identities name. All else of theirs stays. It says whether another look is worth while soon.
-func (e *Engine) sweepFrozen(ctx context.Context) (soon bool) {
-	now := e.clock.Now()
-	var due bool
-	var owners map[string][]plan.Owner
-	e.store.do(func() {
-		if due = e.config.Presence != nil && e.store.joined() && !now.Before(e.store.frozen.next); due {
-			owners = e.store.frozenOwners()
-			e.store.frozen.next = now.Add(e.config.DriftInterval)
-		}
-	})
-	if !due {
+// due says whether it is time for another look, and sets the next time.
+func (d *disabledState) due(now time.Time, interval time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Before(d.next) {
 		return false
 	}
+	d.next = now.Add(interval)
+	return true
+}
+
+// found notes what a look has found; soon says that another one is due at once.
+func (d *disabledState) found(problems map[string]string, soon bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.problems = problems; soon {
+		d.next = time.Time{}
+	}
+}
+
+func (d *disabledState) problem(resource string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.problems[resource]
+}
+
+// sweepDisabled ends what drivers that are not enabled made for objects that are gone: those that were missing in two lists of the resource that
+// the identities name. All else of theirs stays. It says whether another look is worth while soon.
+func (e *Engine) sweepDisabled(ctx context.Context) (soon bool) {
+	if e.config.Presence == nil {
+		return false
+	}
+	joined := false
+	e.state.View(func(tx *state.LoopTx) { joined = tx.Joined() })
+	if !joined || !e.disabled.due(e.clock.Now(), e.config.DriftInterval) {
+		return false
+	}
+	var owners map[string][]plan.Owner
+	e.state.View(func(tx *state.LoopTx) { owners = disabledOwners(tx) })
 	problems := map[string]string{}
 	for _, resource := range slices.Sorted(maps.Keys(owners)) {
 		there, err := e.config.Presence.UIDs(ctx, resource) // after the owners were taken: what is missing is gone, not late
@@ -63,7 +90,7 @@ func (e *Engine) sweepFrozen(ctx context.Context) (soon bool) {
 		}
 		if err != nil {
 			problems[resource] = err.Error()
-			e.log.Warn("nobody knows which objects of drivers that are not enabled are gone: what they have stays", "error", err)
+			e.log.Warn("it is not known which objects of disabled drivers are gone: their resources stay", "error", err)
 			continue
 		}
 		gone, fresh := e.missing(owners[resource], asOwned(there))
@@ -71,38 +98,23 @@ func (e *Engine) sweepFrozen(ctx context.Context) (soon bool) {
 			gone, fresh = gone[:e.config.SweepLimit], true
 		}
 		for _, id := range gone {
-			e.endFrozen(id)
+			e.endDisabled(id)
 		}
 		soon = soon || fresh
 	}
-	e.store.do(func() {
-		e.store.frozen.problems = problems
-		if soon {
-			e.store.frozen.next = now
-		}
-	})
+	e.disabled.found(problems, soon)
 	return soon
 }
 
-// joined says whether all enabled drivers are there: before, it is not known what role each holds.
-func (s *store) joined() bool {
-	for _, d := range s.drivers {
-		if d.epoch == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// frozenOwners lists who has something, by the resource of its object, and belongs to no driver that is enabled.
-func (s *store) frozenOwners() map[string][]plan.Owner {
+// disabledOwners lists who has something, by the resource of its object, and belongs to no driver that is enabled.
+func disabledOwners(tx *state.LoopTx) map[string][]plan.Owner {
 	out := map[string][]plan.Owner{}
-	enabled := s.enabled()
-	for id, keys := range s.cloud.byOwner {
-		if enabled[id.Driver] || s.owners[id] != nil || s.allRetained(keys) {
+	enabled := tx.Enabled()
+	for id := range tx.Cache.Owners() {
+		if enabled[id.Driver] || tx.Object(id) != nil || allRetained(tx, id) {
 			continue
 		}
-		if resource := s.resourceOf(keys); resource != "" {
+		if resource := resourceOf(tx, id); resource != "" {
 			out[resource] = append(out[resource], id)
 		}
 	}
@@ -110,10 +122,10 @@ func (s *store) frozenOwners() map[string][]plan.Owner {
 }
 
 // resourceOf returns what resource the object of an owner is, as the identities of what it has say; empty: none does, or they differ.
-func (s *store) resourceOf(keys map[resourceKey]bool) string {
+func resourceOf(tx *state.LoopTx, id plan.Owner) string {
 	resource := ""
-	for key := range keys {
-		switch said := s.cloud.entries[key].Identity.Source; {
+	for _, o := range tx.Cache.Owned(id) {
+		switch said := o.Identity.Source; {
 		case said == "" || said == resource:
 		case resource != "":
 			return ""
@@ -136,13 +148,13 @@ func asOwned(uids map[string]bool) map[string]bool {
 
 // missing counts how often in a row owners were missing. It returns those that were twice, and whether there are new ones.
 func (e *Engine) missing(owners []plan.Owner, there map[string]bool) (gone []plan.Owner, fresh bool) {
-	e.store.do(func() {
+	e.state.Update(func(tx *state.LoopTx) {
 		for _, id := range owners {
 			if there[id.UID] {
-				delete(e.store.orphans, id)
+				delete(tx.Orphans, id)
 				continue
 			}
-			if e.store.orphans[id]++; e.store.orphans[id] >= 2 {
+			if tx.Orphans[id]++; tx.Orphans[id] >= 2 {
 				gone = append(gone, id)
 			} else {
 				fresh = true
@@ -153,61 +165,59 @@ func (e *Engine) missing(owners []plan.Owner, there map[string]bool) (gone []pla
 	return gone, fresh
 }
 
-// endFrozen makes an owner of what is left of an object that is gone, and ends it by the ordinary way.
-func (e *Engine) endFrozen(id plan.Owner) {
-	e.log.Info("ending what a driver that is not enabled made for an object that is gone", "driver", id.Driver, "uid", id.UID)
-	key := watch.Key{Watch: id.Driver, Name: orphanPrefix + id.UID}
-	e.store.do(func() {
-		o := e.store.frozenOwner(id, key, e.clock.Now())
-		e.store.owners[id] = o
-		add(e.store.byItem, o.item, id)
+// endDisabled makes an object of what is left of one that is gone, and ends it by the ordinary way.
+func (e *Engine) endDisabled(id plan.Owner) {
+	e.log.Info("deleting what a disabled driver made for an object that is gone", "driver", id.Driver, "uid", id.UID)
+	key := leftKey(id)
+	e.state.Update(func(tx *state.LoopTx) {
+		tx.EnsureGone(id, state.Request{Driver: disabledDriver, Key: key}, drivers.Watch{Kind: vanished})
 	})
 	e.leavings.add(key)
 }
 
-func (s *store) frozenOwner(id plan.Owner, key watch.Key, now time.Time) *owner {
-	return &owner{
-		id: id, item: item{frozenDriver, key}, gone: true, phase: Pending, since: now,
-		target: target{watch: drivers.Watch{Kind: "vanished object"}, name: "with UID " + id.UID, uid: id.UID},
-	}
+// vanished is the kind of an object that is gone and of which only the UID is known.
+const vanished = "vanished object"
+
+func leftKey(id plan.Owner) watch.Key {
+	return watch.Key{Watch: id.Driver, Name: orphanPrefix + id.UID}
 }
 
-// reconcileFrozen makes one pass over what is left of an object whose driver is not enabled.
-func (e *Engine) reconcileFrozen(ctx context.Context, key watch.Key) (r result) {
-	it := item{frozenDriver, key}
+// reconcileDisabled reconciles what is left of an object whose driver is not enabled.
+func (e *Engine) reconcileDisabled(ctx context.Context, key watch.Key) (r result) {
+	request := state.Request{Driver: disabledDriver, Key: key}
 	if e.stopping(ctx) || e.StandingBy() {
 		return result{}
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			r = e.panicked(ctx, it, v)
+			r = e.panicked(ctx, request, v)
 		}
 	}()
 	var total result
-	for _, o := range e.predecessors(it, "", watch.Absent) {
+	for _, o := range e.predecessors(request, "", watch.Absent) {
 		total = sooner(total, e.end(ctx, o))
 	}
 	return total
 }
 
-// dryFrozen makes owners for what sweepFrozen would end.
-func (e *Engine) dryFrozen(ctx context.Context) {
+// dryDisabled makes objects for what sweepDisabled would end.
+func (e *Engine) dryDisabled(ctx context.Context) {
 	if e.config.Presence == nil {
 		return
 	}
 	var owners map[string][]plan.Owner
-	e.store.do(func() { owners = e.store.frozenOwners() })
+	e.state.View(func(tx *state.LoopTx) { owners = disabledOwners(tx) })
 	for resource, ids := range owners {
 		there, err := e.config.Presence.UIDs(ctx, resource)
 		if err != nil {
-			e.log.Warn("nobody knows which objects of drivers that are not enabled are gone: what they have stays", "error", err)
+			e.log.Warn("it is not known which objects of disabled drivers are gone: their resources stay", "error", err)
 			continue
 		}
 		there = asOwned(there)
-		e.store.do(func() {
+		e.state.Update(func(tx *state.LoopTx) {
 			for _, id := range ids {
 				if !there[id.UID] {
-					e.store.owners[id] = e.store.frozenOwner(id, watch.Key{Watch: id.Driver, Name: orphanPrefix + id.UID}, e.clock.Now())
+					tx.EnsureGone(id, state.Request{Driver: disabledDriver, Key: leftKey(id)}, drivers.Watch{Kind: vanished})
 				}
 			}
 		})
@@ -216,33 +226,30 @@ func (e *Engine) dryFrozen(ctx context.Context) {
 
 // Frozen says what drivers that are not enabled have left, by driver.
 func (e *Engine) Frozen() []FrozenStatus {
-	s := e.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	byDriver := map[string]*FrozenStatus{}
-	enabled := s.enabled()
-	for id, keys := range s.cloud.byOwner {
-		if enabled[id.Driver] {
-			continue
-		}
-		st := byDriver[id.Driver]
-		if st == nil {
-			st = &FrozenStatus{Driver: id.Driver}
-			if id.Driver == plan.ShortDriver(drivers.ServiceProxy) {
-				st.Driver = drivers.ServiceProxy
+	e.state.View(func(tx *state.LoopTx) {
+		enabled := tx.Enabled()
+		for id, keys := range tx.Cache.Owners() {
+			if enabled[id.Driver] {
+				continue
 			}
-			byDriver[id.Driver] = st
+			st := byDriver[id.Driver]
+			if st == nil {
+				st = &FrozenStatus{Driver: id.Driver}
+				if id.Driver == plan.ShortDriver(drivers.ServiceProxy) {
+					st.Driver = drivers.ServiceProxy
+				}
+				byDriver[id.Driver] = st
+			}
+			st.Objects++
+			st.Resources += len(keys)
+			if resource := resourceOf(tx, id); resource == "" {
+				st.Untold += len(keys)
+			} else {
+				st.Problem = cmp.Or(e.disabled.problem(resource), st.Problem)
+			}
 		}
-		st.Objects++
-		st.Resources += len(keys)
-		resource := s.resourceOf(keys)
-		switch {
-		case resource == "":
-			st.Untold += len(keys)
-		case s.frozen.problems[resource] != "":
-			st.Problem = s.frozen.problems[resource]
-		}
-	}
+	})
 	list := make([]FrozenStatus, 0, len(byDriver))
 	for _, name := range slices.Sorted(maps.Keys(byDriver)) {
 		list = append(list, *byDriver[name])
