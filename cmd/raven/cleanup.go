@@ -211,7 +211,8 @@ func runCleanupOf(ctx context.Context, c *cleanup.Cleanup, cloud *cloud.Cloud, i
 		return err
 	}
 	report := cleanupReport{
-		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{}, Left: []cleanup.Leftover{},
+		Cluster: f.cluster, Project: cloud.ProjectID(), Remove: []cleanupRow{}, Retained: []cleanupRow{},
+		Left:   []cleanup.Leftover{},
 		Unseen: p.Unseen,
 	}
 	for _, text := range p.Unseen {
@@ -307,10 +308,10 @@ func listClusters(ctx context.Context, cloud *cloud.Cloud, values *config.Values
 		return err
 	}
 	if err := addClusters(ctx, values, clusters); err != nil {
-		fmt.Fprintln(io.err, "warning: nobody has looked for OVN load balancers:", err)
+		fmt.Fprintln(io.err, "warning: OVN's northbound database was not looked at:", err)
 	}
 	if err := cloud.Octavia.Available(); err != nil {
-		fmt.Fprintln(io.err, "warning: nobody has looked for load balancers:", err)
+		fmt.Fprintln(io.err, "warning: the load balancing service was not looked at:", err)
 	}
 	if format != "table" {
 		return structured(io.out, format, clusters)

@@ -27,7 +27,9 @@ func TestCleanupLeavesWhatIsRetained(t *testing.T) {
 	c := w.cleanup(nil, time.Second)
 	ctx := t.Context()
 
-	remove, err := w.cloud.AddFault(simcloud.Rule{Method: "GET", Kind: "subnet", Action: simcloud.ActionStatus, Status: 500})
+	remove, err := w.cloud.AddFault(simcloud.Rule{
+		Method: "GET", Kind: "subnet", Action: simcloud.ActionStatus, Status: 500,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,7 @@ func TestCleanupLeavesWhatIsRetained(t *testing.T) {
 		t.Fatalf("%d steps, %d retained (%v)", len(p.Steps), len(p.Retained), err)
 	}
 	if len(p.Unseen) != 1 || !strings.Contains(p.Unseen[0], "[ovn] nb_connection") {
-		t.Errorf("unseen %q, want that nobody has looked into OVN", p.Unseen)
+		t.Errorf("unseen %q, want that OVN was not looked at", p.Unseen)
 	}
 	stopped, stop := context.WithCancel(ctx)
 	stop()

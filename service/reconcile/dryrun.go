@@ -23,14 +23,14 @@ type Planned struct {
 	Waits []string `json:"waits,omitempty"`
 	// Writes are the annotation and label keys that would be written on the object now; empty where they wait for steps.
 	Writes []string `json:"writes,omitempty"`
-	// Held counts deletions that the replay guard, or a missing opinion, would hold back.
+	// Held counts deletions that the mass-deletion guard, or a missing opinion, would hold back.
 	Held int `json:"held,omitempty"`
 	// Problems say why there is no plan, or only a part of one.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// DryRun works out what Run would do now, and writes nothing. The engine must have observed and have its watchers; it must
-// not be running.
+// DryRun works out what Run would do now, and writes nothing. The engine must have observed and have its watchers; it
+// must not be running.
 func (e *Engine) DryRun(ctx context.Context) ([]Planned, error) {
 	e.dry.Store(true)
 	defer e.dry.Store(false)

@@ -44,10 +44,14 @@ func (w *ovnWorld) served(name string) (octavia, leads, own bool) {
 	for _, lb := range w.cloud.LoadBalancers() {
 		if text(lb, "name") == "web/"+name {
 			octavia = true
-			leads = leads || slices.ContainsFunc(w.cloud.FloatingIPs(), func(fip map[string]any) bool { return fip["port_id"] == lb["vip_port_id"] })
+			leads = leads ||
+				slices.ContainsFunc(w.cloud.FloatingIPs(), func(fip map[string]any) bool {
+					return fip["port_id"] == lb["vip_port_id"]
+				})
 		}
 	}
-	return octavia, leads, slices.ContainsFunc(w.vips(), func(row string) bool { return strings.HasPrefix(row, "web/"+name+":") })
+	return octavia, leads,
+		slices.ContainsFunc(w.vips(), func(row string) bool { return strings.HasPrefix(row, "web/"+name+":") })
 }
 
 // eventuallyServed waits until one of the two serves a Service.
@@ -70,8 +74,8 @@ func (w *ovnWorld) waitsFor(r *raven, name, reason string) {
 	})
 }
 
-// TestNothingIsHandedOverToNobody: as long as the service that is to serve instead cannot, the load balancers that there are stay, and what
-// leads to them leads there; when it can, they are handed over.
+// TestNothingIsHandedOverToNobody: as long as the service that is to serve instead cannot, the load balancers that
+// there are stay, and what leads to them leads there; when it can, they are handed over.
 func TestNothingIsHandedOverToNobody(t *testing.T) {
 	noProvider := outside()
 	noProvider["octavia_defaults"] = map[string]any{"provider": "nosuch"}
@@ -87,7 +91,9 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 	}{
 		"OVN is not configured": {to: kubeproxy.New(), reason: "[ovn] nb_connection"},
 		"Octavia answers nothing": {to: lbaas.New(), reason: "503", away: func(w *ovnWorld) func() {
-			remove, err := w.cloud.AddFault(simcloud.Rule{Path: "lbaas", Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable})
+			remove, err := w.cloud.AddFault(simcloud.Rule{
+				Path: "lbaas", Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable,
+			})
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -97,21 +103,26 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			w.cloud.SetOctavia(false)
 			return func() { w.cloud.SetOctavia(true) }
 		}},
-		"the namespace's network is not in OVN yet": {to: kubeproxy.New(), reason: "has not joined its group", alone: true, away: func(w *ovnWorld) func() {
+		"the namespace's network is not in OVN " +
+			"yet": {to: kubeproxy.New(), reason: "has not joined its group", alone: true, away: func(w *ovnWorld) func() {
 			if err := w.neutron.Close(); err != nil {
 				w.t.Fatal(err)
 			}
 			w.nbctl("--all", "destroy", "Logical_Switch")
 			return w.follow
 		}},
-		"the router is not in OVN yet": {to: kubeproxy.New(), reason: "the router ", alone: true, away: func(w *ovnWorld) func() {
+		"the router is not in OVN " +
+			"yet": {to: kubeproxy.New(), reason: "the router ", alone: true, away: func(w *ovnWorld) func() {
 			if err := w.neutron.Close(); err != nil {
 				w.t.Fatal(err)
 			}
 			w.nbctl("--all", "destroy", "Logical_Router")
 			return w.follow
 		}},
-		"there is no room": {to: lbaas.New(), cloud: simcloud.Options{Quotas: map[string]int{"load_balancer": 0}}, reason: "the quota has room for 0"},
+		"there is no room": {
+			to: lbaas.New(), cloud: simcloud.Options{Quotas: map[string]int{"load_balancer": 0}},
+			reason: "the quota has room for 0",
+		},
 		"no such provider": {to: lbaas.New(), values: noProvider, reason: `the cloud has no provider "nosuch"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +147,9 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			}
 			var r *raven
 			if c.to.Info().Name == "kubeproxy" && c.away == nil { // without a database
-				r = w.start(setup{drivers: map[string]drivers.Driver{"namespace": namespace.New(), "kubeproxy": c.to}, values: values})
+				r = w.start(setup{
+					drivers: map[string]drivers.Driver{"namespace": namespace.New(), "kubeproxy": c.to}, values: values,
+				})
 			} else {
 				p = w.run(c.to, values, func(conf *config) {
 					if c.alone {
@@ -186,8 +199,8 @@ func (w *ovnWorld) leadTo() string {
 	return strings.Join(addresses, " ")
 }
 
-// staysBehind has the shop get another endpoint while it waits, which the load balancer that serves it by an old driver does not get: that is told
-// on the Service, counted, and in the metrics.
+// staysBehind has the shop get another endpoint while it waits, which the load balancer that serves it by an old
+// driver does not get: that is told on the Service, counted, and in the metrics.
 func (w *ovnWorld) staysBehind(r *raven, by string) {
 	w.t.Helper()
 	w.movesOn()
@@ -249,10 +262,14 @@ func measured(t *testing.T, r *raven, name string) (n int) {
 // otherNetworks is a driver of namespaces that does not say which network pods are in.
 type otherNetworks struct{ drivers.Driver }
 
-func (o otherNetworks) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+func (o otherNetworks) Translate(
+	ctx context.Context, object drivers.Object, needs *drivers.Needs,
+) (drivers.Set, error) {
 	set, err := o.Driver.Translate(ctx, object, needs)
 	for i, r := range set.Resources {
-		set.Resources[i].Exports = slices.DeleteFunc(slices.Clone(r.Exports), func(role string) bool { return role == drivers.PodNetwork })
+		set.Resources[i].Exports = slices.DeleteFunc(slices.Clone(r.Exports), func(role string) bool {
+			return role == drivers.PodNetwork
+		})
 	}
 	return set, err
 }
@@ -306,7 +323,7 @@ func TestHandoverWhileOVNIsAway(t *testing.T) {
 	w.quiet(p)
 }
 
-// TestManyAreHandedOver: that many Services change hands is no ending that the replay guard holds.
+// TestManyAreHandedOver: that many Services change hands is no ending that the mass-deletion guard holds.
 func TestManyAreHandedOver(t *testing.T) {
 	const many = 12
 	w := newOVNWorld(t)
@@ -330,8 +347,8 @@ func TestManyAreHandedOver(t *testing.T) {
 	}
 }
 
-// TestOctaviaThatWasNeverUsed: an Octavia that answers nothing keeps nobody from being served by OVN but those that it may still serve, which is
-// told.
+// TestOctaviaThatWasNeverUsed: an Octavia that answers nothing keeps nobody from being served by OVN but those that
+// it may still serve, which is told.
 func TestOctaviaThatWasNeverUsed(t *testing.T) {
 	w := newOVNWorld(t)
 	w.createNamespace("web")
@@ -339,7 +356,9 @@ func TestOctaviaThatWasNeverUsed(t *testing.T) {
 	w.createShop("shop", "10.96.0.10")
 	w.quiet(p)
 	p.stop()
-	remove, err := w.cloud.AddFault(simcloud.Rule{Path: "lbaas", Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable})
+	remove, err := w.cloud.AddFault(simcloud.Rule{
+		Path: "lbaas", Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

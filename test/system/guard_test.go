@@ -22,7 +22,7 @@ func (r *rig) portIDs() []string {
 	return ids
 }
 
-// held says whether the replay guard of the pod driver does not hold.
+// held says whether the mass-deletion guard of the pod driver does not hold.
 func (p *raven) held() string {
 	s, err := p.status()
 	if err != nil {
@@ -60,7 +60,9 @@ func TestDriverThatWantsNothingAfterAnUpgradeDeletesNothing(t *testing.T) {
 			return p
 		},
 	}
-	each(t, []string{"after a restart", "after SIGHUP", "after the driver crashed"}, func(way string) string { return way },
+	each(t, []string{"after a restart", "after SIGHUP", "after the driver crashed"}, func(way string) string {
+		return way
+	},
 		func(t *testing.T, way string) {
 			r := newRig(t)
 			p := r.start()
@@ -120,7 +122,8 @@ func (r *rig) saysHeld(p *raven) {
 	if err := json.Unmarshal([]byte(got.out), &plan); err != nil {
 		r.t.Errorf("raven plan -o json: %v", err)
 	}
-	if plan.Delete != 0 || len(plan.Held) != 1 || plan.Held[0].Driver != "pod" || plan.Held[0].Held != 30 || plan.Held[0].Allowed >= 30 {
+	if plan.Delete != 0 || len(plan.Held) != 1 || plan.Held[0].Driver != "pod" || plan.Held[0].Held != 30 ||
+		plan.Held[0].Allowed >= 30 {
 		r.t.Errorf("raven plan says %+v", plan)
 	}
 }
