@@ -46,8 +46,10 @@ Exit statuses: 0 everything was measured, 1 something was not, and the report sa
 	f.StringVar(&o.scenario, "scenario", "", "only the scenarios whose name matches this regular `expression`")
 	f.StringVarP(&o.format, "output", "o", "markdown", "the report's `format`: markdown or json")
 	f.BoolVar(&o.quick, "quick", false, "fewer pods: for trying, not for comparing")
-	f.IntVar(&o.pods, "pods", 0, "`number` of pods of a burst; the large ones have ten times that (default: 1000; 200 with --quick)")
-	f.DurationVar(&o.limit, "limit", 5*time.Minute, "the longest `time` to wait for a burst; what is missing then counts as lost")
+	f.IntVar(&o.pods, "pods", 0,
+		"`number` of pods of a burst; the large ones have ten times that (default: 1000; 200 with --quick)")
+	f.DurationVar(&o.limit, "limit", 5*time.Minute,
+		"the longest `time` to wait for a burst; what is missing then counts as lost")
 	return cmd
 }
 
@@ -68,7 +70,10 @@ func (o benchOptions) run(ctx context.Context, hurry <-chan struct{}, out, progr
 	if o.pods < 10 {
 		return fmt.Errorf("--pods %d: it must be at least 10", o.pods)
 	}
-	b := &bench{options: o, hurry: hurry, progress: progress, report: benchReport{Machine: machine(), Started: time.Now(), Pods: o.pods}}
+	b := &bench{
+		options: o, hurry: hurry, progress: progress,
+		report: benchReport{Machine: machine(), Started: time.Now(), Pods: o.pods},
+	}
 	var errs []error
 	found := false
 	for _, s := range scenarios() {

@@ -20,13 +20,15 @@ import (
 
 const (
 	smallObject, largeObject = 1 << 10, 30 << 10
-	// boundaryCalls is how often each way is measured, boundaryTogether how many calls come at a time where they are batched.
+	// boundaryCalls is how often each way is measured, boundaryTogether how many calls come at a time where they are
+	// batched.
 	boundaryCalls, boundaryTogether = 3000, 128
 	replayObjects, replayTogether   = 10_000, 1024
 	boundaryMemory                  = 512 << 20
 )
 
-// boundary measures what it costs that a driver is a process of its own: the pod driver, called here and in its confined process.
+// boundary measures what it costs that a driver is a process of its own: the pod driver, called here and in its
+// confined process.
 func (b *bench) boundary(ctx context.Context, out *scenarioReport) (err error) {
 	direct := pod.New()
 	values, err := drivers.DefaultValues(direct.Info().Options, nil)
@@ -47,7 +49,8 @@ func (b *bench) boundary(ctx context.Context, out *scenarioReport) (err error) {
 	defer os.RemoveAll(folder) //nolint:errcheck // temporary
 	began := time.Now()
 	process, err := host.Launch(ctx, host.Config{
-		Path: filepath.Join(filepath.Dir(b.options.raven), "raven-driver-pod"), Values: values, RuntimeDir: folder, Sandbox: sandbox,
+		Path: filepath.Join(filepath.Dir(b.options.raven), "raven-driver-pod"), Values: values, RuntimeDir: folder,
+		Sandbox: sandbox,
 	})
 	if err != nil {
 		return err
@@ -73,8 +76,9 @@ func (b *bench) boundary(ctx context.Context, out *scenarioReport) (err error) {
 				return err
 			}
 			name := fmt.Sprintf("%d KB, %s", size>>10, way.name)
-			out.add(measure{Name: name, Value: float64(len(objects)) / t.whole.Seconds(), Unit: "translations/s", Note: fmt.Sprintf(
-				"p50 %s, p99 %s", t.at(50), t.at(99))})
+			out.add(measure{Name: name, Value: float64(len(objects)) / t.whole.Seconds(), Unit: "translations/s",
+				Note: fmt.Sprintf(
+					"p50 %s, p99 %s", t.at(50), t.at(99))})
 		}
 	}
 	return b.replayAfterRestart(ctx, out, process)
@@ -96,8 +100,11 @@ func (b *bench) replayAfterRestart(ctx context.Context, out *scenarioReport, pro
 	if _, err := timeCalls(ctx, process, objects, replayTogether); err != nil {
 		return err
 	}
-	out.addTime(fmt.Sprintf("restart and replay of %d objects", replayObjects), time.Since(began), "under 2 s", fmt.Sprintf("the restart %s", rounded(restarted)))
-	for _, field := range []struct{ name, shown string }{{"VmRSS", "memory of the driver after it"}, {"VmHWM", "memory of the driver at most"}} {
+	out.addTime(fmt.Sprintf("restart and replay of %d objects", replayObjects), time.Since(began), "under 2 s",
+		fmt.Sprintf("the restart %s", rounded(restarted)))
+	for _, field := range []struct{ name, shown string }{
+		{"VmRSS", "memory of the driver after it"}, {"VmHWM", "memory of the driver at most"},
+	} {
 		if kib, ok := statusKiB(process.Status().PID, field.name); ok {
 			out.add(measure{Name: field.shown, Value: float64(kib) / 1024, Unit: "MiB"})
 		}
@@ -128,7 +135,8 @@ func podObjects(count, size int) ([]drivers.Object, error) {
 			"apiVersion": "v1", "kind": "Pod",
 			"metadata": map[string]any{
 				"name": fmt.Sprintf("p%d", i), "namespace": "shop", "uid": fmt.Sprintf("00000000-0000-0000-0000-%012d", i),
-				"labels": map[string]string{"app": "web"}, "annotations": map[string]string{"filler": strings.Repeat("x", max(0, size-400))},
+				"labels":      map[string]string{"app": "web"},
+				"annotations": map[string]string{"filler": strings.Repeat("x", max(0, size-400))},
 			},
 			"spec": map[string]any{"nodeName": "node-1"}, "status": map[string]any{"phase": "Pending"},
 		})

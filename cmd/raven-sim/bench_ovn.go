@@ -126,17 +126,25 @@ func (o *ovnRig) firstSync(ctx context.Context, out *scenarioReport) error {
 		return err
 	}
 	o.daemon = d
-	if err := o.until(ctx, 2*time.Millisecond, func() (bool, error) { return o.served() == ovnServices, nil }); err != nil {
+	if err := o.until(ctx, 2*time.Millisecond, func() (bool, error) {
+		return o.served() == ovnServices, nil
+	}); err != nil {
 		return fmt.Errorf("waiting for %d Services, %d are there: %w", ovnServices, o.served(), err)
 	}
 	if err := o.settled(ctx); err != nil {
 		return fmt.Errorf("waiting until all is done: %w", err)
 	}
 	first, last := o.span()
-	o.bench.say("%d Services in OVN, the last %s after raven was started", ovnServices, last.Sub(began).Round(time.Millisecond))
-	out.addTime("first to last Service committed", last.Sub(first), "under 1 s", fmt.Sprintf("%d Services of %d endpoints each", ovnServices, ovnEndpoints))
-	out.addTime("start of raven to last Service committed", last.Sub(began), "", "with its drivers, its caches and the first lists")
-	out.add(measure{Name: "rows made or changed for that, per Service", Value: float64(o.watch.Changes()-rows) / ovnServices, Note: "a load balancer each; the group once per transaction"})
+	o.bench.say("%d Services in OVN, the last %s after raven was started", ovnServices,
+		last.Sub(began).Round(time.Millisecond))
+	out.addTime("first to last Service committed", last.Sub(first), "under 1 s",
+		fmt.Sprintf("%d Services of %d endpoints each", ovnServices, ovnEndpoints))
+	out.addTime("start of raven to last Service committed", last.Sub(began), "",
+		"with its drivers, its caches and the first lists")
+	out.add(measure{
+		Name: "rows made or changed for that, per Service", Value: float64(o.watch.Changes()-rows) / ovnServices,
+		Note: "a load balancer each; the group once per transaction",
+	})
 	return nil
 }
 
@@ -161,13 +169,16 @@ func ovnSlice(namespace, name string, i int) map[string]any {
 	endpoints := make([]any, 0, ovnEndpoints)
 	for j := range ovnEndpoints {
 		endpoints = append(endpoints, map[string]any{
-			"addresses": []any{fmt.Sprintf("10.%d.%d.%d", 200+i/250, i%250, j+1)}, "conditions": map[string]any{"ready": true, "serving": true},
+			"addresses":  []any{fmt.Sprintf("10.%d.%d.%d", 200+i/250, i%250, j+1)},
+			"conditions": map[string]any{"ready": true, "serving": true},
 		})
 	}
 	return map[string]any{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
-		"metadata": map[string]any{"name": name + "-1", "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name}},
-		"ports":    []any{map[string]any{"name": "", "port": int64(8080), "protocol": "TCP"}},
+		"metadata": map[string]any{
+			"name": name + "-1", "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name},
+		},
+		"ports": []any{map[string]any{"name": "", "port": int64(8080), "protocol": "TCP"}},
 	}
 }
 
@@ -202,8 +213,8 @@ func (o *ovnRig) span() (first, last time.Time) {
 	return first, last
 }
 
-// changes measures changes of endpoints, from before the API server is told to the transaction being committed: one after the other, and in
-// a row without waiting.
+// changes measures changes of endpoints, from before the API server is told to the transaction being committed: one
+// after the other, and in a row without waiting.
 func (o *ovnRig) changes(ctx context.Context, out *scenarioReport) error {
 	var alone, churn []time.Duration
 	for i := range ovnChanges {
@@ -245,10 +256,13 @@ func (o *ovnRig) changes(ctx context.Context, out *scenarioReport) error {
 	}
 	slices.Sort(alone)
 	slices.Sort(churn)
-	o.bench.say("a change is committed after %s (p50), %s (p99)", percentile(alone, 0.5).Round(time.Microsecond), percentile(alone, 0.99).Round(time.Microsecond))
-	out.addTime("EndpointSlice change to committed transaction, p50", percentile(alone, 0.5), "", fmt.Sprintf("%d changes, one after the other", ovnChanges))
+	o.bench.say("a change is committed after %s (p50), %s (p99)", percentile(alone, 0.5).Round(time.Microsecond),
+		percentile(alone, 0.99).Round(time.Microsecond))
+	out.addTime("EndpointSlice change to committed transaction, p50", percentile(alone, 0.5), "",
+		fmt.Sprintf("%d changes, one after the other", ovnChanges))
 	out.addTime("EndpointSlice change to committed transaction, p99", percentile(alone, 0.99), "under 10 ms", "")
-	out.addTime("the same under churn, p50", percentile(churn, 0.5), "", fmt.Sprintf("%d changes of as many Services, one every %s", ovnChanges, ovnPause))
+	out.addTime("the same under churn, p50", percentile(churn, 0.5), "",
+		fmt.Sprintf("%d changes of as many Services, one every %s", ovnChanges, ovnPause))
 	out.addTime("the same under churn, p99", percentile(churn, 0.99), "", "")
 	return nil
 }

@@ -21,7 +21,10 @@ type machineFacts struct {
 }
 
 func machine() machineFacts {
-	m := machineFacts{Cores: runtime.NumCPU(), CPU: runtime.GOARCH, Memory: "unknown", System: runtime.GOOS, Go: runtime.Version(), Load: "unknown"}
+	m := machineFacts{
+		Cores: runtime.NumCPU(), CPU: runtime.GOARCH, Memory: "unknown", System: runtime.GOOS, Go: runtime.Version(),
+		Load: "unknown",
+	}
 	if model := field("/proc/cpuinfo", "model name"); model != "" {
 		m.CPU = model
 	}
@@ -57,7 +60,8 @@ type process struct {
 	pid  int
 }
 
-// memory returns a process's resident memory and the most that it ever was, in MiB; zero where the system does not tell.
+// memory returns a process's resident memory and the most that it ever was, in MiB; zero where the system does not
+// tell.
 func (p process) memory() (now, most float64) {
 	mib := func(name string) float64 {
 		kib, err := strconv.Atoi(strings.TrimSuffix(field(fmt.Sprintf("/proc/%d/status", p.pid), name), " kB"))

@@ -71,7 +71,9 @@ func (m measure) String() string {
 func (r benchReport) markdown(out io.Writer) {
 	m := r.Machine
 	fmt.Fprintf(out, "# Raven on the simulations, %s\n\n", r.Started.Format("2006-01-02 15:04"))
-	fmt.Fprintf(out, "%d cores, %s, %s memory, %s, %s; load average before: %s. Core, drivers, simulations and load generator share them.\n",
+	fmt.Fprintf(out,
+		"%d cores, %s, %s memory, %s, %s; load average before: %s. Core, drivers, simulations and load generator share "+
+			"them.\n",
 		m.Cores, m.CPU, m.Memory, m.System, m.Go, m.Load)
 	for _, s := range r.Scenarios {
 		fmt.Fprintf(out, "\n## %s\n\n%s\n", s.Name, s.About)

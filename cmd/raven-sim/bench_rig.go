@@ -45,8 +45,8 @@ type setup struct {
 	open func(context.Context, *stage) (conf string, err error)
 }
 
-// newRig starts simulations and raven, makes namespaces and waits until they have their networks; then a first pod is made and
-// removed, so that what Raven learns once (a token, what the credentials do not allow) is not counted.
+// newRig starts simulations and raven, makes namespaces and waits until they have their networks; then a first pod is
+// made and removed, so that what Raven learns once (a token, what the credentials do not allow) is not counted.
 func (b *bench) newRig(ctx context.Context, profile *simcloud.Profile, namespaces int) (*rig, error) {
 	return b.newRigWith(ctx, profile, namespaces, setup{})
 }
@@ -189,7 +189,8 @@ type burstResult struct {
 	lost    int
 }
 
-// burst creates pods over HTTP, in turn in each namespace, and waits until all have their annotation. They are scheduled already.
+// burst creates pods over HTTP, in turn in each namespace, and waits until all have their annotation. They are
+// scheduled already.
 func (r *rig) burst(ctx context.Context, name string, pods int) (*burstResult, error) {
 	type post struct {
 		key, url string
@@ -299,18 +300,25 @@ func benchPod(namespace, name, node string) map[string]any {
 			"labels": map[string]any{"app": "bench", "pod-template-hash": "7d9c5b8f4"},
 		},
 		"spec": map[string]any{
-			"nodeName": node, "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "serviceAccountName": "default", "schedulerName": "default-scheduler",
+			"nodeName": node, "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "serviceAccountName": "default",
+			"schedulerName": "default-scheduler",
 			"containers": []any{map[string]any{
 				"name": "main", "image": "registry.example/bench:1", "imagePullPolicy": "IfNotPresent",
-				"ports":                    []any{map[string]any{"containerPort": 8080, "protocol": "TCP"}},
-				"resources":                map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "128Mi"}},
-				"volumeMounts":             []any{map[string]any{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}},
+				"ports":     []any{map[string]any{"containerPort": 8080, "protocol": "TCP"}},
+				"resources": map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "128Mi"}},
+				"volumeMounts": []any{
+					map[string]any{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true},
+				},
 				"terminationMessagePolicy": "File",
 			}},
 			"volumes": []any{map[string]any{"name": "token", "projected": map[string]any{"defaultMode": 420, "sources": []any{
 				map[string]any{"serviceAccountToken": map[string]any{"expirationSeconds": 3607, "path": "token"}},
 			}}}},
-			"tolerations": []any{map[string]any{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}},
+			"tolerations": []any{
+				map[string]any{
+					"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+				},
+			},
 		},
 	}
 }
@@ -328,7 +336,8 @@ type tracker struct {
 func (t *tracker) expect(keys []string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun, t.done, t.left = make(map[string]time.Time, len(keys)), make(map[string]time.Time, len(keys)), make(map[string]bool, len(keys))
+	t.begun, t.done, t.left = make(map[string]time.Time, len(keys)), make(map[string]time.Time,
+		len(keys)), make(map[string]bool, len(keys))
 	for _, key := range keys {
 		t.left[key] = true
 	}

@@ -23,7 +23,8 @@ const (
 	large0, large50 = "large-0ms", "large-50ms"
 
 	flat = 50 * time.Millisecond
-	// labScale makes the cloud of the lab-like profile that many times faster than the lab's, whose 1,000 ports would take minutes.
+	// labScale makes the cloud of the lab-like profile that many times faster than the lab's, whose 1,000 ports would
+	// take minutes.
 	labScale, labWorkers = 25, 2
 	// settle is how long nothing may happen before a restart counts as quiet.
 	settle = 3 * time.Second
@@ -31,26 +32,34 @@ const (
 
 func scenarios() []scenario {
 	return []scenario{
-		{burst0, "A burst of pods in 10 namespaces that are ready; Neutron answers at once.", func(ctx context.Context, b *bench, r *scenarioReport) error {
-			return b.burst(ctx, r, simcloud.None(), "under 3 s")
-		}},
-		{burst50, "The same burst; every Neutron request takes 50 ms.", func(ctx context.Context, b *bench, r *scenarioReport) error {
-			return b.burst(ctx, r, simcloud.Flat(flat), "under 4 s")
-		}},
-		{"single-0ms", "One pod alone, again and again; Neutron answers at once.", func(ctx context.Context, b *bench, r *scenarioReport) error {
-			return b.single(ctx, r, simcloud.None())
-		}},
-		{"single-50ms", "One pod alone, again and again; every Neutron request takes 50 ms.", func(ctx context.Context, b *bench, r *scenarioReport) error {
-			return b.single(ctx, r, simcloud.Flat(flat))
-		}},
+		{burst0, "A burst of pods in 10 namespaces that are ready; Neutron answers at once.",
+			func(ctx context.Context, b *bench, r *scenarioReport) error {
+				return b.burst(ctx, r, simcloud.None(), "under 3 s")
+			}},
+		{burst50, "The same burst; every Neutron request takes 50 ms.",
+			func(ctx context.Context, b *bench, r *scenarioReport) error {
+				return b.burst(ctx, r, simcloud.Flat(flat), "under 4 s")
+			}},
+		{"single-0ms", "One pod alone, again and again; Neutron answers at once.",
+			func(ctx context.Context, b *bench, r *scenarioReport) error {
+				return b.single(ctx, r, simcloud.None())
+			}},
+		{"single-50ms", "One pod alone, again and again; every Neutron request takes 50 ms.",
+			func(ctx context.Context, b *bench, r *scenarioReport) error {
+				return b.single(ctx, r, simcloud.Flat(flat))
+			}},
 		{
-			"lab", fmt.Sprintf("The burst against a cloud that costs what the lab's Neutron costs, with %d workers, %d times as fast.", labWorkers, labScale),
+			"lab",
+			fmt.Sprintf("The burst against a cloud that costs what the lab's Neutron costs, with %d workers, %d times as "+
+				"fast.", labWorkers, labScale),
 			func(ctx context.Context, b *bench, r *scenarioReport) error {
 				return b.burst(ctx, r, simcloud.LabLike(labScale, labWorkers), "")
 			},
 		},
 		{
-			large0, "Ten times the pods in ten times the namespaces, then the size of the processes, then a restart; Neutron answers at once.",
+			large0,
+			"Ten times the pods in ten times the namespaces, then the size of the processes, then a restart; Neutron " +
+				"answers at once.",
 			func(ctx context.Context, b *bench, r *scenarioReport) error {
 				return b.large(ctx, r, simcloud.None(), burst0)
 			},
@@ -67,12 +76,16 @@ func scenarios() []scenario {
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.services(ctx, r) },
 		},
 		{
-			"churn", fmt.Sprintf("One Service of %d endpoints, of which one after the other turns ready or not; the provider takes %s for a change.",
+			"churn",
+			fmt.Sprintf("One Service of %d endpoints, of which one after the other turns ready or not; the provider takes "+
+				"%s for a change.",
 				churnEndpoints, benchWork().Update),
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.churn(ctx, r) },
 		},
 		{
-			"ovn", fmt.Sprintf("%d Services of %d endpoints in OVN's real northbound database: first sync, one change after the other, restart.",
+			"ovn",
+			fmt.Sprintf("%d Services of %d endpoints in OVN's real northbound database: first sync, one change after the "+
+				"other, restart.",
 				ovnServices, ovnEndpoints),
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.ovn(ctx, r) },
 		},
@@ -106,11 +119,17 @@ func (b *bench) burst(ctx context.Context, out *scenarioReport, profile *simclou
 	if best, batch := r.stage.cloud.BestThroughput("port"); best > 0 {
 		rate := float64(result.pods) / result.whole.Seconds()
 		share := func(of float64) string { return fmt.Sprintf("%.0f %% of the best", 100*of/best) }
-		out.add(measure{Name: "best of the cloud's workers", Value: best, Unit: "ports/s", Note: fmt.Sprintf("all busy all the time, %d in each request", batch)})
+		out.add(measure{
+			Name: "best of the cloud's workers", Value: best, Unit: "ports/s",
+			Note: fmt.Sprintf("all busy all the time, %d in each request", batch),
+		})
 		out.add(measure{Name: "over the whole burst", Value: rate, Unit: "ports/s", Note: share(rate)})
 		out.add(measure{Name: "over its second half", Value: result.half, Unit: "ports/s", Note: share(result.half)})
 	} else if aim != "" {
-		out.add(measure{Name: "kuryr-kubernetes, 1,000 pods", Text: "146 to 154 s", Note: "one pod lost; as reported in the design notes, not measured here"})
+		out.add(measure{
+			Name: "kuryr-kubernetes, 1,000 pods", Text: "146 to 154 s",
+			Note: "one pod lost; as reported in the design notes, not measured here",
+		})
 	}
 	b.keep(out.Name, result.whole)
 	return nil
@@ -132,7 +151,9 @@ func (b *bench) keep(name string, d time.Duration) {
 }
 
 // measureBurst makes a burst and reports its times, what was lost or doubled, and its requests.
-func (b *bench) measureBurst(ctx context.Context, r *rig, out *scenarioReport, pods int, aim string) (*burstResult, error) {
+func (b *bench) measureBurst(
+	ctx context.Context, r *rig, out *scenarioReport, pods int, aim string,
+) (*burstResult, error) {
 	processes, err := r.processes(ctx)
 	if err != nil {
 		return nil, err
@@ -148,7 +169,8 @@ func (b *bench) measureBurst(ctx context.Context, r *rig, out *scenarioReport, p
 	if pods != 1000 {
 		aim = ""
 	}
-	out.addTime("first POST to last annotated port", result.whole, aim, fmt.Sprintf("%d pods in %d namespaces", pods, len(r.names)))
+	out.addTime("first POST to last annotated port", result.whole, aim,
+		fmt.Sprintf("%d pods in %d namespaces", pods, len(r.names)))
 	out.addTime("of that until the last pod was posted", result.posting, "", fmt.Sprintf("over %d connections", posters))
 	out.addTime("per pod, p50", percentile(result.each, 0.5), "", "")
 	out.addTime("per pod, p99", percentile(result.each, 0.99), "", "")
@@ -167,9 +189,14 @@ func (b *bench) measureBurst(ctx context.Context, r *rig, out *scenarioReport, p
 	if r.stage.cloud.Stats().Best["port"] == 0 {
 		perPod = "under 0.1 at 50 ms"
 	}
-	out.add(measure{Name: "Neutron requests per pod", Value: float64(total) / float64(pods), Aim: perPod, Note: sumText(requests)})
+	out.add(measure{
+		Name: "Neutron requests per pod", Value: float64(total) / float64(pods), Aim: perPod, Note: sumText(requests),
+	})
 	if n := cloud.Counts["POST port"]; n > 0 {
-		out.add(measure{Name: "ports per create", Value: float64(cloud.Items["POST port"]) / float64(n), Note: "in order: " + r.createSizes()})
+		out.add(measure{
+			Name: "ports per create", Value: float64(cloud.Items["POST port"]) / float64(n),
+			Note: "in order: " + r.createSizes(),
+		})
 	}
 	if len(cloud.Errors) > 0 {
 		out.add(measure{Name: "Neutron errors", Text: sumText(cloud.Errors)})
@@ -182,7 +209,10 @@ func (b *bench) measureBurst(ctx context.Context, r *rig, out *scenarioReport, p
 	}
 	out.add(measure{Name: "processor time", Text: strings.Join(parts, ", ")})
 	own := used["core"] - before["core"]
-	out.add(measure{Name: "processor time of the core per pod", Value: own.Seconds() * 1000 / float64(pods), Unit: "ms", Note: "however busy the machine is otherwise"})
+	out.add(measure{
+		Name: "processor time of the core per pod", Value: own.Seconds() * 1000 / float64(pods), Unit: "ms",
+		Note: "however busy the machine is otherwise",
+	})
 	return result, nil
 }
 
@@ -262,7 +292,9 @@ func (b *bench) single(ctx context.Context, out *scenarioReport, profile *simclo
 	out.addTime("POST to annotated port, p99", percentile(whole, 0.99), "", "")
 	out.addTime("without its one Neutron request, p50", percentile(rest, 0.5), "under 20 ms", "")
 	out.addTime("without its one Neutron request, p99", percentile(rest, 0.99), "", "")
-	out.add(measure{Name: "Neutron requests per pod", Value: float64(requests) / float64(times), Note: "until it was annotated"})
+	out.add(measure{
+		Name: "Neutron requests per pod", Value: float64(requests) / float64(times), Note: "until it was annotated",
+	})
 	out.addNone("pods lost", lost)
 	return nil
 }
@@ -363,7 +395,10 @@ func (b *bench) restart(ctx context.Context, r *rig, out *scenarioReport) error 
 	out.addTime("processor time of the core for that", used, "", "")
 	out.addNone("writes to Neutron after it", cloud.Writes)
 	out.add(measure{Name: "writes to Kubernetes after it", Value: float64(sum(writes)), Aim: "0", Note: sumText(writes)})
-	out.add(measure{Name: "reads from Neutron after it", Value: float64(sum(lists)), Aim: "a handful of lists per kind", Note: sumText(lists)})
+	out.add(measure{
+		Name: "reads from Neutron after it", Value: float64(sum(lists)), Aim: "a handful of lists per kind",
+		Note: sumText(lists),
+	})
 	out.add(measure{Name: "lists and watches of Kubernetes after it", Value: float64(sum(reads)), Note: sumText(reads)})
 	return r.reportMemory(ctx, out, "after the restart", true)
 }

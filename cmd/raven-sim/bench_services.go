@@ -44,7 +44,9 @@ func slicesGVR() schema.GroupVersionResource {
 // services measures many Services that come at once, for pods that run already.
 func (b *bench) services(ctx context.Context, out *scenarioReport) (err error) {
 	r, err := b.newRigWith(ctx, simcloud.None(), 10, setup{
-		kube:      simkube.Options{Kubelet: &simkube.Kubelet{NeedPort: true}, Endpoints: &simkube.EndpointController{NoEndpoints: true}},
+		kube: simkube.Options{
+			Kubelet: &simkube.Kubelet{NeedPort: true}, Endpoints: &simkube.EndpointController{NoEndpoints: true},
+		},
 		providers: benchProviders(), conf: lbaasConf,
 	})
 	if err != nil {
@@ -54,7 +56,8 @@ func (b *bench) services(ctx context.Context, out *scenarioReport) (err error) {
 	for i := range benchServices {
 		for j := range benchEndpoints {
 			pod := benchPod(r.names[i%len(r.names)], fmt.Sprintf("app%d-%d", i, j), "node-1")
-			pod["metadata"].(map[string]any)["labels"] = map[string]any{"app": fmt.Sprintf("app%d", i)} //nolint:forcetypeassert // made above
+			//nolint:forcetypeassert // made above
+			pod["metadata"].(map[string]any)["labels"] = map[string]any{"app": fmt.Sprintf("app%d", i)}
 			if _, err := r.stage.kube.Create(podsGVR(), pod); err != nil {
 				return fmt.Errorf("creating a pod: %w", err)
 			}
@@ -74,7 +77,9 @@ func (b *bench) services(ctx context.Context, out *scenarioReport) (err error) {
 		return err
 	}
 	want := benchServices + 1 // and that of the API server
-	if err := r.until(ctx, 5*time.Millisecond, func() (bool, error) { return r.served(benchEndpoints) == benchServices, nil }); err != nil {
+	if err := r.until(ctx, 5*time.Millisecond, func() (bool, error) {
+		return r.served(benchEndpoints) == benchServices, nil
+	}); err != nil {
 		return fmt.Errorf("waiting for %d load balancers with %d members each: %w", benchServices, benchEndpoints, err)
 	}
 	whole := time.Since(began)
@@ -84,10 +89,19 @@ func (b *bench) services(ctx context.Context, out *scenarioReport) (err error) {
 	b.say("%d Services served after %s", benchServices, whole.Round(time.Millisecond))
 	cloud, kube := r.stage.cloud.Stats(), r.stage.kube.Stats()
 	out.addTime("first POST to last load balancer ACTIVE with all members", whole, "", "")
-	out.add(measure{Name: "as a multiple of the provider's own time", Value: whole.Seconds() / benchWork().Create.Seconds(), Aim: "under 1.2"})
+	out.add(measure{
+		Name: "as a multiple of the provider's own time", Value: whole.Seconds() / benchWork().Create.Seconds(),
+		Aim: "under 1.2",
+	})
 	writes, reads := split(neutronCounts(cloud.Counts))
-	out.add(measure{Name: "creates of load balancers per Service", Value: float64(cloud.Counts["POST loadbalancer"]) / benchServices, Aim: "at most 1"})
-	out.add(measure{Name: "other writes to the cloud", Value: float64(sum(writes) - cloud.Counts["POST loadbalancer"]), Aim: "0", Note: sumText(writes)})
+	out.add(measure{
+		Name: "creates of load balancers per Service", Value: float64(cloud.Counts["POST loadbalancer"]) / benchServices,
+		Aim: "at most 1",
+	})
+	out.add(measure{
+		Name: "other writes to the cloud", Value: float64(sum(writes) - cloud.Counts["POST loadbalancer"]), Aim: "0",
+		Note: sumText(writes),
+	})
 	out.add(measure{Name: "reads from the cloud", Value: float64(sum(reads)), Note: sumText(reads)})
 	delete(kube.Counts, "create services")
 	out.add(measure{Name: "Kubernetes requests", Text: sumText(kube.Counts)})
@@ -123,7 +137,10 @@ func (r *rig) quiet(ctx context.Context, out *scenarioReport) error {
 	case <-timer.C:
 	}
 	counts := neutronCounts(r.stage.cloud.Stats().Counts)
-	out.add(measure{Name: fmt.Sprintf("requests to the cloud in %s of quiet", settle), Value: float64(sum(counts)), Aim: "0", Note: sumText(counts)})
+	out.add(measure{
+		Name: fmt.Sprintf("requests to the cloud in %s of quiet", settle), Value: float64(sum(counts)), Aim: "0",
+		Note: sumText(counts),
+	})
 	return nil
 }
 
@@ -204,10 +221,13 @@ func (b *bench) churn(ctx context.Context, out *scenarioReport) (err error) {
 	if err := c.make(); err != nil {
 		return err
 	}
-	if err := r.until(ctx, 10*time.Millisecond, func() (bool, error) { return r.served(churnEndpoints) == 1, nil }); err != nil {
+	if err := r.until(ctx, 10*time.Millisecond, func() (bool, error) {
+		return r.served(churnEndpoints) == 1, nil
+	}); err != nil {
 		return fmt.Errorf("waiting for the load balancer: %w", err)
 	}
-	out.addTime("Service to ACTIVE load balancer", time.Since(began), "", fmt.Sprintf("%d endpoints in %d slices", churnEndpoints, churnSlices))
+	out.addTime("Service to ACTIVE load balancer", time.Since(began), "",
+		fmt.Sprintf("%d endpoints in %d slices", churnEndpoints, churnSlices))
 	if err := r.settled(ctx); err != nil {
 		return fmt.Errorf("waiting until all is done: %w", err)
 	}
@@ -238,11 +258,14 @@ func (b *bench) churn(ctx context.Context, out *scenarioReport) (err error) {
 		return fmt.Errorf("waiting until all is done: %w", err)
 	}
 	cloud := r.stage.cloud.Stats()
-	b.say("%d changes served after %s, by %d requests", churnChanges, whole.Round(time.Millisecond), cloud.Counts["PUT member_batch"])
-	out.addTime("first change to last one served", whole, "", fmt.Sprintf("%d changes, over %s", churnChanges, changed.Round(time.Millisecond)))
+	b.say("%d changes served after %s, by %d requests", churnChanges, whole.Round(time.Millisecond),
+		cloud.Counts["PUT member_batch"])
+	out.addTime("first change to last one served", whole, "",
+		fmt.Sprintf("%d changes, over %s", churnChanges, changed.Round(time.Millisecond)))
 	writes, reads := split(neutronCounts(cloud.Counts))
 	out.add(measure{
-		Name: "writes to the cloud", Value: float64(sum(writes)), Aim: fmt.Sprintf("at most %d", cloud.Freed), Note: sumText(writes) + "; the aim is how often the load balancer became free",
+		Name: "writes to the cloud", Value: float64(sum(writes)), Aim: fmt.Sprintf("at most %d", cloud.Freed),
+		Note: sumText(writes) + "; the aim is how often the load balancer became free",
 	})
 	out.add(measure{Name: "reads from the cloud", Value: float64(sum(reads)), Note: sumText(reads)})
 	return r.quiet(ctx, out)
@@ -273,13 +296,15 @@ func (c *churning) make() error {
 		endpoints := make([]any, 0, perSlice)
 		for j := range perSlice {
 			endpoints = append(endpoints, map[string]any{
-				"addresses": []any{fmt.Sprintf("10.200.%d.%d", i, j+1)}, "conditions": map[string]any{"ready": true, "serving": true},
+				"addresses":  []any{fmt.Sprintf("10.200.%d.%d", i, j+1)},
+				"conditions": map[string]any{"ready": true, "serving": true},
 			})
 		}
 		c.slices = append(c.slices, map[string]any{
 			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
 			"metadata": map[string]any{
-				"name": fmt.Sprintf("large-%d", i), "namespace": c.namespace, "labels": map[string]any{"kubernetes.io/service-name": "large"},
+				"name": fmt.Sprintf("large-%d", i), "namespace": c.namespace,
+				"labels": map[string]any{"kubernetes.io/service-name": "large"},
 			},
 			"ports": []any{map[string]any{"name": "", "port": int64(8080), "protocol": "TCP"}},
 		})

@@ -93,7 +93,8 @@ func withoutOverrides(environ []string) []string {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
 		switch {
-		case strings.HasPrefix(name, "OS_"), name == "KUBECONFIG", name == "K8S_API", name == "LOG_LEVEL", name == "NOTIFY_SOCKET":
+		case strings.HasPrefix(name, "OS_"), name == "KUBECONFIG", name == "K8S_API", name == "LOG_LEVEL",
+			name == "NOTIFY_SOCKET":
 		case name == "SUBNET_POOL", name == "FLANNEL_NET", name == "SERVICE_CLUSTER_IP_RANGE":
 		default:
 			kept = append(kept, e)
@@ -187,7 +188,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // a TCP listener has a TCP address
 }
 
-// runsRaven gives a command that runs raven the flag that names the program, and finds the program before the command runs.
+// runsRaven gives a command that runs raven the flag that names the program, and finds the program before the command
+// runs.
 func runsRaven(cmd *cobra.Command, program *string) {
 	cmd.Flags().StringVar(program, "raven", "", "the raven `program` (default: the one beside this program)")
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {

@@ -45,14 +45,17 @@ Ctrl-C stops everything in order and leaves nothing behind; a second one does no
 	}
 	runsRaven(cmd, &o.raven)
 	f := cmd.Flags()
-	f.StringVar(&o.drivers, "drivers", usualDrivers, "the `drivers`; with kubeproxy OVN's northbound database runs as well: the real one where Debian's ovn-common is installed")
+	f.StringVar(&o.drivers, "drivers", usualDrivers,
+		"the `drivers`; with kubeproxy OVN's northbound database runs as well: the real one where Debian's ovn-common is "+
+			"installed")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: on Ctrl-C)")
 	f.DurationVar(&o.latency, "latency", 50*time.Millisecond, "`time` that every request to Neutron or Octavia takes")
 	f.DurationVar(&o.interval, "every", 2*time.Second, "`time` between two changes of the workload")
 	return cmd
 }
 
-// servicesConf makes raven serve Services with some drivers, and floating IPs from the simulated cloud's external network.
+// servicesConf makes raven serve Services with some drivers, and floating IPs from the simulated cloud's external
+// network.
 const servicesConf = `drivers = %s
 
 [neutron_defaults]
@@ -63,7 +66,8 @@ provider = amphora
 
 `
 
-// providers are those of the simulated cloud, several times as fast as real ones were measured: one sees them work, and need not wait.
+// providers are those of the simulated cloud, several times as fast as real ones were measured: one sees them work,
+// and need not wait.
 func providers() []simcloud.Provider {
 	const times = 3
 	return []simcloud.Provider{simcloud.LabAmphora(times), simcloud.LabOVN(times)}

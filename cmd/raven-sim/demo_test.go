@@ -78,7 +78,8 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 	t.Helper()
 	r := &demoRun{bin: programDir(t), tmp: shortTempDir(t), output: &harness.Buffer{}, ended: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	r.cmd = exec.CommandContext(ctx, filepath.Join(r.bin, "raven-sim"), append([]string{"demo", "--latency", "5ms", "--every", "300ms"}, args...)...)
+	r.cmd = exec.CommandContext(ctx, filepath.Join(r.bin, "raven-sim"),
+		append([]string{"demo", "--latency", "5ms", "--every", "300ms"}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+r.tmp)
 	r.cmd.Stdout, r.cmd.Stderr = r.output, r.output
 	r.cmd.WaitDelay = 10 * time.Second
@@ -151,7 +152,8 @@ func TestDemoShowsWhatBecomesOfTheWorkloadAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	r := startDemo(t)
 	for _, want := range []string{
-		podDone, namespaceDone, `pod blog/mariadb-\S+: done`, `pod ci/build-\S+: done  no port`, `pod monitoring/node-exporter-\S+: done  no port`,
+		podDone, namespaceDone, `pod blog/mariadb-\S+: done`, `pod ci/build-\S+: done  no port`,
+		`pod monitoring/node-exporter-\S+: done  no port`,
 		`(?m)pod \S+: gone$`, `kubectl get pods -A`, `ports by \d+, \d+ load balancers`,
 		`service shop/web: done  VIP 10\.96\.0\.2 ACTIVE \d members outside 172\.24\.4\.\d+`,
 	} {
@@ -198,7 +200,8 @@ func TestDemoEndsAfterItsTime(t *testing.T) {
 	}
 }
 
-// With the driver kubeproxy Services are served in OVN's northbound database, the real one where there is one, which ends with the demo.
+// With the driver kubeproxy Services are served in OVN's northbound database, the real one where there is one, which
+// ends with the demo.
 func TestDemoServesByOVN(t *testing.T) {
 	t.Parallel()
 	how := `ovn-nbctl --db=unix:`
@@ -228,7 +231,8 @@ func TestDemoStopsWhenNobodyReads(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	r := &demoRun{bin: bin, tmp: tmp}
-	for deadline := time.Now().Add(stopBound); len(r.leftBehind(t)) > 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(stopBound); len(r.leftBehind(t)) > 0 &&
+		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 	}
 	if left := r.leftBehind(t); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
@@ -267,7 +271,8 @@ func TestNoProcessOutlivesAKilledDemo(t *testing.T) {
 func TestDemoSaysWhyRavenDied(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "raven")
-	text := "#!/bin/sh\nfor a; do case $a in DEFAULT.log_file=*) echo the last line >\"${a#*=}\";; esac; done\necho no luck >&2\nexit 3\n"
+	text := "#!/bin/sh\nfor a; do case $a in DEFAULT.log_file=*) echo the last line >\"${a#*=}\";; esac; done\necho " +
+		"no luck >&2\nexit 3\n"
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}

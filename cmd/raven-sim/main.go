@@ -1,5 +1,5 @@
-// Command raven-sim runs a simulated Kubernetes API and a simulated OpenStack cloud on loopback, for trying and measuring
-// Raven. It must never listen on, or talk to, anything but this machine.
+// Command raven-sim runs a simulated Kubernetes API and a simulated OpenStack cloud on loopback, for trying and
+// measuring Raven. It must never listen on, or talk to, anything but this machine.
 package main
 
 import (
@@ -21,8 +21,8 @@ func main() {
 	os.Exit(status)
 }
 
-// stopSignals returns a context that ends with the first signal to stop, and a channel that is closed by the second. That a terminal
-// was closed is a signal to stop too, so that nothing is left behind.
+// stopSignals returns a context that ends with the first signal to stop, and a channel that is closed by the second.
+// That a terminal was closed is a signal to stop too, so that nothing is left behind.
 func stopSignals() (ctx context.Context, stop func(), hurry <-chan struct{}) {
 	ctx, stop = context.WithCancel(context.Background())
 	now := make(chan struct{})
@@ -68,7 +68,8 @@ Exit statuses: 0 done as asked, 1 an error, which is printed.`,
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
-	root.AddCommand(newServeCommand(), newDemoCommand(hurry), newBenchCommand(hurry), newTryCommand(hurry)) //nolint:contextcheck // the command has its own
+	//nolint:contextcheck // the command has its own
+	root.AddCommand(newServeCommand(), newDemoCommand(hurry), newBenchCommand(hurry), newTryCommand(hurry))
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(errs, "raven-sim: "+err.Error())

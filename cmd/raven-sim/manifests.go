@@ -53,7 +53,8 @@ func newManifests(kubeconfig string) (*manifests, error) {
 	return &manifests{dynamic: objects, discovery: d}, err
 }
 
-// create makes the objects of files: definitions first, then namespaces, those that are missing among them, then the rest.
+// create makes the objects of files: definitions first, then namespaces, those that are missing among them, then the
+// rest.
 func (m *manifests) create(ctx context.Context, files []string) error {
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
@@ -106,16 +107,21 @@ func (m *manifests) createOne(ctx context.Context, object *unstructured.Unstruct
 		object.SetNamespace(metav1.NamespaceDefault)
 	}
 	if space := object.GetNamespace(); space != "" {
-		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": space}}}
-		if _, err := m.dynamic.Resource(namespacesGVR()).Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		namespace := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": space}},
+		}
+		if _, err := m.dynamic.Resource(namespacesGVR()).Create(ctx, namespace, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
-	created, err := m.dynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{})
+	created, err := m.dynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, object,
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	m.made = append(m.made, made{mapping.Resource, object.GetKind(), object.GetNamespace(), object.GetName(), string(created.GetUID())})
+	m.made = append(m.made,
+		made{mapping.Resource, object.GetKind(), object.GetNamespace(), object.GetName(), string(created.GetUID())})
 	return nil
 }
 
@@ -150,7 +156,8 @@ func (m *manifests) unfinished(r *report, drivers []string) string {
 	kinds, seen := map[string]bool{}, map[string]bool{}
 	for _, o := range r.Objects {
 		if o.State != "done" {
-			return fmt.Sprintf("%s %s/%s of driver %s is %s: %s", o.Kind, o.Namespace, o.Name, o.Driver, o.State, strings.Join(o.Reasons, "; "))
+			return fmt.Sprintf("%s %s/%s of driver %s is %s: %s", o.Kind, o.Namespace, o.Name, o.Driver, o.State,
+				strings.Join(o.Reasons, "; "))
 		}
 		kinds[o.Kind], seen[o.Driver] = true, true
 		seen[o.Kind+" "+o.Namespace+"/"+o.Name] = true
@@ -187,22 +194,26 @@ func (m *manifests) notes(ctx context.Context) ([]string, error) {
 		}
 		annotations := object.GetAnnotations()
 		for _, key := range slices.Sorted(maps.Keys(annotations)) {
-			lines = append(lines, fmt.Sprintf("%s %s  %s: %s", o.kind, strings.TrimPrefix(o.namespace+"/"+o.name, "/"), key, annotations[key]))
+			lines = append(lines,
+				fmt.Sprintf("%s %s  %s: %s", o.kind, strings.TrimPrefix(o.namespace+"/"+o.name, "/"), key, annotations[key]))
 		}
 	}
-	events, err := m.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).List(ctx, metav1.ListOptions{})
+	events, err := m.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).List(ctx,
+		metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for _, event := range events.Items {
 		text := func(path ...string) string { s, _, _ := unstructured.NestedString(event.Object, path...); return s }
 		lines = append(lines, fmt.Sprintf("%s %s  Event %s %s: %s", text("involvedObject", "kind"),
-			strings.TrimPrefix(text("involvedObject", "namespace")+"/"+text("involvedObject", "name"), "/"), text("type"), text("reason"), text("message")))
+			strings.TrimPrefix(text("involvedObject", "namespace")+"/"+text("involvedObject", "name"), "/"), text("type"),
+			text("reason"), text("message")))
 	}
 	return lines, nil
 }
 
-// remove deletes what was made, the last first; definitions stay, for their deletion takes the objects from the drivers' sight.
+// remove deletes what was made, the last first; definitions stay, for their deletion takes the objects from the
+// drivers' sight.
 func (m *manifests) remove(ctx context.Context) error {
 	for _, o := range slices.Backward(m.made) {
 		if o.kind == "CustomResourceDefinition" {

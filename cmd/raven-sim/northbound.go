@@ -16,8 +16,8 @@ import (
 // usualDrivers are those that serve everything, Services by Octavia.
 const usualDrivers = "namespace,pod,lbaas"
 
-// balancing is how Services are served: what raven has to be told of it, and OVN's northbound database where a driver needs that, the real
-// one if it is installed.
+// balancing is how Services are served: what raven has to be told of it, and OVN's northbound database where a driver
+// needs that, the real one if it is installed.
 type balancing struct {
 	conf     string
 	database *northbound.Server  // nil: none
@@ -27,7 +27,9 @@ type balancing struct {
 // balance prepares what the drivers need to serve Services.
 func (s *stage) balance(ctx context.Context, drivers string) (*balancing, error) {
 	b := &balancing{conf: fmt.Sprintf(servicesConf, drivers)}
-	named := slices.ContainsFunc(strings.Split(drivers, ","), func(name string) bool { return strings.TrimSpace(name) == "kubeproxy" })
+	named := slices.ContainsFunc(strings.Split(drivers, ","), func(name string) bool {
+		return strings.TrimSpace(name) == "kubeproxy"
+	})
 	if !named {
 		return b, nil
 	}
@@ -63,7 +65,8 @@ func (b *balancing) printAccess(out io.Writer) {
 	switch {
 	case b.database == nil:
 	case !b.database.Real():
-		fmt.Fprintf(out, "OVN's northbound database is one in this process: install ovn-common and openvswitch-common for the real one.\n\n")
+		fmt.Fprintf(out,
+			"OVN's northbound database is one in this process: install ovn-common and openvswitch-common for the real one.\n\n")
 	default:
 		fmt.Fprintf(out, "  ovn-nbctl --db=%s --no-leader-only --columns=name,vips list Load_Balancer\n\n", b.database.Unix())
 	}

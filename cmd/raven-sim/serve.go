@@ -27,14 +27,17 @@ func newServeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ko := simkube.Options{Endpoints: &simkube.EndpointController{}}
 			if kubelet {
-				ko.Kubelet = &simkube.Kubelet{NeedPort: true, ScheduleDelay: 200 * time.Millisecond, RunDelay: 200 * time.Millisecond}
+				ko.Kubelet = &simkube.Kubelet{
+					NeedPort: true, ScheduleDelay: 200 * time.Millisecond, RunDelay: 200 * time.Millisecond,
+				}
 			}
 			return serve(cmd.Context(), cmd.OutOrStdout(), dir, ko, simcloud.Options{
 				Profile: simcloud.Flat(latency), Providers: providers(),
 			})
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "`folder` for kubeconfig, clouds.yaml and kuryr.conf; it is kept (default: a temporary one)")
+	cmd.Flags().StringVar(&dir, "dir", "",
+		"`folder` for kubeconfig, clouds.yaml and kuryr.conf; it is kept (default: a temporary one)")
 	cmd.Flags().DurationVar(&latency, "latency", 0, "`time` that every request to Neutron or Octavia takes")
 	cmd.Flags().BoolVar(&kubelet, "kubelet", true, "schedule pods, and let them run once they have a port")
 	return cmd

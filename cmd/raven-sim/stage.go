@@ -108,7 +108,8 @@ func (s *stage) access() string {
   curl -H "X-Auth-Token: $TOKEN" %s/v2.0/ports
 
   curl %s/sim/dump      the whole cloud, as text
-`, s.kubeconfig(), s.clouds(), simcloud.CloudMember, s.login(), s.cloud.AuthURL(), s.cloud.NetworkURL(), s.cloud.BaseURL())
+`, s.kubeconfig(), s.clouds(), simcloud.CloudMember, s.login(), s.cloud.AuthURL(), s.cloud.NetworkURL(),
+		s.cloud.BaseURL())
 }
 
 func (s *stage) printAccess(out io.Writer) {

@@ -32,8 +32,9 @@ type tryOptions struct {
 func newTryCommand(hurry <-chan struct{}) *cobra.Command {
 	var o tryOptions
 	cmd := &cobra.Command{
-		Use:   "try --driver NAME=PROGRAM -f FILE",
-		Short: "Run drivers of your own in the real raven against the simulations, on the objects of a manifest, and show what comes of it",
+		Use: "try --driver NAME=PROGRAM -f FILE",
+		Short: "Run drivers of your own in the real raven against the simulations, on the objects of a manifest, and " +
+			"show what comes of it",
 		Long: `Run the simulated cluster and cloud and the real raven with its drivers namespace and pod and with yours, make the objects of
 the manifests, wait until raven is done with all of them, and print what was made. Definitions of custom resources come first,
 namespaces that are missing are made. Your drivers may add to what others make all that there is to add; for less:
@@ -141,7 +142,9 @@ func (o tryOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Write
 		return err
 	}
 	fmt.Fprintln(out, "The objects are deleted; raven takes away what they had.")
-	return o.await(ctx, d, "to have removed all", func(*report) string { return strings.Join(have(s.cloud, cluster.uids()), "\n") })
+	return o.await(ctx, d, "to have removed all", func(*report) string {
+		return strings.Join(have(s.cloud, cluster.uids()), "\n")
+	})
 }
 
 // await asks raven how it stands until f has nothing to say any more.
@@ -168,7 +171,8 @@ func (o tryOptions) await(ctx context.Context, d *daemon, what string, f func(*r
 	}
 }
 
-// have lists what others than Raven's own drivers have in the cloud, of some objects or, without any, of all, leaving out the identities.
+// have lists what others than Raven's own drivers have in the cloud, of some objects or, without any, of all, leaving
+// out the identities.
 func have(cloud *simcloud.Cloud, uids []string) []string {
 	// The owner in an identity is a driver or its role, and the object.
 	owned := regexp.MustCompile(`raven:owner=([^:\] ]+)(?::([^\] ]+))?`)
@@ -177,7 +181,8 @@ func have(cloud *simcloud.Cloud, uids []string) []string {
 	lines := bufio.NewScanner(strings.NewReader(cloud.Dump(simcloud.DumpOptions{Identity: true, Addresses: true})))
 	for lines.Scan() {
 		owner := owned.FindStringSubmatch(lines.Text())
-		if owner == nil || slices.Contains([]string{"namespace", "pod", "shared"}, owner[1]) || uids != nil && !slices.Contains(uids, owner[2]) {
+		if owner == nil || slices.Contains([]string{"namespace", "pod", "shared"}, owner[1]) ||
+			uids != nil && !slices.Contains(uids, owner[2]) {
 			continue
 		}
 		found = append(found, identity.ReplaceAllString(lines.Text(), ""))
@@ -199,7 +204,8 @@ func printTried(ctx context.Context, out io.Writer, s *stage, d *daemon, cluster
 		for _, resource := range o.Resources {
 			made = append(made, strings.TrimSpace(resource.Kind+" "+resource.Name))
 		}
-		rows = append(rows, []string{o.Kind, strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), o.Driver, o.State, strings.Join(made, ", ")})
+		rows = append(rows,
+			[]string{o.Kind, strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), o.Driver, o.State, strings.Join(made, ", ")})
 	}
 	notes, err := cluster.notes(ctx)
 	if err != nil {

@@ -44,7 +44,10 @@ func TestTry(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"shop/web", "lbaas", "done", "loadbalancer \"", "provider=ovn", "Pod shop/web  kuryr.org/neutron-port: {", "takes away"} {
+	for _, want := range []string{
+		"shop/web", "lbaas", "done", "loadbalancer \"", "provider=ovn", "Pod shop/web  kuryr.org/neutron-port: {",
+		"takes away",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
@@ -54,7 +57,8 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestTriedDriversMayContribute: whoever tries his own driver need not allow it what it adds to others' resources, but may allow it less.
+// TestTriedDriversMayContribute: whoever tries his own driver need not allow it what it adds to others' resources,
+// but may allow it less.
 func TestTriedDriversMayContribute(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -85,9 +89,12 @@ func TestTryThatCannotBe(t *testing.T) {
 		args           []string
 	}{
 		"no such program": {tryService, "none/of/them", []string{"--driver", "x=/none/of/them"}},
-		"no such kind":    {"{apiVersion: example.org/v1, kind: Nothing, metadata: {name: x}}", "Nothing", []string{"--driver", "lbaas=" + lbaas}},
-		"no time":         {tryService, "waited", []string{"--driver", "lbaas=" + lbaas, "--timeout", "1ms"}},
-		"no equals sign":  {tryService, "NAME=PROGRAM", []string{"--driver", lbaas}},
+		"no such kind": {
+			"{apiVersion: example.org/v1, kind: Nothing, metadata: {name: x}}", "Nothing",
+			[]string{"--driver", "lbaas=" + lbaas},
+		},
+		"no time":        {tryService, "waited", []string{"--driver", "lbaas=" + lbaas, "--timeout", "1ms"}},
+		"no equals sign": {tryService, "NAME=PROGRAM", []string{"--driver", lbaas}},
 	} {
 		if out, err := try(t, test.manifest, test.args...); err == nil || !strings.Contains(out, test.says) {
 			t.Errorf("%s: %v\n%s", why, err, out)

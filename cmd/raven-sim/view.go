@@ -12,7 +12,8 @@ import (
 	"golang.org/x/term"
 )
 
-// view shows live what became of the workload: on a terminal as a picture that is redrawn, elsewhere as a line for each change.
+// view shows live what became of the workload: on a terminal as a picture that is redrawn, elsewhere as a line for
+// each change.
 type view struct {
 	out    io.Writer
 	stage  *stage
@@ -160,7 +161,8 @@ func (v *view) picture(r *report) []string {
 		}
 		var rows [][]string
 		for _, p := range pods[o.Name] {
-			rows = append(rows, append([]string{"  " + p.Name, phases[p.Namespace+"/"+p.Name]}, append(portCells(p), v.state(p))...))
+			rows = append(rows,
+				append([]string{"  " + p.Name, phases[p.Namespace+"/"+p.Name]}, append(portCells(p), v.state(p))...))
 		}
 		lines = append(lines, "", head)
 		lines = append(lines, columns(rows)...)
@@ -207,7 +209,8 @@ func (v *view) countsText(r *report) string {
 	if len(parts) == 0 {
 		parts = []string{"none yet"}
 	}
-	return fmt.Sprintf("objects: %s; cloud: %d requests, %d writes (%d ports by %d, %d load balancers, %d changes of members); Kubernetes: %d patches",
+	return fmt.Sprintf("objects: %s; cloud: %d requests, %d writes (%d ports by %d, %d load balancers, %d changes of "+
+		"members); Kubernetes: %d patches",
 		strings.Join(parts, ", "), cloud.Requests, cloud.Writes, cloud.Items["POST port"], cloud.Counts["POST port"],
 		cloud.Counts["POST loadbalancer"], cloud.Counts["PUT member_batch"],
 		kube.Counts["patch pods"]+kube.Counts["patch namespaces"]+kube.Counts["patch services"])
@@ -260,7 +263,8 @@ func networkText(o object) string {
 	return strings.Join(parts, ", ")
 }
 
-// serviceCells says what a service has: the address of its load balancer, that one's status, its members, and its floating IPs.
+// serviceCells says what a service has: the address of its load balancer, that one's status, its members, and its
+// floating IPs.
 func serviceCells(o object) []string {
 	var vips, outside []string
 	var ours northboundCells

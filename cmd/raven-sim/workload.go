@@ -51,8 +51,8 @@ func startingApps() []*app {
 	}
 }
 
-// workload makes a cluster look alive: pods come, change, complete and go. It keeps nothing in mind but how many there should be,
-// so whatever somebody else does to them is made good with the next change, as controllers would.
+// workload makes a cluster look alive: pods come, change, complete and go. It keeps nothing in mind but how many
+// there should be, so whatever somebody else does to them is made good with the next change, as controllers would.
 type workload struct {
 	kube *simkube.API
 	rand *rand.Rand
@@ -151,7 +151,8 @@ func (w *workload) replicas() error {
 	return nil
 }
 
-// pods lists an app's pods that are not being deleted, those that have not completed or those that have; the oldest first.
+// pods lists an app's pods that are not being deleted, those that have not completed or those that have; the oldest
+// first.
 func (w *workload) pods(a *app, running bool) ([]string, error) {
 	all, err := w.kube.List(podsGVR(), a.namespace)
 	if err != nil {
@@ -189,7 +190,8 @@ func (w *workload) pods(a *app, running bool) ([]string, error) {
 
 func (w *workload) namespace(name string) error {
 	_, err := w.kube.Create(namespacesGVR(), map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name, "labels": map[string]any{"kubernetes.io/metadata.name": name}},
+		"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"kubernetes.io/metadata.name": name}},
 	})
 	if excused(err) != nil {
 		return fmt.Errorf("creating namespace %s: %w", name, err)
@@ -211,7 +213,9 @@ func (w *workload) create(a *app) error {
 	}
 	_, err := w.kube.Create(podsGVR(), map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "spec": spec,
-		"metadata": map[string]any{"name": name, "namespace": a.namespace, "labels": map[string]any{"app": a.name, "version": "1"}},
+		"metadata": map[string]any{
+			"name": name, "namespace": a.namespace, "labels": map[string]any{"app": a.name, "version": "1"},
+		},
 	})
 	if excused(err) != nil {
 		return fmt.Errorf("creating pod %s/%s: %w", a.namespace, name, err)
@@ -250,7 +254,8 @@ func (a *app) kind() string {
 func (w *workload) turn(a *app) error {
 	a.outside = !a.outside
 	patch := fmt.Sprintf(`{"spec":{"type":%q}}`, a.kind())
-	if _, err := w.kube.Patch(servicesGVR(), a.namespace, a.name, types.MergePatchType, []byte(patch)); excused(err) != nil {
+	if _, err := w.kube.Patch(servicesGVR(), a.namespace, a.name, types.MergePatchType,
+		[]byte(patch)); excused(err) != nil {
 		return fmt.Errorf("changing service %s/%s: %w", a.namespace, a.name, err)
 	}
 	return nil

@@ -100,7 +100,8 @@ func TestNamespacesAgreeOnTheGroup(t *testing.T) {
 	if diff := cmp.Diff(group(shared, shop), group(shared, bank)); diff != "" {
 		t.Error(diff)
 	}
-	dedicated := sdktest.Configured(t, New(), map[string]map[string]any{conf.SubnetGroup: {conf.OptTopology: conf.DedicatedTopology}})
+	dedicated := sdktest.Configured(t, New(),
+		map[string]map[string]any{conf.SubnetGroup: {conf.OptTopology: conf.DedicatedTopology}})
 	if r := group(dedicated, shop); r.Claim != "" {
 		t.Errorf("claim %q, though namespaces are to stay apart", r.Claim)
 	}

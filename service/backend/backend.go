@@ -1,5 +1,5 @@
-// Package backend is what the loop asks of a place where resources are kept: Neutron, Octavia, OVN's northbound database. It must never
-// name a kind of resource: a backend describes its kinds itself.
+// Package backend is what the loop asks of a place where resources are kept: Neutron, Octavia, OVN's northbound
+// database. It must never name a kind of resource: a backend describes its kinds itself.
 package backend
 
 import (
@@ -19,7 +19,8 @@ import (
 var (
 	// ErrNotFound says that a resource is not there.
 	ErrNotFound = errors.New("there is no such resource")
-	// ErrAbsent says that a cloud has no service of that kind, so that there is nothing to list. It does not pass by itself.
+	// ErrAbsent says that a cloud has no service of that kind, so that there is nothing to list. It does not pass by
+	// itself.
 	ErrAbsent = errors.New("there is no such service")
 )
 
@@ -27,13 +28,13 @@ var (
 type Backend interface {
 	// Kinds describes the kinds that are kept there.
 	Kinds() []plan.Descriptor
-	// List returns all resources of its kinds with a cluster's identity. An error means that nothing is known: what was known stays as it is,
-	// and steps on it wait. One that is ErrAbsent says that there can be none.
+	// List returns all resources of its kinds with a cluster's identity. An error means that nothing is known: what was
+	// known stays as it is, and steps on it wait. One that is ErrAbsent says that there can be none.
 	List(ctx context.Context, cluster string) ([]plan.Observed, error)
 	// Get reads one resource. The error is ErrNotFound where it is not there.
 	Get(ctx context.Context, kind drivers.Kind, id string) (plan.Observed, error)
-	// Apply carries out one step for an owner: its preflight, the request, and what a refusal makes necessary. What has become of the
-	// resource is in the state when it returns. The error is a *Failure.
+	// Apply carries out one step for an owner: its preflight, the request, and what a refusal makes necessary. What has
+	// become of the resource is in the state when it returns. The error is a *Failure.
 	Apply(ctx context.Context, owner plan.Owner, step *plan.Step) error
 }
 
@@ -46,11 +47,13 @@ type Registration struct {
 	Reason string
 	// Required says that nothing is concluded at all while it cannot be listed, and that Raven does not start without it.
 	Required bool
-	// Unconfigured says why the backend keeps nothing, so that what is there of its resources is not known; "": it is configured.
+	// Unconfigured says why the backend keeps nothing, so that what is there of its resources is not known; "": it is
+	// configured.
 	Unconfigured string
 	// Hooks are what it adds to the state; Backend and Kinds are filled in.
 	Hooks state.Hooks
-	// Review looks at a plan before it is carried out, with the lock held and without I/O: it may withhold steps, add notices and waits.
+	// Review looks at a plan before it is carried out, with the lock held and without I/O: it may withhold steps, add
+	// notices and waits.
 	Review func(tx *state.Tx, o *state.Object, p *plan.Plan) Review
 	// Refused returns why a step is not to be asked for now, since it was refused before.
 	Refused func(tx *state.Tx, step plan.Step) *Failure
@@ -60,7 +63,8 @@ type Registration struct {
 	Remarks func(tx *state.Tx, o *state.Object) []string
 	// Listed is called when all resources were listed, or could not be, with the lock held.
 	Listed func(tx *state.Tx, err error)
-	// Find lists the resources with one identity, those that were created a moment ago too. Without it no create has an unknown outcome.
+	// Find lists the resources with one identity, those that were created a moment ago too. Without it no create has an
+	// unknown outcome.
 	Find func(ctx context.Context, kind drivers.Kind, identity plan.Identity) ([]plan.Observed, error)
 	// Lookup finds an existing resource that an operator named by id or name. The error is a *LookupError.
 	Lookup func(ctx context.Context, kind drivers.Kind, idOrName string) (plan.Observed, error)
@@ -94,7 +98,8 @@ type Env struct {
 
 // Timing is how long things take that pass by themselves.
 type Timing struct {
-	// SlowRetry is how long an object rests that waits for something outside, such as quota, in case its wake-up never comes.
+	// SlowRetry is how long an object rests that waits for something outside, such as quota, in case its wake-up never
+	// comes.
 	SlowRetry time.Duration
 	// UnknownWait is how long a create with unknown outcome may still be carried out.
 	UnknownWait time.Duration
@@ -102,7 +107,8 @@ type Timing struct {
 	Refusal time.Duration
 }
 
-// Loop is what a backend may ask of the loop. Nothing of it may be called with the lock of the state held, but for RequestList.
+// Loop is what a backend may ask of the loop. Nothing of it may be called with the lock of the state held, but for
+// RequestList.
 type Loop interface {
 	// RequestList has all backends listed after a time; 0: at once.
 	RequestList(after time.Duration)
@@ -118,7 +124,8 @@ type Loop interface {
 
 // LookupError says why a configured name leads to nothing.
 type LookupError struct {
-	// Missing says that nothing has that id or name, or that several have, as far as the credentials see. Otherwise it could not be read.
+	// Missing says that nothing has that id or name, or that several have, as far as the credentials see. Otherwise it
+	// could not be read.
 	Missing bool
 	Err     error
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// Failure is an error with what becomes of the object that it concerns: where it stands, when it is tried again, and what may wake it before.
+// Failure is an error with what becomes of the object that it concerns: where it stands, when it is tried again, and
+// what may wake it before.
 type Failure struct {
 	Phase state.Phase
 	// RequeueAfter is the time after which the object is reconciled again; 0: never by itself.

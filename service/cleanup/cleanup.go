@@ -1,5 +1,5 @@
-// Package cleanup removes what Raven made for a cluster that is gone. It must never run beside a Raven of that cluster, unless for a driver
-// that that one does not run.
+// Package cleanup removes what Raven made for a cluster that is gone. It must never run beside a Raven of that
+// cluster, unless for a driver that that one does not run.
 package cleanup
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// Cleanup removes what Raven made for a cluster that is gone: everything with the cluster's identity, in the order in which it
-// can go, and nothing else. No driver and no Kubernetes API is asked.
+// Cleanup removes what Raven made for a cluster that is gone: everything with the cluster's identity, in the order in
+// which it can go, and nothing else. No driver and no Kubernetes API is asked.
 type Cleanup struct {
 	// Backends are where it looks.
 	Backends []*backend.Registration
 	// Kinds describes the kinds of resources of all backends.
 	Kinds   *plan.Kinds
 	Cluster string
-	// Driver limits it to what one driver, or the role that it holds, made for objects; what it shares with others stays. It must not
-	// be enabled. Empty is everything.
+	// Driver limits it to what one driver, or the role that it holds, made for objects; what it shares with others
+	// stays. It must not be enabled. Empty is everything.
 	Driver string
 	// Retained says that what was to outlive its object goes as well.
 	Retained bool
@@ -84,8 +84,8 @@ func (c *Cleanup) Plan(ctx context.Context) (Preview, error) {
 	return p, nil
 }
 
-// Run removes what it can, and returns what it could not. It ends when nothing is left, when nothing has moved for Patience, or
-// with ctx.
+// Run removes what it can, and returns what it could not. It ends when nothing is left, when nothing has moved for
+// Patience, or with ctx.
 func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
 	m, _, err := c.observe(ctx)
 	if err != nil {
@@ -119,8 +119,8 @@ func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
 	}
 }
 
-// observe lists everything of the cluster. What a cloud has no service for is not looked for, and unseen says so: what it uses cannot go,
-// all else can.
+// observe lists everything of the cluster. What a cloud has no service for is not looked for, and unseen says so:
+// what it uses cannot go, all else can.
 func (c *Cleanup) observe(ctx context.Context) (cache *state.Cache, unseen []string, err error) {
 	cache = state.NewCache(c.Kinds)
 	for _, b := range c.Backends {
@@ -153,7 +153,9 @@ func (c *Cleanup) compute(cache *state.Cache) plan.Plan {
 }
 
 // round removes what waits for nothing. It says whether anything went, and why the rest of it did not, by id.
-func (c *Cleanup) round(ctx context.Context, m *state.Cache, steps []plan.Step) (removed bool, failures map[string]error) {
+func (c *Cleanup) round(
+	ctx context.Context, m *state.Cache, steps []plan.Step,
+) (removed bool, failures map[string]error) {
 	var (
 		mu    sync.Mutex
 		group errgroup.Group

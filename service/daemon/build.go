@@ -57,7 +57,10 @@ type loop struct {
 }
 
 // newLoop makes an engine and its backends.
-func newLoop(c reconcile.Config, cloud *cloud.Cloud, northbound *ovn.Northbound, o octavia.Config, wb reconcile.Writeback, log *slog.Logger) (*loop, error) {
+func newLoop(
+	c reconcile.Config, cloud *cloud.Cloud, northbound *ovn.Northbound, o octavia.Config, wb reconcile.Writeback,
+	log *slog.Logger,
+) (*loop, error) {
 	c.Kinds = kinds()
 	engine, err := reconcile.New(c, wb, clock.RealClock{}, log)
 	if err != nil {
@@ -112,7 +115,8 @@ func (r *runtime) engineConfig() reconcile.Config {
 	return reconcile.Config{
 		Presence: r.clients, Contributes: contributions(r.loaded.Programs),
 		Cluster: r.cluster, Concurrency: int(v.Int(OptionGroup, "concurrency")), Drivers: v.List(OptionGroup, "drivers"),
-		DriftInterval: v.Duration(OptionGroup, "drift_check_interval"), SweepInterval: v.Duration(OptionGroup, "sweep_interval"),
+		DriftInterval:        v.Duration(OptionGroup, "drift_check_interval"),
+		SweepInterval:        v.Duration(OptionGroup, "sweep_interval"),
 		SweepLimit:           int(v.Int(OptionGroup, "sweep_limit")),
 		MaxReplayDeletes:     int(v.Int(OptionGroup, "max_replay_deletes")),
 		MaxReplayDeleteShare: v.Float(OptionGroup, "max_replay_delete_share"),

@@ -13,7 +13,8 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// attach connects to a driver that somebody else started, to debug it. It has no deadline, is not checked and not ended.
+// attach connects to a driver that somebody else started, to debug it. It has no deadline, is not checked and not
+// ended.
 func attach(ctx context.Context, config Config) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)
 	defer cancel()
@@ -25,11 +26,13 @@ func attach(ctx context.Context, config Config) (*instance, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attaching to %s: %w", config.Attach, err)
 	}
-	client := wire.NewClient(conn, wire.ClientConfig{CoreVersion: config.CoreVersion, Logger: config.Logger, Clock: config.Clock})
+	client := wire.NewClient(conn,
+		wire.ClientConfig{CoreVersion: config.CoreVersion, Logger: config.Logger, Clock: config.Clock})
 	if err := client.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("attaching to %s: %w", config.Attach, joined(err, conn.Close()))
 	}
-	config.Logger.Warn("attached to a driver that is being debugged: it is neither confined nor supervised", "socket", config.Attach)
+	config.Logger.Warn("attached to a driver that is being debugged: it is neither confined nor supervised", "socket",
+		config.Attach)
 	never := &process{path: config.Attach, lines: newLines(config.Logger, config.Clock), exited: make(chan struct{})}
 	return &instance{process: never, conn: conn, client: client, attached: true}, nil
 }
@@ -47,8 +50,10 @@ func trustedSocket(path string) error {
 	if err != nil {
 		return fmt.Errorf("attaching: %w; does the driver still run with --debug?", err)
 	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode()&os.ModeSocket == 0 || (owner.Uid != 0 && int(owner.Uid) != os.Geteuid()) {
-		return fmt.Errorf("attaching: %s %w: it must be a socket of root or of the user that Raven runs as", path, ErrUntrusted)
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode()&os.ModeSocket == 0 ||
+		(owner.Uid != 0 && int(owner.Uid) != os.Geteuid()) {
+		return fmt.Errorf("attaching: %s %w: it must be a socket of root or of the user that Raven runs as", path,
+			ErrUntrusted)
 	}
 	return trustedFolder(filepath.Dir(path), true)
 }

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Bare is a driver's process with nobody between it and who asks it: started, checked and confined as any other, but neither asked for
-// anything yet nor supervised. It is for those who put a driver to the test.
+// Bare is a driver's process with nobody between it and who asks it: started, checked and confined as any other, but
+// neither asked for anything yet nor supervised. It is for those who put a driver to the test.
 type Bare struct {
 	instance *instance
 	folder   *folder

@@ -18,7 +18,8 @@ func (p *Plugin) accept(info drivers.Info) error {
 		return nil
 	}
 	if more := info.Exceeds(*accepted); more != "" {
-		return fmt.Errorf("%s changed its declaration, it now has %s: send Raven a SIGHUP to take that over, or put the former program back",
+		return fmt.Errorf("%s changed its declaration, it now has %s: send Raven a SIGHUP to take that over, or put the "+
+			"former program back",
 			p.config.Path, more)
 	}
 	return nil
@@ -31,16 +32,19 @@ const (
 	maxCapabilities = 64
 )
 
-// checkTexts refuses what a driver says of itself for people where that would say something to their terminals, or fill them.
+// checkTexts refuses what a driver says of itself for people where that would say something to their terminals, or
+// fill them.
 func checkTexts(info drivers.Info) error {
 	if len(info.Capabilities) > maxCapabilities {
 		return fmt.Errorf("it names %d capabilities, more than %d", len(info.Capabilities), maxCapabilities)
 	}
-	texts := slices.Concat([]string{info.Name, info.Version, info.Description, info.Role}, info.Capabilities, info.Annotations, info.Labels, info.Status)
+	texts := slices.Concat([]string{info.Name, info.Version, info.Description, info.Role}, info.Capabilities,
+		info.Annotations, info.Labels, info.Status)
 	for _, kind := range info.Kinds {
 		texts = append(texts, string(kind))
 	}
-	if err := forPeople("its name, version, description, role, capabilities, kinds and keys", maxText, false, texts...); err != nil {
+	if err := forPeople("its name, version, description, role, capabilities, kinds and keys", maxText, false,
+		texts...); err != nil {
 		return err
 	}
 	for _, o := range info.Options {
@@ -52,7 +56,8 @@ func checkTexts(info drivers.Info) error {
 }
 
 func checkOptionTexts(o drivers.Option) error {
-	texts := slices.Concat([]string{o.Group, o.Name, string(o.Type), string(o.Item), o.Pattern, o.DeprecatedSince}, o.Choices, o.Schemes, o.Env)
+	texts := slices.Concat([]string{o.Group, o.Name, string(o.Type), string(o.Item), o.Pattern, o.DeprecatedSince},
+		o.Choices, o.Schemes, o.Env)
 	help := []string{o.Help, o.Default, o.SampleDefault, o.DeprecatedReason}
 	for _, former := range o.Deprecated {
 		texts = append(texts, former[0], former[1])
@@ -68,7 +73,9 @@ func checkOptionTexts(o drivers.Option) error {
 
 func checkWatchTexts(watches []drivers.Watch) error {
 	for _, w := range watches {
-		texts := append([]string{w.Name, w.GVR.Group, w.GVR.Version, w.GVR.Resource, w.Kind, w.Namespace, w.LabelSelector, w.FieldSelector}, w.Fields...)
+		texts := append([]string{
+			w.Name, w.GVR.Group, w.GVR.Version, w.GVR.Resource, w.Kind, w.Namespace, w.LabelSelector, w.FieldSelector,
+		}, w.Fields...)
 		if err := forPeople("what a watch is called and selects", maxText, false, texts...); err != nil {
 			return err
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// TestADeclarationThatGrows: a program that declares more when it is started anew gives no opinion until it is accepted; one that declares
-// less, or is another version, is none the worse for that.
+// TestADeclarationThatGrows: a program that declares more when it is started anew gives no opinion until it is
+// accepted; one that declares less, or is another version, is none the worse for that.
 func TestADeclarationThatGrows(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "info")
 	declare := func(text string) {
@@ -35,7 +35,8 @@ func TestADeclarationThatGrows(t *testing.T) {
 	const more = `{"Version": "3", "Kinds": ["network", "router"]}`
 	declare(more)
 	pid := p.Status().PID
-	if err := p.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), `changed its declaration, it now has the kind "router": send Raven a SIGHUP`) {
+	if err := p.Restart(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), `changed its declaration, it now has the kind "router": send Raven a SIGHUP`) {
 		t.Errorf("more: %v", err)
 	}
 	if s := p.Status(); s.PID != pid || s.State != Ready {
@@ -79,15 +80,19 @@ func TestTextsForTerminals(t *testing.T) {
 		"deprecated":  {Options: []drivers.Option{{Deprecated: [][2]string{{"g", escape}}}}},
 		"reason":      {Options: []drivers.Option{{DeprecatedReason: escape}}},
 	} {
-		if err := checkTexts(info); err == nil || !strings.Contains(err.Error(), "must be printable") || strings.Contains(err.Error(), "\x1b") {
+		if err := checkTexts(info); err == nil || !strings.Contains(err.Error(), "must be printable") ||
+			strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := checkTexts(drivers.Info{Description: "Größe", Options: []drivers.Option{{Help: "Two\nlines, é."}}}); err != nil {
+	if err := checkTexts(drivers.Info{
+		Description: "Größe", Options: []drivers.Option{{Help: "Two\nlines, é."}},
+	}); err != nil {
 		t.Error(err)
 	}
 	for name, w := range map[string]drivers.Watch{
-		"field": {Fields: []string{escape}}, "selector": {LabelSelector: escape}, "resource": {GVR: schema.GroupVersionResource{Resource: escape}},
+		"field": {Fields: []string{escape}}, "selector": {LabelSelector: escape},
+		"resource": {GVR: schema.GroupVersionResource{Resource: escape}},
 	} {
 		if err := checkWatchTexts([]drivers.Watch{w}); err == nil {
 			t.Errorf("%s was taken", name)

@@ -20,8 +20,8 @@ var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 // ErrNotFound says that there is no executable for a driver.
 var ErrNotFound = errors.New("not found")
 
-// Discover returns the executable of a driver: raven-driver-<name> in pluginDir, else in the folder of Raven's own executable.
-// pluginDir may be empty. The error says where it looked and is ErrNotFound where there was nothing.
+// Discover returns the executable of a driver: raven-driver-<name> in pluginDir, else in the folder of Raven's own
+// executable. pluginDir may be empty. The error says where it looked and is ErrNotFound where there was nothing.
 func Discover(name, pluginDir string) (string, error) {
 	folders := []string{pluginDir}
 	if own, err := os.Executable(); err == nil {

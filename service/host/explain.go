@@ -55,9 +55,11 @@ func (p *process) explain(err error) error {
 	words := p.lines.last()
 	switch {
 	case strings.Contains(words, "This binary is a plugin"):
-		return fmt.Errorf("%s is a plugin of another program, not a Raven driver (it does not accept the magic cookie %s)", p.path, wire.CookieKey)
+		return fmt.Errorf("%s is a plugin of another program, not a Raven driver (it does not accept the magic cookie %s)",
+			p.path, wire.CookieKey)
 	case strings.Contains(words, "is a driver of Raven"):
-		return fmt.Errorf("%s is a driver for another Raven (it does not accept the magic cookie %s)", p.path, wire.CookieValue)
+		return fmt.Errorf("%s is a driver for another Raven (it does not accept the magic cookie %s)", p.path,
+			wire.CookieValue)
 	case p.cmd.ProcessState.Success():
 		return fmt.Errorf("%s is not a Raven driver: it %s before the handshake", p.path, p.exitText())
 	default:
@@ -68,9 +70,11 @@ func (p *process) explain(err error) error {
 func (p *process) explainHandshake(parts []string, err error) error {
 	switch {
 	case parts[0] != strconv.Itoa(plugin.CoreProtocolVersion):
-		return fmt.Errorf("%s is no Raven driver: it shakes hands by go-plugin's protocol %s, not %d", p.path, parts[0], plugin.CoreProtocolVersion)
+		return fmt.Errorf("%s is no Raven driver: it shakes hands by go-plugin's protocol %s, not %d", p.path, parts[0],
+			plugin.CoreProtocolVersion)
 	case parts[1] != strconv.Itoa(wire.ProtocolVersion):
-		return fmt.Errorf("%s speaks driver protocol %s, this Raven speaks %d: use builds that match", p.path, parts[1], wire.ProtocolVersion)
+		return fmt.Errorf("%s speaks driver protocol %s, this Raven speaks %d: use builds that match", p.path, parts[1],
+			wire.ProtocolVersion)
 	case len(parts) < 5 || parts[4] != string(plugin.ProtocolGRPC):
 		return fmt.Errorf("%s does not speak gRPC", p.path)
 	}

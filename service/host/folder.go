@@ -12,12 +12,14 @@ import (
 const (
 	folderPattern = "raven-run-*"
 	lockName      = "lock"
-	// maxSocketPath is how long the kernel lets a socket's path be, and socketSuffix what go-plugin and the driver add to ours.
+	// maxSocketPath is how long the kernel lets a socket's path be, and socketSuffix what go-plugin and the driver add
+	// to ours.
 	maxSocketPath = 107
 	socketSuffix  = len("/plugin-dir") + 10 + len("/plugin") + 10
 )
 
-// folder is where the sockets of one driver are. A lock that goes with this process tells it from what a killed one left behind.
+// folder is where the sockets of one driver are. A lock that goes with this process tells it from what a killed one
+// left behind.
 type folder struct {
 	path string
 	lock *os.File
@@ -52,8 +54,10 @@ func tryFolder(base string) (*folder, error) {
 		return nil, fmt.Errorf("making the runtime folder: %w", err)
 	}
 	if longest := len(path) + socketSuffix; longest > maxSocketPath {
-		return nil, errors.Join(fmt.Errorf("the path of the runtime folder %s is %d bytes too long for sockets in it", base, longest-maxSocketPath),
-			os.Remove(path))
+		return nil,
+			errors.Join(fmt.Errorf("the path of the runtime folder %s is %d bytes too long for sockets in it", base,
+				longest-maxSocketPath),
+				os.Remove(path))
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,6 +1,6 @@
-// Package host runs a driver as a process of its own and presents it as a drivers.Driver: it launches, checks, supervises,
-// restarts and stops it. It must never take a dead driver for one that wants nothing: every call that such a driver cannot answer
-// is ErrUnavailable.
+// Package host runs a driver as a process of its own and presents it as a drivers.Driver: it launches, checks,
+// supervises, restarts and stops it. It must never take a dead driver for one that wants nothing: every call that
+// such a driver cannot answer is ErrUnavailable.
 //
 //	          Launch                  exits, hangs, stream ends
 //	(none) ───────────▶ ready ────────────────────────────────▶ restarting ──── too often ───▶ quarantined
@@ -28,8 +28,8 @@ import (
 // ErrUnavailable says that the driver is dead, stopping or restarting: no opinion.
 var ErrUnavailable = wire.ErrUnavailable
 
-// ErrNotStarted says that a driver's program was found and is what was configured, yet did not become a driver that can be asked: it ended,
-// hung or spoke nonsense first. Another try may succeed.
+// ErrNotStarted says that a driver's program was found and is what was configured, yet did not become a driver that
+// can be asked: it ended, hung or spoke nonsense first. Another try may succeed.
 var ErrNotStarted = errors.New("the driver did not start")
 
 // notStarted is ErrNotStarted in the words of its reason.
@@ -50,11 +50,11 @@ type Config struct {
 	Args []string
 	// SHA256 is the hexadecimal digest that the executable must have. Empty: any.
 	SHA256 string
-	// Attach is the socket of a driver that runs already, to be debugged (`raven-driver-x --debug`): it is not started, confined, checked
-	// nor ended. Path is not used then.
+	// Attach is the socket of a driver that runs already, to be debugged (`raven-driver-x --debug`): it is not started,
+	// confined, checked nor ended. Path is not used then.
 	Attach string
-	// Accepted is what was accepted of the driver: a program that declares more (see drivers.Info.Exceeds) is not run, now or after a loss. Nil:
-	// what its first life declares.
+	// Accepted is what was accepted of the driver: a program that declares more (see drivers.Info.Exceeds) is not run,
+	// now or after a loss. Nil: what its first life declares.
 	Accepted *drivers.Info
 	// Sandbox confines the driver; see NewSandbox. Nil does not.
 	Sandbox *Sandbox
@@ -64,7 +64,8 @@ type Config struct {
 	Env []string
 	// Values configure the driver at start. Nil leaves that to Configure.
 	Values drivers.Values
-	// RuntimeDir is where sockets are made, in a folder that only this user can enter. Empty is the folder for temporary files.
+	// RuntimeDir is where sockets are made, in a folder that only this user can enter. Empty is the folder for temporary
+	// files.
 	RuntimeDir string
 	// CoreVersion is Raven's version, for the driver.
 	CoreVersion string
@@ -74,12 +75,12 @@ type Config struct {
 	Clock clock.WithTicker
 	// Timeouts may be left at zero.
 	Timeouts Timeouts
-	// OnExit is called when the driver is lost, with the reason, and OnReady when it is back, configured as it was: the core then
-	// replays. Neither is called for the first start or for Stop. They must not block nor call Stop.
+	// OnExit is called when the driver is lost, with the reason, and OnReady when it is back, configured as it was: the
+	// core then replays. Neither is called for the first start or for Stop. They must not block nor call Stop.
 	OnExit  func(error)
 	OnReady func()
-	// OnQuarantine is called when the driver is lost again and again and is left alone for a while, with the last reason. It must not
-	// block.
+	// OnQuarantine is called when the driver is lost again and again and is left alone for a while, with the last
+	// reason. It must not block.
 	OnQuarantine func(error)
 	// MaxLosses is how often in a row it may be lost without having been stable in between; 0 is 10.
 	MaxLosses int
@@ -91,9 +92,10 @@ type Timeouts struct {
 	Configure time.Duration // 30 s
 	Call      time.Duration // one call of Translate, from when it is sent to the driver; 30 s
 	Ping      time.Duration // between two health checks, and how long one may take; 5 s
-	Overdue   time.Duration // how long after its deadline a call may stay unanswered before the driver counts as stuck; 5 s
-	Drain     time.Duration // for work in hand when stopping; 5 s
-	Kill      time.Duration // from the request to exit until SIGKILL; 3 s
+	// how long after its deadline a call may stay unanswered before the driver counts as stuck; 5 s
+	Overdue time.Duration
+	Drain   time.Duration // for work in hand when stopping; 5 s
+	Kill    time.Duration // from the request to exit until SIGKILL; 3 s
 
 	BackoffMin time.Duration // before the first restart, doubled each time; 100 ms
 	BackoffMax time.Duration // 30 s
@@ -206,12 +208,13 @@ type Status struct {
 }
 
 // Launch starts a driver and returns when it can be asked: after its Info is known and, where Values are given, it is
-// configured. What is wrong with the first start is returned, in one line; later losses are mended by restarts. ctx bounds the
-// launch alone. The caller must Stop the Plugin.
+// configured. What is wrong with the first start is returned, in one line; later losses are mended by restarts. ctx
+// bounds the launch alone. The caller must Stop the Plugin.
 func Launch(ctx context.Context, config Config) (*Plugin, error) {
 	config = config.withDefaults()
 	p := &Plugin{
-		config: config, done: make(chan struct{}), values: config.Values, accepted: config.Accepted, requests: make(chan request),
+		config: config, done: make(chan struct{}), values: config.Values, accepted: config.Accepted,
+		requests: make(chan request),
 		suspects: newSuspects(config.Clock, config.Timeouts.Quarantine),
 	}
 	var err error
@@ -296,9 +299,10 @@ func (p *Plugin) Configure(ctx context.Context, values drivers.Values) error {
 	return nil
 }
 
-// Translate implements drivers.Driver. The error is ErrUnavailable when there is no driver to ask, an *Error when it is about
-// this object, ErrIsolated when the object is kept from the driver, or that of ctx. The driver has Timeouts.Call for it; before that it may wait for its turn, for as long as the
-// driver answers others or until it is given up.
+// Translate implements drivers.Driver. The error is ErrUnavailable when there is no driver to ask, an *Error when it
+// is about this object, ErrIsolated when the object is kept from the driver, or that of ctx. The driver has
+// Timeouts.Call for it; before that it may wait for its turn, for as long as the driver answers others or until it is
+// given up.
 func (p *Plugin) Translate(ctx context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
 	current := p.instance()
 	for {
@@ -326,9 +330,9 @@ func (p *Plugin) instance() *instance {
 	return p.current
 }
 
-// Stop drains, stops and, where that does not do, kills the driver with all that it started. It takes at most the times of Drain
-// and Kill and a moment, also with a driver that hangs or is stopped by a signal; when ctx ends it kills at once. Further calls
-// return the same. Calls in flight end with ErrUnavailable once draining is over.
+// Stop drains, stops and, where that does not do, kills the driver with all that it started. It takes at most the
+// times of Drain and Kill and a moment, also with a driver that hangs or is stopped by a signal; when ctx ends it
+// kills at once. Further calls return the same. Calls in flight end with ErrUnavailable once draining is over.
 func (p *Plugin) Stop(ctx context.Context) error {
 	p.stopping.Do(func() {
 		p.cancel()

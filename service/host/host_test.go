@@ -63,7 +63,8 @@ func zombie(pid int) bool {
 func TestErrorsAreOfOneObject(t *testing.T) {
 	p := launch(t, testConfig(t, "plain"))
 	var own *Error
-	if _, err := ask(t, p, "panic", ""); !errors.As(err, &own) || own.Code != "panic" || !strings.HasPrefix(err.Error(), "driver(subject): ") {
+	if _, err := ask(t, p, "panic", ""); !errors.As(err, &own) || own.Code != "panic" ||
+		!strings.HasPrefix(err.Error(), "driver(subject): ") {
 		t.Errorf("panic: %v", err)
 	}
 	if _, err := ask(t, p, "fine", ""); err != nil {
@@ -292,11 +293,13 @@ func TestOutputGoesToTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"hello on standard output", "and without a newline: ", "printed later", "said later", "logged later", "about the object",
+		"hello on standard output", "and without a newline: ", "printed later", "said later", "logged later",
+		"about the object",
 	} {
 		eventually(t, want, func() bool { return recordOf(t, &log, want) != nil })
 	}
-	if record := recordOf(t, &log, "about the object"); record["object"] != "print" || record["watch"] != "pods" || record["level"] != "WARN" {
+	if record := recordOf(t, &log, "about the object"); record["object"] != "print" || record["watch"] != "pods" ||
+		record["level"] != "WARN" {
 		t.Errorf("record %v", record)
 	}
 	record := recordOf(t, &log, "logged later")

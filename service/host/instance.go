@@ -46,7 +46,9 @@ func start(ctx context.Context, config Config, folder string) (*instance, error)
 }
 
 // execute starts the driver and connects to it, in one of the ways there are.
-func execute(ctx context.Context, config Config, folder string, connect func(*instance, context.Context) error) (*instance, error) {
+func execute(
+	ctx context.Context, config Config, folder string, connect func(*instance, context.Context) error,
+) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)
 	defer cancel()
 	process, err := newProcess(ctx, config)
@@ -63,7 +65,8 @@ func execute(ctx context.Context, config Config, folder string, connect func(*in
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
 		StartTimeout:     config.Timeouts.Start + config.Timeouts.Kill, // ctx ends it earlier, and says why
-		Logger:           hclog.NewNullLogger(),                        // what it says, our errors and the driver's own lines say better
+		// what it says, our errors and the driver's own lines say better
+		Logger:           hclog.NewNullLogger(),
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: folder},
 		GRPCDialOptions:  wire.DialOptions(),
 		SyncStdout:       process.lines,
@@ -140,7 +143,8 @@ func (i *instance) dial(ctx context.Context) error {
 func (i *instance) ping(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := healthv1.NewHealthClient(i.conn).Check(ctx, &healthv1.HealthCheckRequest{Service: plugin.GRPCServiceName})
+	answer, err := healthv1.NewHealthClient(i.conn).Check(ctx,
+		&healthv1.HealthCheckRequest{Service: plugin.GRPCServiceName})
 	if err != nil {
 		return err
 	}
@@ -153,8 +157,8 @@ func (i *instance) ping(ctx context.Context, timeout time.Duration) error {
 // errSurvives says that even SIGKILL did not end the process: it hangs in the kernel.
 var errSurvives = errors.New("the process does not end")
 
-// stop ends the process and all that it started. go-plugin's own end has neither a bound nor an eye for work in hand, and hangs
-// on a process that a signal stopped: so drain first, then let it end, then kill the group.
+// stop ends the process and all that it started. go-plugin's own end has neither a bound nor an eye for work in hand,
+// and hangs on a process that a signal stopped: so drain first, then let it end, then kill the group.
 func (i *instance) stop(ctx context.Context, timeouts Timeouts, drain bool) error {
 	i.retired.CompareAndSwap(false, drain)
 	if drain && i.client != nil && !i.attached { // it would serve nobody afterwards

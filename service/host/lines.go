@@ -21,7 +21,8 @@ const (
 	keptLines = 5
 	keptBytes = 400 // of the last lines, in an error message
 
-	// A driver may write so many bytes per second on the average, and so many at once; a line costs some by itself. The rest is dropped.
+	// A driver may write so many bytes per second on the average, and so many at once; a line costs some by itself. The
+	// rest is dropped.
 	logRate  = 256 << 10
 	logBurst = 4 << 20
 	lineCost = 128
@@ -142,7 +143,8 @@ func (l *lines) say(line string) {
 	l.logger.LogAttrs(context.Background(), level, message, attrs...) //nolint:sloglint // the driver's words
 }
 
-// printable keeps a driver's words from moving about on the terminal of whoever reads an error; the log does so by itself.
+// printable keeps a driver's words from moving about on the terminal of whoever reads an error; the log does so by
+// itself.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\t' && unicode.IsControl(r) {
@@ -176,8 +178,8 @@ func (l *lines) parse(line string) (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, line, nil
 }
 
-// saidKey keeps a driver from giving its line a second time, level, source or driver, of which readers may take the last, or a stack, which
-// the log writes as it is.
+// saidKey keeps a driver from giving its line a second time, level, source or driver, of which readers may take the
+// last, or a stack, which the log writes as it is.
 func saidKey(key string) string {
 	switch key {
 	case slog.TimeKey, slog.LevelKey, slog.MessageKey, slog.SourceKey, "driver", "stack", "":

@@ -36,8 +36,11 @@ func TestFloodOfLinesIsBounded(t *testing.T) {
 // What a driver says of itself in a line must not be taken for what its host says of it.
 func TestDriverCannotSpeakForOthers(t *testing.T) {
 	var log bytes.Buffer
-	l := newLines(slog.New(slog.NewJSONHandler(&log, nil)).With("driver", "hostile"), clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
-	_, _ = l.Write([]byte(`{"@level":"info","@message":"x","driver":"pod","time":"t","level":"ERROR","msg":"y","source":"core","stack":"a\nb","object":"shop/web"}` + "\n"))
+	l := newLines(slog.New(slog.NewJSONHandler(&log, nil)).With("driver", "hostile"),
+		clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	_, _ = l.Write(
+		[]byte(`{"@level":"info","@message":"x","driver":"pod","time":"t","level":"ERROR","msg":"y","source":"core","stack":"a\nb","object":"shop/web"}` + "\n"),
+	)
 	text := log.String()
 	for key, most := range map[string]int{"driver": 1, "time": 1, "level": 1, "msg": 1, "source": 0, "stack": 0} {
 		if strings.Count(text, `"`+key+`":`) > most {

@@ -23,7 +23,8 @@ import (
 	"github.com/kuryr/raven/service/host/confine"
 )
 
-// The test binary is its own drivers: started with "driver:<mode>" it serves one, with "host:<dir>" it is a Raven that launches one.
+// The test binary is its own drivers: started with "driver:<mode>" it serves one, with "host:<dir>" it is a Raven
+// that launches one.
 func TestMain(m *testing.M) {
 	if confine.Called(os.Args) {
 		confine.Main(os.Args)
@@ -67,7 +68,9 @@ func testDriver(mode string) {
 		today := wire.Plugins(&wire.Plugin{Driver: &subject{mode: mode}})
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig: wire.Handshake(), GRPCServer: plugin.DefaultGRPCServer,
-			VersionedPlugins: map[int]plugin.PluginSet{wire.ProtocolVersion: today, wire.ProtocolVersion + 1: {}, wire.ProtocolVersion + 7: {}},
+			VersionedPlugins: map[int]plugin.PluginSet{
+				wire.ProtocolVersion: today, wire.ProtocolVersion + 1: {}, wire.ProtocolVersion + 7: {},
+			},
 		})
 		return
 	}
@@ -118,7 +121,8 @@ func (s *subject) Configure(_ context.Context, values drivers.Values) error {
 
 func (s *subject) Watches() []drivers.Watch {
 	return []drivers.Watch{{
-		Name: s.values.String("g", "watch"), GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Source: true,
+		Name: s.values.String("g", "watch"), GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod",
+		Source: true,
 	}}
 }
 

@@ -23,8 +23,8 @@ import (
 	"github.com/kuryr/raven/service/host/confine"
 )
 
-// process is a driver's process in go-plugin's terms. It has a process group and a lifeline of its own, nothing of Raven's
-// environment but what passedOn lists, and no standard input.
+// process is a driver's process in go-plugin's terms. It has a process group and a lifeline of its own, nothing of
+// Raven's environment but what passedOn lists, and no standard input.
 type process struct {
 	cmd      *exec.Cmd
 	path     string

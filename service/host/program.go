@@ -19,7 +19,8 @@ import (
 	"github.com/kuryr/raven/service/host/confine"
 )
 
-// ErrUntrusted says that others than root and Raven's own user may change an executable, or put another one in its place.
+// ErrUntrusted says that others than root and Raven's own user may change an executable, or put another one in its
+// place.
 var ErrUntrusted = errors.New("is not safe to run")
 
 // ErrDigest says that an executable is not the one whose digest is configured.
@@ -33,8 +34,8 @@ type program struct {
 	pinned bool
 }
 
-// openProgram opens and checks an executable. It must be writable for nobody but root and this user, nor may any folder on the way to
-// it; with a digest its content must have that.
+// openProgram opens and checks an executable. It must be writable for nobody but root and this user, nor may any
+// folder on the way to it; with a digest its content must have that.
 func openProgram(path, digest string) (*program, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -108,11 +109,12 @@ func Digest(path string) (string, error) {
 	return digestOf(file)
 }
 
-// byDescriptor says whether it is executed by its descriptor. A script is not, unless it was pinned: its interpreter would not find what
-// lies beside it.
+// byDescriptor says whether it is executed by its descriptor. A script is not, unless it was pinned: its interpreter
+// would not find what lies beside it.
 func (p *program) byDescriptor() bool { return p.file != nil && (p.pinned || !p.script) }
 
-// unreachable says why another user may not execute it; empty: he may. What is executed by its descriptor need not be reached by its path.
+// unreachable says why another user may not execute it; empty: he may. What is executed by its descriptor need not be
+// reached by its path.
 func (p *program) unreachable() string {
 	paths := []string{p.path}
 	if p.byDescriptor() {
@@ -187,8 +189,8 @@ func trusted(path string) (string, error) {
 	return "", fmt.Errorf("%s is a folder, not an executable", path)
 }
 
-// trustedFolder lets a folder with the sticky bit pass on the way, since nobody can replace what others have there, but not as the
-// folder of the executable itself, where anybody might add one.
+// trustedFolder lets a folder with the sticky bit pass on the way, since nobody can replace what others have there,
+// but not as the folder of the executable itself, where anybody might add one.
 func trustedFolder(path string, last bool) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -210,7 +212,8 @@ func trustedInfo(path string, info fs.FileInfo) error {
 	case mode&0o002 != 0:
 		return fmt.Errorf("%s %w: everybody may write to it (mode %s): chmod go-w %s", path, ErrUntrusted, info.Mode(), path)
 	case mode&0o020 != 0 && ok && !privateGroup(owner.Gid):
-		return fmt.Errorf("%s %w: group %d may write to it (mode %s): chmod go-w %s", path, ErrUntrusted, owner.Gid, info.Mode(), path)
+		return fmt.Errorf("%s %w: group %d may write to it (mode %s): chmod go-w %s", path, ErrUntrusted, owner.Gid,
+			info.Mode(), path)
 	}
 	return nil
 }
@@ -218,7 +221,8 @@ func trustedInfo(path string, info fs.FileInfo) error {
 func trustedOwner(path string, info fs.FileInfo) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s %w: it belongs to user %d, which is neither root nor the user that Raven runs as (%d)", path, ErrUntrusted,
+		return fmt.Errorf("%s %w: it belongs to user %d, which is neither root nor the user that Raven runs as (%d)", path,
+			ErrUntrusted,
 			owner.Uid, os.Geteuid())
 	}
 	return nil

@@ -29,15 +29,33 @@ func TestOthersMayNotWriteToWhatRuns(t *testing.T) {
 		says string // empty: it is safe
 		root bool
 	}{
-		"as it is":                   {do: func(string, string) error { return nil }},
-		"file for all":               {do: func(_, path string) error { return os.Chmod(path, 0o757) }, says: "everybody may write"},
-		"folder for all":             {do: func(folder, _ string) error { return os.Chmod(folder, 0o777) }, says: "everybody may write"},
-		"folder for all, sticky":     {do: func(folder, _ string) error { return os.Chmod(folder, os.ModeSticky|0o777) }, says: "everybody may write"},
-		"folder above, sticky":       {do: func(folder, _ string) error { return os.Chmod(filepath.Dir(folder), os.ModeSticky|0o777) }},
-		"folder above for all":       {do: func(folder, _ string) error { return os.Chmod(filepath.Dir(folder), 0o777) }, says: "everybody may write"},
-		"file of another user":       {do: func(_, path string) error { return os.Chown(path, stranger, -1) }, says: "belongs to user 12345", root: true},
-		"folder of another user":     {do: func(folder, _ string) error { return os.Chown(folder, stranger, -1) }, says: "belongs to user 12345", root: true},
-		"group of others may write":  {do: func(_, path string) error { return errors.Join(os.Chown(path, -1, stranger), os.Chmod(path, 0o775)) }, says: "group 12345", root: true},
+		"as it is": {do: func(string, string) error { return nil }},
+		"file for all": {
+			do: func(_, path string) error { return os.Chmod(path, 0o757) }, says: "everybody may write",
+		},
+		"folder for all": {
+			do: func(folder, _ string) error { return os.Chmod(folder, 0o777) }, says: "everybody may write",
+		},
+		"folder for all, sticky": {
+			do: func(folder, _ string) error { return os.Chmod(folder, os.ModeSticky|0o777) }, says: "everybody may write",
+		},
+		"folder above, sticky": {
+			do: func(folder, _ string) error { return os.Chmod(filepath.Dir(folder), os.ModeSticky|0o777) },
+		},
+		"folder above for all": {
+			do: func(folder, _ string) error { return os.Chmod(filepath.Dir(folder), 0o777) }, says: "everybody may write",
+		},
+		"file of another user": {
+			do: func(_, path string) error { return os.Chown(path, stranger, -1) }, says: "belongs to user 12345", root: true,
+		},
+		"folder of another user": {
+			do: func(folder, _ string) error { return os.Chown(folder, stranger, -1) }, says: "belongs to user 12345",
+			root: true,
+		},
+		"group of others may write": {
+			do:   func(_, path string) error { return errors.Join(os.Chown(path, -1, stranger), os.Chmod(path, 0o775)) },
+			says: "group 12345", root: true,
+		},
 		"group of others may read":   {do: func(_, path string) error { return os.Chown(path, -1, stranger) }, root: true},
 		"link into an unsafe folder": {do: linkedThroughUnsafe, says: "everybody may write"},
 	} {

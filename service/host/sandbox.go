@@ -33,8 +33,8 @@ type Policy struct {
 	Mode Mode
 	// Self is the program that becomes a driver when it is executed with confine.Command. Empty is this one.
 	Self string
-	// User is the user that drivers run as, by name or number; that takes root. Empty is one of its own for each driver where Raven is
-	// root, else Raven's own.
+	// User is the user that drivers run as, by name or number; that takes root. Empty is one of its own for each driver
+	// where Raven is root, else Raven's own.
 	User string
 	// Memory bounds each driver, in bytes; 0 does not.
 	Memory int64
@@ -93,7 +93,8 @@ func NewSandbox(policy Policy) (*Sandbox, error) {
 		}
 	}
 	if policy.Mode == SandboxRequired && len(missing) > 0 {
-		return nil, fmt.Errorf("drivers cannot be confined as driver_sandbox = required wants it: %s", strings.Join(missing, "; "))
+		return nil,
+			fmt.Errorf("drivers cannot be confined as driver_sandbox = required wants it: %s", strings.Join(missing, "; "))
 	}
 	return s, nil
 }
@@ -101,8 +102,8 @@ func NewSandbox(policy Policy) (*Sandbox, error) {
 // otherUser is the Measure that a driver does not run as Raven's own user.
 const otherUser = "another user"
 
-// Each driver of a root's Raven gets a user of its own out of these, which are nobody's: systemd leaves them free, and containers
-// have them.
+// Each driver of a root's Raven gets a user of its own out of these, which are nobody's: systemd leaves them free,
+// and containers have them.
 const (
 	firstUser = 60600
 	users     = 500
@@ -121,7 +122,9 @@ func (s *Sandbox) chooseUser() (why string, err error) {
 			return "driver_user is Raven's own", nil
 		}
 		if !root {
-			return "", fmt.Errorf("driver_user = %s: only root may run drivers as another user, and Raven runs as user %d", s.policy.User, os.Geteuid())
+			return "",
+				fmt.Errorf("driver_user = %s: only root may run drivers as another user, and Raven runs as user %d",
+					s.policy.User, os.Geteuid())
 		}
 		s.user = number
 		return "", nil
@@ -178,8 +181,10 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 	if s.landlock >= 6 {
 		files += "; no signals"
 	}
-	add("landlock", s.landlock > 0, files, "this kernel has none, or it is not turned on (lsm=): what its user may read, a driver may read")
-	add("seccomp", s.seccomp, "no network, no other processes, no tracing, no signals", "there is no filter for this kernel or machine")
+	add("landlock", s.landlock > 0, files,
+		"this kernel has none, or it is not turned on (lsm=): what its user may read, a driver may read")
+	add("seccomp", s.seccomp, "no network, no other processes, no tracing, no signals",
+		"there is no filter for this kernel or machine")
 	who := "one of its own for each driver"
 	if s.user != 0 {
 		who = strconv.Itoa(s.user)
@@ -194,7 +199,8 @@ func (s *Sandbox) describe(userless string, ungrouped error) {
 	default:
 		by := fmt.Sprintf("%d MiB, by rlimit", s.policy.Memory>>20)
 		if !s.seccomp {
-			by = fmt.Sprintf("%d MiB, by rlimit, of memory that is not shared, and %d MiB in all, for there is no seccomp", s.policy.Memory>>20, s.space()>>20)
+			by = fmt.Sprintf("%d MiB, by rlimit, of memory that is not shared, and %d MiB in all, for there is no seccomp",
+				s.policy.Memory>>20, s.space()>>20)
 		}
 		add("memory", true, fmt.Sprintf("%s: %s", by, ungrouped), "")
 	}
@@ -211,7 +217,8 @@ func (s *Sandbox) addProcessors(add func(name string, active bool, yes, no strin
 	case shared:
 		add(name, true, share+"; nice", "")
 	default:
-		add(name, impolite == nil, "nice, which bounds a thread and not how many there are", fmt.Sprintf("a driver gives way to nobody: %v", impolite))
+		add(name, impolite == nil, "nice, which bounds a thread and not how many there are",
+			fmt.Sprintf("a driver gives way to nobody: %v", impolite))
 	}
 }
 
@@ -264,8 +271,8 @@ const (
 	spaceBeside = 4 << 30
 )
 
-// confine turns a process that would execute the driver into one that gives up what a driver does not need first. folder is where its
-// socket will be, in which it finds itself.
+// confine turns a process that would execute the driver into one that gives up what a driver does not need first.
+// folder is where its socket will be, in which it finds itself.
 func (p *process) confine(c Config, folder string) error {
 	s := c.Sandbox
 	if s.off() {
@@ -284,7 +291,8 @@ func (p *process) confine(c Config, folder string) error {
 	}
 	if why := p.program.unreachable(); s.own && why != "" {
 		if s.policy.Mode == SandboxRequired {
-			return fmt.Errorf("%s: driver_sandbox = required wants it to run as a user of its own, who may not execute it: %s", p.path, why)
+			return fmt.Errorf("%s: driver_sandbox = required wants it to run as a user of its own, who may not execute it: %s",
+				p.path, why)
 		}
 		spec.User = 0
 		c.Logger.Warn("driver runs as Raven's own user, for another may not execute it", "reason", why)
@@ -351,7 +359,8 @@ func (p *process) set(name, value string) {
 	p.cmd.Env = append(p.cmd.Env, name+"="+value)
 }
 
-// socket returns the path of the socket that a confined driver named: it is in its folder, whatever it says, and it is a socket.
+// socket returns the path of the socket that a confined driver named: it is in its folder, whatever it says, and it
+// is a socket.
 func (p *process) socket(address string) (string, error) {
 	path := filepath.Join(p.folder, filepath.Base(address))
 	info, err := os.Lstat(path)
@@ -364,10 +373,12 @@ func (p *process) socket(address string) (string, error) {
 	return path, nil
 }
 
-// maxOwnFiles is how many files a confined driver may have in its folder. It needs one socket, and Go makes a file first to find a name for it.
+// maxOwnFiles is how many files a confined driver may have in its folder. It needs one socket, and Go makes a file
+// first to find a name for it.
 const maxOwnFiles = 16
 
-// litters says whether the driver fills the folder, which may be in memory, with more than it needs: no limit counts empty files.
+// litters says whether the driver fills the folder, which may be in memory, with more than it needs: no limit counts
+// empty files.
 func (p *process) litters() bool {
 	if p.folder == "" {
 		return false
@@ -381,8 +392,8 @@ func (p *process) litters() bool {
 	return len(names) > maxOwnFiles
 }
 
-// Shield makes this process one that others of the same user, drivers above all, can neither trace nor look into through /proc, and
-// that leaves no core dump. A process that is being debugged stays as it is.
+// Shield makes this process one that others of the same user, drivers above all, can neither trace nor look into
+// through /proc, and that leaves no core dump. A process that is being debugged stays as it is.
 func Shield() error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err == nil {

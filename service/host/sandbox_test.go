@@ -32,7 +32,9 @@ func TestConfinedDriverDoesItsWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "Seccomp:\t2"} {
+	for _, want := range []string{
+		"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "Seccomp:\t2",
+	} {
 		if os.Geteuid() != 0 && strings.HasPrefix(want, "CapBnd") {
 			continue
 		}
@@ -40,7 +42,8 @@ func TestConfinedDriverDoesItsWork(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, status)
 		}
 	}
-	if score, err := os.ReadFile(filepath.Join("/proc", pidText(p), "oom_score_adj")); err != nil || len(score) < len("500\n") {
+	if score, err := os.ReadFile(filepath.Join("/proc", pidText(p), "oom_score_adj")); err != nil ||
+		len(score) < len("500\n") {
 		t.Errorf("it is ended no sooner than its core where memory is short: %s, %v", score, err)
 	}
 	if prio, err := syscall.Getpriority(syscall.PRIO_PROCESS, p.Status().PID); err != nil || 20-prio < 5 {
@@ -115,7 +118,8 @@ func TestRequiredIsAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run drivers as another user")
 	}
-	if _, err := NewSandbox(Policy{Mode: SandboxRequired, User: "0"}); err == nil || !strings.Contains(err.Error(), "another user") {
+	if _, err := NewSandbox(Policy{Mode: SandboxRequired, User: "0"}); err == nil ||
+		!strings.Contains(err.Error(), "another user") {
 		t.Errorf("drivers that are root: %v", err)
 	}
 	sandbox, err := NewSandbox(Policy{Mode: SandboxRequired})
@@ -145,7 +149,8 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sandbox, err := NewSandbox(Policy{Mode: SandboxAuto, Memory: 1 << 46}) // the race detector takes terabytes of addresses
+	// the race detector takes terabytes of addresses
+	sandbox, err := NewSandbox(Policy{Mode: SandboxAuto, Memory: 1 << 46})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +162,8 @@ func TestEnvironmentIsDocumented(t *testing.T) {
 	}
 	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(line, "=")
-		if set := strings.HasPrefix(line, name+"="); set && strings.ToUpper(name) == name && !strings.ContainsAny(name, "+/ -") && !strings.Contains(string(page), "`"+name+"`") {
+		if set := strings.HasPrefix(line, name+"="); set && strings.ToUpper(name) == name &&
+			!strings.ContainsAny(name, "+/ -") && !strings.Contains(string(page), "`"+name+"`") {
 			t.Errorf("%s is not on the page", name)
 		}
 	}

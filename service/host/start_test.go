@@ -27,7 +27,9 @@ func TestDigest(t *testing.T) {
 	if err := syscall.Kill(p.Status().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a second start with a digest", func() bool { return p.Status().Restarts == 1 && p.Status().State == Ready })
+	eventually(t, "a second start with a digest", func() bool {
+		return p.Status().Restarts == 1 && p.Status().State == Ready
+	})
 	config.SHA256 = strings.Repeat("0", 64)
 	if _, err := Launch(t.Context(), config); err == nil || !strings.Contains(err.Error(), "sha256") {
 		t.Errorf("got %v", err)
@@ -68,9 +70,14 @@ func TestFirstStartErrors(t *testing.T) {
 		"not a driver":   {"succeeds", nil, []string{"not a Raven driver"}},
 		"no handshake":   {"silent", func(c *Config) { c.Timeouts.Start = 300 * time.Millisecond }, []string{"within 300ms"}},
 		"other name":     {"plain", func(c *Config) { c.Name = "else" }, []string{`"subject"`}},
-		"bad values":     {"plain", func(c *Config) { c.Values = drivers.Values{"g": {"bad": "x"}} }, []string{"[g] bad: is not wanted; nor is that"}},
-		"long folder":    {"plain", func(c *Config) { c.RuntimeDir = filepath.Join(folder, strings.Repeat("x", 90)) }, []string{"too long"}},
-		"wrong digest":   {"plain", func(c *Config) { c.SHA256 = "00" }, []string{"sha256"}},
+		"bad values": {
+			"plain", func(c *Config) { c.Values = drivers.Values{"g": {"bad": "x"}} },
+			[]string{"[g] bad: is not wanted; nor is that"},
+		},
+		"long folder": {
+			"plain", func(c *Config) { c.RuntimeDir = filepath.Join(folder, strings.Repeat("x", 90)) }, []string{"too long"},
+		},
+		"wrong digest": {"plain", func(c *Config) { c.SHA256 = "00" }, []string{"sha256"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := testConfig(t, c.mode)

@@ -65,9 +65,9 @@ func (p *Plugin) configure(ctx context.Context, next *instance) error {
 // request asks the supervisor for another life; it answers once.
 type request struct{ answer chan error }
 
-// Restart starts the driver anew from what stands under its path now, and replaces the process at hand when the new one is configured:
-// no call is without a driver meanwhile. When it cannot be started the old one stays, if there is one. What was isolated is shown to it
-// again, and a quarantine ends. OnReady is called before Restart returns.
+// Restart starts the driver anew from what stands under its path now, and replaces the process at hand when the new
+// one is configured: no call is without a driver meanwhile. When it cannot be started the old one stays, if there is
+// one. What was isolated is shown to it again, and a quarantine ends. OnReady is called before Restart returns.
 func (p *Plugin) Restart(ctx context.Context) error {
 	r := request{make(chan error, 1)}
 	select {
@@ -111,7 +111,8 @@ func (p *Plugin) supervise(ctx context.Context, current *instance) {
 	}
 }
 
-// revive starts a lost driver until it runs, ever later, and after too many losses much later. It returns nil when ctx ended.
+// revive starts a lost driver until it runs, ever later, and after too many losses much later. It returns nil when
+// ctx ended.
 func (p *Plugin) revive(ctx context.Context, patience *patience, reason error) *instance {
 	for {
 		_, isolated := p.suspects.counts()
@@ -163,7 +164,8 @@ func (p *Plugin) quarantine(reason error, delay time.Duration) {
 	p.mu.Lock()
 	p.status.State, p.status.LastExit = Quarantined, reason.Error()
 	p.mu.Unlock()
-	p.config.Logger.Error("driver is lost again and again: it is left alone; `raven driver restart` ends that", "reason", reason,
+	p.config.Logger.Error("driver is lost again and again: it is left alone; `raven driver restart` ends that", "reason",
+		reason,
 		"losses", p.config.MaxLosses, "for", delay)
 	p.config.OnQuarantine(p.wrap(reason))
 }
@@ -191,8 +193,8 @@ func (p *patience) lived(long time.Duration) {
 	}
 }
 
-// next returns the time until the next try, and whether the driver is given up for that long. Where an object was isolated since, there
-// is hope that it was to blame.
+// next returns the time until the next try, and whether the driver is given up for that long. Where an object was
+// isolated since, there is hope that it was to blame.
 func (p *patience) next(isolated int) (delay time.Duration, quarantined bool) {
 	p.losses++
 	if isolated != p.isolated {
@@ -278,7 +280,8 @@ func (p *Plugin) watch(ctx context.Context, current *instance) (*request, error)
 	}
 }
 
-// whyEnded tells a process that died, which ends its stream a moment before it can be waited for, from one that ended the stream.
+// whyEnded tells a process that died, which ends its stream a moment before it can be waited for, from one that ended
+// the stream.
 func (p *Plugin) whyEnded(ctx context.Context, current *instance) error {
 	timer := p.config.Clock.NewTimer(time.Second)
 	defer timer.Stop()

@@ -98,7 +98,10 @@ func TestObjectThatKillsIsIsolated(t *testing.T) {
 	})
 	eventually(t, "ready", func() bool { return p.Status().State == Ready })
 	for i := range failed {
-		eventually(t, "the others are answered", func() bool { _, err := ask(t, p, fmt.Sprintf("fine-%d", i), ""); return err == nil })
+		eventually(t, "the others are answered", func() bool {
+			_, err := ask(t, p, fmt.Sprintf("fine-%d", i), "")
+			return err == nil
+		})
 	}
 	cancel()
 	others.Wait()
@@ -205,7 +208,8 @@ func TestRestartInPlace(t *testing.T) {
 	cancel()
 	calls.Wait()
 	after := p.Status()
-	if after.PID == before || alive(before) || after.State != Ready || after.Restarts != 0 || exits.Load() != 0 || readies.Load() != 1 {
+	if after.PID == before || alive(before) || after.State != Ready || after.Restarts != 0 || exits.Load() != 0 ||
+		readies.Load() != 1 {
 		t.Errorf("%+v, %d exits, %d times ready", after, exits.Load(), readies.Load())
 	}
 	if err := os.WriteFile(config.Path+".new", []byte("no program"), 0o700); err != nil {

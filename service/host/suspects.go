@@ -14,7 +14,8 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// ErrIsolated says that an object is not shown to its driver any more, because it ended or hung the driver again and again: no opinion.
+// ErrIsolated says that an object is not shown to its driver any more, because it ended or hung the driver again and
+// again: no opinion.
 var ErrIsolated = drivers.ErrIsolated
 
 const (
@@ -24,8 +25,9 @@ const (
 	maxMarks = 4096
 )
 
-// suspects finds out which objects end or hang a driver. What a driver had in hand when it ended, or did not answer, is suspected.
-// Suspects go to the driver one at a time, beside those that are none; who was there once more is struck once more:
+// suspects finds out which objects end or hang a driver. What a driver had in hand when it ended, or did not answer,
+// is suspected. Suspects go to the driver one at a time, beside those that are none; who was there once more is
+// struck once more:
 //
 //	no mark ──lost or late──▶ suspected ──again, again──▶ isolated
 //	   ▲─────────answered────────┘                          │
@@ -50,7 +52,9 @@ type mark struct {
 }
 
 func newSuspects(c clock.PassiveClock, lasts time.Duration) *suspects {
-	return &suspects{clock: c, lasts: lasts, seed: maphash.MakeSeed(), lane: make(chan struct{}, 1), marks: map[uint64]*mark{}}
+	return &suspects{
+		clock: c, lasts: lasts, seed: maphash.MakeSeed(), lane: make(chan struct{}, 1), marks: map[uint64]*mark{},
+	}
 }
 
 func (s *suspects) digest(object drivers.Object, needs *drivers.Needs) uint64 {
@@ -71,7 +75,9 @@ func (s *suspects) digest(object drivers.Object, needs *drivers.Needs) uint64 {
 }
 
 // enter lets an object pass to the driver, in its turn. leave must be called with what came of it.
-func (s *suspects) enter(ctx context.Context, object drivers.Object, needs *drivers.Needs) (leave func(error), err error) {
+func (s *suspects) enter(
+	ctx context.Context, object drivers.Object, needs *drivers.Needs,
+) (leave func(error), err error) {
 	s.mu.Lock()
 	none := len(s.marks) == 0
 	s.mu.Unlock()
@@ -127,8 +133,9 @@ func (s *suspects) look(digest uint64) (suspected bool, err error) {
 	}
 	left := m.until.Sub(s.clock.Now())
 	if !m.until.IsZero() && left > 0 {
-		return true, fmt.Errorf("%w: the driver ended or hung %d times with it (%s); it is asked again when the object changes, after "+
-			"`raven driver restart`, or in %s", ErrIsolated, m.strikes, m.why, left.Round(time.Second))
+		return true,
+			fmt.Errorf("%w: the driver ended or hung %d times with it (%s); it is asked again when the object changes, "+
+				"after `raven driver restart`, or in %s", ErrIsolated, m.strikes, m.why, left.Round(time.Second))
 	}
 	return true, nil
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// neutronPrefix begins the names that Neutron's driver gives to the switches of its networks and the routers of its routers; their ids follow.
+// neutronPrefix begins the names that Neutron's driver gives to the switches of its networks and the routers of its
+// routers; their ids follow.
 const neutronPrefix = "neutron-"
 
 // table is one of the two tables whose rows join groups.
@@ -47,8 +48,8 @@ type group struct {
 	members  map[string]bool // UUIDs of load balancers
 }
 
-// book is what is known of one connection's database: our rows by what they stand for, and who has joined our groups. It follows the rows,
-// one at a time, and has no lock.
+// book is what is known of one connection's database: our rows by what they stand for, and who has joined our groups.
+// It follows the rows, one at a time, and has no lock.
 type book struct {
 	cluster   string // as identities have it
 	balancers map[string]*nbdb.LoadBalancer
@@ -61,7 +62,8 @@ type book struct {
 	taken     map[string]map[string]bool // UUIDs of rows by group and VIP: see vipKey
 	belongs   map[string]map[string]bool // UUIDs of rows by the ID of the group that they say they are of
 	memberOf  map[string]map[string]bool // UUIDs of groups of ours by the UUID of the row that is in them
-	// The rows with UUIDs like ours that say nothing of us: where one is in the place of a row of ours, somebody has changed what it says.
+	// The rows with UUIDs like ours that say nothing of us: where one is in the place of a row of ours, somebody has
+	// changed what it says.
 	strays      map[string]*nbdb.LoadBalancer
 	strayGroups map[string]*nbdb.LoadBalancerGroup
 }
@@ -149,8 +151,9 @@ func (b *book) groupAt(uuid string) (members map[string]bool, there bool) {
 // vipKey is what only one load balancer of a group can serve.
 func vipKey(group, protocol, vip string) string { return group + " " + protocol + " " + vip }
 
-// holder returns the name and the ID of another load balancer that has a VIP. Rows in places of one's own are not another's, whatever they say.
-// Where one has it oneself as well, whose row's UUID is the first one keeps it: both would let it go otherwise.
+// holder returns the name and the ID of another load balancer that has a VIP. Rows in places of one's own are not
+// another's, whatever they say. Where one has it oneself as well, whose row's UUID is the first one keeps it: both
+// would let it go otherwise.
 func (b *book) holder(key, but string, places map[string]bool) (id, name string) {
 	taken := slices.Sorted(maps.Keys(b.taken[key]))
 	if len(taken) == 0 || places[taken[0]] {
@@ -200,7 +203,8 @@ func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
 				add(b.memberOf, member, uuid)
 			}
 			g := &group{
-				uuid: uuid, id: ID(drivers.KindOVNLoadBalancerGroup, identity), name: have.Name, identity: identity, title: title, members: now,
+				uuid: uuid, id: ID(drivers.KindOVNLoadBalancerGroup, identity), name: have.Name, identity: identity, title: title,
+				members: now,
 			}
 			b.groups[uuid] = g
 			add(b.groupsOf, g.id, uuid)
@@ -254,13 +258,15 @@ func (b *book) place(of table, uuid, named string, groups []string, t *touched) 
 	}
 }
 
-// rows returns the rows of a load balancer in a stable order, those with the UUIDs that we give first: of twins these stay.
+// rows returns the rows of a load balancer in a stable order, those with the UUIDs that we give first: of twins these
+// stay.
 func (b *book) rows(id string) []*nbdb.LoadBalancer {
 	rows := make([]*nbdb.LoadBalancer, 0, 2)
 	var others []*nbdb.LoadBalancer
 	for _, uuid := range slices.Sorted(maps.Keys(b.rowsOf[id])) {
 		have := b.balancers[uuid]
-		if identity, _ := identityOf(have.ExternalIDs); uuid == rowUUID(drivers.KindOVNLoadBalancer, identity, have.ExternalIDs[partID]) {
+		if identity, _ := identityOf(have.ExternalIDs); uuid == rowUUID(drivers.KindOVNLoadBalancer, identity,
+			have.ExternalIDs[partID]) {
 			rows = append(rows, have)
 		} else {
 			others = append(others, have)
@@ -269,7 +275,8 @@ func (b *book) rows(id string) []*nbdb.LoadBalancer {
 	return append(rows, others...)
 }
 
-// groupRow returns the row of a group that counts, and the UUIDs of others of the same identity. Both are empty where there is none.
+// groupRow returns the row of a group that counts, and the UUIDs of others of the same identity. Both are empty where
+// there is none.
 func (b *book) groupRow(id string) (kept *group, twins []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(b.groupsOf[id])) {
 		g := b.groups[uuid]

@@ -14,7 +14,8 @@ import (
 // mostTogether bounds how many changes go in one transaction: what one of them breaks, all of them have to repeat.
 const mostTogether = 500
 
-// mostBytes bounds the text of a transaction that many changes share, so that the server is not busy with one for long. A single change may have more.
+// mostBytes bounds the text of a transaction that many changes share, so that the server is not busy with one for
+// long. A single change may have more.
 const mostBytes = 1 << 20
 
 // doubtPause is the least time between two connections that are given up because the database has refused something.
@@ -29,7 +30,9 @@ type change struct {
 }
 
 // write has a change written, together with what else waits, and returns the resource as it is then.
-func (n *Northbound) write(ctx context.Context, r Resource, build func(*book, *transaction) error) (plan.Observed, error) {
+func (n *Northbound) write(
+	ctx context.Context, r Resource, build func(*book, *transaction) error,
+) (plan.Observed, error) {
 	if !r.Kind.Northbound() {
 		return plan.Observed{}, &InvalidError{fmt.Sprintf("%s is no kind of OVN's northbound database", r.Kind)}
 	}
@@ -88,8 +91,8 @@ func (n *Northbound) commitLoop(stop <-chan struct{}) {
 	}
 }
 
-// commit writes changes, as many in one transaction as fit. If the database refuses it, each is tried alone, so that the refusal meets who
-// deserves it.
+// commit writes changes, as many in one transaction as fit. If the database refuses it, each is tried alone, so that
+// the refusal meets who deserves it.
 func (n *Northbound) commit(changes []*change) {
 	for len(changes) > 0 {
 		s, t, in, rest := n.gather(changes)
@@ -113,7 +116,8 @@ func (n *Northbound) commit(changes []*change) {
 	}
 }
 
-// gather makes one transaction of changes, and returns those in it and those that are left for the next. Who has nothing to write is done.
+// gather makes one transaction of changes, and returns those in it and those that are left for the next. Who has
+// nothing to write is done.
 func (n *Northbound) gather(changes []*change) (s *session, t *transaction, in, rest []*change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -182,8 +186,9 @@ type refusedError struct{ err error }
 func (r *refusedError) Error() string { return "the database refused it: " + r.err.Error() }
 func (r *refusedError) Unwrap() error { return r.err }
 
-// transact sends a transaction, and takes over what it has changed before it returns. If it is not answered nothing is known: the connection
-// is given up, so that all is read anew. It ends with the session, at a failover or a stop, however long it might have taken.
+// transact sends a transaction, and takes over what it has changed before it returns. If it is not answered nothing
+// is known: the connection is given up, so that all is read anew. It ends with the session, at a failover or a stop,
+// however long it might have taken.
 func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.config.Timeout)
 	defer cancel()
@@ -230,7 +235,8 @@ func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) e
 	return nil
 }
 
-// retake takes over the rows of a transaction from the connection's copy, which the database brings up to date before it answers.
+// retake takes over the rows of a transaction from the connection's copy, which the database brings up to date before
+// it answers.
 func (n *Northbound) retake(s *session, ops []ovsdb.Operation) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -42,11 +42,14 @@ func open(t *testing.T) *Northbound {
 // TestOneVIPTwiceInOneTransaction: who is first in it has the VIP.
 func TestOneVIPTwiceInOneTransaction(t *testing.T) {
 	n := open(t)
-	g, err := n.Create(t.Context(), drivers.KindOVNLoadBalancerGroup, plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: plan.Shared}, Name: "g"}, nil)
+	g, err := n.Create(t.Context(), drivers.KindOVNLoadBalancerGroup,
+		plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: plan.Shared}, Name: "g"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	attrs := map[string]any{"group_id": g.ID, "vips": []any{map[string]any{"protocol": "TCP", "address": "10.0.0.1", "port": int64(80)}}}
+	attrs := map[string]any{
+		"group_id": g.ID, "vips": []any{map[string]any{"protocol": "TCP", "address": "10.0.0.1", "port": int64(80)}},
+	}
 	var wg sync.WaitGroup
 	n.mu.Lock() // what is asked for waits, and goes together
 	for i := range 10 {
@@ -56,7 +59,10 @@ func TestOneVIPTwiceInOneTransaction(t *testing.T) {
 			if err := want.take(attrs); err != nil {
 				t.Error(err)
 			}
-			c := &change{ctx: t.Context(), build: func(b *book, tx *transaction) error { return tx.balancer(b, want) }, done: make(chan error, 1)}
+			c := &change{
+				ctx: t.Context(), build: func(b *book, tx *transaction) error { return tx.balancer(b, want) },
+				done: make(chan error, 1),
+			}
 			n.changes <- c
 			if err := <-c.done; err != nil {
 				t.Error(err)
@@ -80,7 +86,8 @@ func TestOneVIPTwiceInOneTransaction(t *testing.T) {
 	}
 }
 
-// TestTheHolderOfAVIPHasAName: who is told that another one has the VIP is told its name, also where both are written together.
+// TestTheHolderOfAVIPHasAName: who is told that another one has the VIP is told its name, also where both are written
+// together.
 func TestTheHolderOfAVIPHasAName(t *testing.T) {
 	tx := &transaction{taking: map[string]taker{}}
 	conflicts := make([]*ConflictError, 2)
@@ -100,7 +107,10 @@ func TestAVIPThatTwoHaveIsKeptByOne(t *testing.T) {
 		for i := range order {
 			for part, r := range wanting(i).rows() {
 				uuid := rowUUID(drivers.KindOVNLoadBalancer, wanting(i).identity, part)
-				b.balancer(uuid, &nbdb.LoadBalancer{UUID: uuid, Name: r.name, Protocol: &r.proto, Vips: r.vips, Options: r.options, ExternalIDs: r.ids}, newTouched())
+				b.balancer(uuid,
+					&nbdb.LoadBalancer{
+						UUID: uuid, Name: r.name, Protocol: &r.proto, Vips: r.vips, Options: r.options, ExternalIDs: r.ids,
+					}, newTouched())
 			}
 		}
 		tx := &transaction{taking: map[string]taker{}}
@@ -120,8 +130,10 @@ func TestAVIPThatTwoHaveIsKeptByOne(t *testing.T) {
 func wanting(i int) *balancer {
 	v := vip{protocol: "tcp", at: netip.MustParseAddrPort("10.0.0.1:80")}
 	return &balancer{
-		identity: plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb", Policy: drivers.Delete},
-		title:    fmt.Sprint("web/", i), group: "g", vips: map[string]vip{"tcp 10.0.0.1:80": v},
+		identity: plan.Identity{
+			Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb", Policy: drivers.Delete,
+		},
+		title: fmt.Sprint("web/", i), group: "g", vips: map[string]vip{"tcp 10.0.0.1:80": v},
 	}
 }
 
@@ -138,7 +150,8 @@ func TestOutdated(t *testing.T) {
 	}
 }
 
-// TestARefusalMeetsOnlyWhoDeservesIt: a change that the database refuses takes along none of those that were sent with it.
+// TestARefusalMeetsOnlyWhoDeservesIt: a change that the database refuses takes along none of those that were sent
+// with it.
 func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 	n := open(t)
 	n.mu.Lock() // what is asked for waits, and goes together
@@ -146,7 +159,10 @@ func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 	errs := make([]error, 20)
 	for i := range errs {
 		identity := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb"}
-		c := &change{ctx: t.Context(), resource: Resource{drivers.KindOVNLoadBalancer, ID(drivers.KindOVNLoadBalancer, identity)}, done: make(chan error, 1)}
+		c := &change{
+			ctx: t.Context(), resource: Resource{drivers.KindOVNLoadBalancer, ID(drivers.KindOVNLoadBalancer, identity)},
+			done: make(chan error, 1),
+		}
 		c.build = func(_ *book, tx *transaction) error {
 			b := &balancer{identity: identity}
 			columns := b.rows()[noPart].columns(nil)
@@ -173,7 +189,8 @@ func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 	}
 }
 
-// TestManyLargeChangesAreSeveralTransactions: what together has more text than a transaction should have goes in several.
+// TestManyLargeChangesAreSeveralTransactions: what together has more text than a transaction should have goes in
+// several.
 func TestManyLargeChangesAreSeveralTransactions(t *testing.T) {
 	n := open(t)
 	var wg sync.WaitGroup

@@ -36,7 +36,8 @@ type Config struct {
 	Probe time.Duration
 	// BackoffMin and BackoffMax bound the time between two attempts to connect; 0: 100 ms, DefaultBackoffMax.
 	BackoffMin, BackoffMax time.Duration
-	// Pass returns the context of a transaction that may be sent now, or an error where this process must not write. Nil: it always may.
+	// Pass returns the context of a transaction that may be sent now, or an error where this process must not write.
+	// Nil: it always may.
 	Pass func(context.Context) (context.Context, context.CancelFunc, error)
 	// Clock is nil for the real one.
 	Clock clock.Clock
@@ -56,12 +57,14 @@ func Options() []config.Option {
 	bound := func(f float64) *float64 { return &f }
 	options := []config.Option{
 		{
-			Name: "nb_connection", Type: config.List, Deprecated: former("ovn_nb_connection"), SampleDefault: "ssl:192.0.2.10:6641,ssl:192.0.2.11:6641,ssl:192.0.2.12:6641",
-			Pattern: `^(unix:/.+|(tcp|ssl):.+:[0-9]+)$`,
-			Help: "The servers of OVN's northbound database: unix:/path, tcp:address:port or ssl:address:port; of a cluster all of them. Needed by " +
-				"drivers that make OVN load balancers (kubeproxy), and as long as some that were made are left: whoever changes to another driver keeps " +
-				"it until `raven status` says 0 load balancers. A reload without it is refused until then; after a start without it they serve on beside the " +
-				"other driver's. Default: none.",
+			Name: "nb_connection", Type: config.List, Deprecated: former("ovn_nb_connection"),
+			SampleDefault: "ssl:192.0.2.10:6641,ssl:192.0.2.11:6641,ssl:192.0.2.12:6641",
+			Pattern:       `^(unix:/.+|(tcp|ssl):.+:[0-9]+)$`,
+			Help: "The servers of OVN's northbound database: unix:/path, tcp:address:port or ssl:address:port; of " +
+				"a cluster all of them. Needed by drivers that make OVN load balancers (kubeproxy), and as long as some that " +
+				"were made are left: whoever changes to another driver keeps it until `raven status` says 0 load balancers. A " +
+				"reload without it is refused until then; after a start without it they serve on beside the other driver's. " +
+				"Default: none.",
 		},
 		{
 			Name: "nb_private_key", Deprecated: former("ovn_nb_private_key"), SampleDefault: "/etc/kuryr/ovn/raven-privkey.pem",
@@ -76,16 +79,18 @@ func Options() []config.Option {
 			Help: "Path of the certificate of the authority that the servers' certificates are of, for ssl.",
 		},
 		{
-			Name: "connection_timeout", Type: config.Duration, Default: "10", Min: bound(0.1), Deprecated: former("ovsdb_connection_timeout"), Advanced: true,
-			Help: "How long one transaction may take, how long a server may send nothing while it is connected to and its rows are copied, and how long a start " +
-				"waits for a connection, in seconds.",
+			Name: "connection_timeout", Type: config.Duration, Default: "10", Min: bound(0.1),
+			Deprecated: former("ovsdb_connection_timeout"), Advanced: true,
+			Help: "How long one transaction may take, how long a server may send nothing while it is connected to and its " +
+				"rows are copied, and how long a start waits for a connection, in seconds.",
 		},
 		{
 			Name: "probe_interval", Type: config.Duration, Default: "5", Min: bound(0.1), Advanced: true,
 			Help: "The time between two looks at whether the server still answers, in seconds.",
 		},
 		{
-			Name: "retry_max_interval", Type: config.Duration, Default: "10", Min: bound(0.1), Deprecated: former("ovsdb_retry_max_interval"), Advanced: true,
+			Name: "retry_max_interval", Type: config.Duration, Default: "10", Min: bound(0.1),
+			Deprecated: former("ovsdb_retry_max_interval"), Advanced: true,
 			Help: "The longest time between two attempts to connect, in seconds.",
 		},
 	}
@@ -95,7 +100,8 @@ func Options() []config.Option {
 	return options
 }
 
-// FromConfig reads [ovn]. It returns false where there is no connection configured. The caller adds Cluster, Pass and Clock.
+// FromConfig reads [ovn]. It returns false where there is no connection configured. The caller adds Cluster, Pass and
+// Clock.
 func FromConfig(v *config.Values) (Config, bool) {
 	c := Config{
 		Endpoints: v.List(optionGroup, "nb_connection"), PrivateKey: v.String(optionGroup, "nb_private_key"),
@@ -114,7 +120,10 @@ func (c *Config) Validate() error {
 	for _, d := range []struct {
 		at       *time.Duration
 		standard time.Duration
-	}{{&c.Timeout, DefaultTimeout}, {&c.Probe, DefaultProbe}, {&c.BackoffMin, defaultFirstBackoff}, {&c.BackoffMax, DefaultBackoffMax}} {
+	}{
+		{&c.Timeout, DefaultTimeout}, {&c.Probe, DefaultProbe}, {&c.BackoffMin, defaultFirstBackoff},
+		{&c.BackoffMax, DefaultBackoffMax},
+	} {
 		if *d.at <= 0 {
 			*d.at = d.standard
 		}
@@ -134,7 +143,8 @@ func (c *Config) Validate() error {
 		case "tcp", "ssl":
 			secure = secure || scheme == "ssl"
 			if _, port, err := net.SplitHostPort(rest); err != nil || port == "" {
-				return fmt.Errorf("[ovn] nb_connection: %q is not %s:address:port; an IPv6 address stands in brackets", endpoint, scheme)
+				return fmt.Errorf("[ovn] nb_connection: %q is not %s:address:port; an IPv6 address stands in brackets", endpoint,
+					scheme)
 			}
 		default:
 			return fmt.Errorf("[ovn] nb_connection: %q begins with none of unix:, tcp: and ssl: as it should", endpoint)

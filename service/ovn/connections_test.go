@@ -20,10 +20,13 @@ import (
 	"github.com/kuryr/raven/test/sim/northbound"
 )
 
-// TestServerHangs: a transaction that is not answered may be committed or not; what is written afterwards must not make a second one. One that
-// is larger than all buffers between us and the server is not even sent: that must not keep anybody either.
+// TestServerHangs: a transaction that is not answered may be committed or not; what is written afterwards must not
+// make a second one. One that is larger than all buffers between us and the server is not even sent: that must not
+// keep anybody either.
 func TestServerHangs(t *testing.T) {
-	for name, vips := range map[string][]any{"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs()} {
+	for name, vips := range map[string][]any{
+		"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs(),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := start(t)
@@ -33,7 +36,8 @@ func TestServerHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"), map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
+			_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
+				map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
 			if away := (*ovn.AwayError)(nil); !errors.As(err, &away) {
 				t.Errorf("error %v, want an AwayError", err)
 			}
@@ -67,7 +71,9 @@ func manyVIPs() []any {
 
 // TestCloseWhileTheServerHangs: a stop waits neither for the answer to a transaction nor for one that cannot be sent.
 func TestCloseWhileTheServerHangs(t *testing.T) {
-	for name, vips := range map[string][]any{"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs()} {
+	for name, vips := range map[string][]any{
+		"small": {vip("TCP", "10.0.0.1", 80, 0)}, "larger than the buffers": manyVIPs(),
+	} {
 		t.Run(name, func(t *testing.T) {
 			server := start(t)
 			r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: time.Hour, Probe: time.Hour})
@@ -77,7 +83,8 @@ func TestCloseWhileTheServerHangs(t *testing.T) {
 			}
 			written := make(chan error, 1)
 			go func() {
-				_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"), map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
+				_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
+					map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
 				written <- err
 			}()
 			time.Sleep(100 * time.Millisecond) // that it is under way; where it is not, this shows less
@@ -96,7 +103,8 @@ func TestCloseWhileTheServerHangs(t *testing.T) {
 
 func TestQuietServerThatHangsIsNoticed(t *testing.T) {
 	server := start(t)
-	r := connect(t, server, ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 300 * time.Millisecond, Probe: 50 * time.Millisecond})
+	r := connect(t, server,
+		ovn.Config{Endpoints: []string{server.Unix()}, Timeout: 300 * time.Millisecond, Probe: 50 * time.Millisecond})
 	if err := server.Freeze(); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +115,8 @@ func TestQuietServerThatHangsIsNoticed(t *testing.T) {
 	r.until("it is back", func() bool { return r.Status().Connected })
 }
 
-// TestServersThatDoNotAnswerCostLittle: those that take a connection and say nothing, or that are not reached, are not waited for.
+// TestServersThatDoNotAnswerCostLittle: those that take a connection and say nothing, or that are not reached, are
+// not waited for.
 func TestServersThatDoNotAnswerCostLittle(t *testing.T) {
 	server := start(t)
 	var endpoints []string
@@ -129,7 +138,8 @@ func TestServersThatDoNotAnswerCostLittle(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
-	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c1", Endpoints: []string{"unix:" + t.TempDir() + "/none"}}, slog.New(slog.DiscardHandler))
+	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c1", Endpoints: []string{"unix:" + t.TempDir() + "/none"}},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +194,8 @@ func TestConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer n.Close()
-			for end := time.Now().Add(patience); !strings.Contains(n.Status().Error, "certificate"); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(patience); !strings.Contains(n.Status().Error,
+				"certificate"); time.Sleep(5 * time.Millisecond) {
 				if n.Status().Connected || time.Now().After(end) {
 					t.Fatalf("connected %v, error %q, want one about the certificate", n.Status().Connected, n.Status().Error)
 				}
@@ -217,8 +228,10 @@ func TestClusterIsWrittenToAtItsLeader(t *testing.T) {
 	r := connect(t, servers[0], ovn.Config{Endpoints: endpoints})
 	for _, dir := range dirs { // two that are left are a majority only if all three have joined
 		r.until("all know all", func() bool {
-			out, err := exec.CommandContext(t.Context(), "ovs-appctl", "-t", dir+"/ctl", "cluster/status", "OVN_Northbound").Output()
-			return err == nil && strings.Contains(string(out), "Status: cluster member") && strings.Count(string(out), " at tcp:") == len(ports)
+			out, err := exec.CommandContext(t.Context(), "ovs-appctl", "-t", dir+"/ctl", "cluster/status",
+				"OVN_Northbound").Output()
+			return err == nil && strings.Contains(string(out), "Status: cluster member") &&
+				strings.Count(string(out), " at tcp:") == len(ports)
 		})
 	}
 	g := r.group()
@@ -241,8 +254,8 @@ func TestClusterIsWrittenToAtItsLeader(t *testing.T) {
 	}
 }
 
-// slow passes on what a server and its client say, at most so many bytes of the server's at once, with a pause after each; after what the server sends
-// exceeds upTo bytes it passes on nothing more. It returns its endpoint.
+// slow passes on what a server and its client say, at most so many bytes of the server's at once, with a pause after
+// each; after what the server sends exceeds upTo bytes it passes on nothing more. It returns its endpoint.
 func slow(t *testing.T, server *northbound.Server, pause time.Duration, upTo int) string {
 	t.Helper()
 	path := t.TempDir() + "/slow"
@@ -261,7 +274,8 @@ func slow(t *testing.T, server *northbound.Server, pause time.Duration, upTo int
 			if err != nil {
 				return
 			}
-			behind, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "unix", strings.TrimPrefix(server.Unix(), "unix:"))
+			behind, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "unix",
+				strings.TrimPrefix(server.Unix(), "unix:"))
 			if err != nil {
 				_ = client.Close()
 				continue
@@ -291,8 +305,8 @@ func slow(t *testing.T, server *northbound.Server, pause time.Duration, upTo int
 	return "unix:" + path
 }
 
-// TestLargeDatabaseIsCopied: that copying takes longer than connection_timeout is no reason to give up, as long as the server sends something; that it
-// says nothing is.
+// TestLargeDatabaseIsCopied: that copying takes longer than connection_timeout is no reason to give up, as long as
+// the server sends something; that it says nothing is.
 func TestLargeDatabaseIsCopied(t *testing.T) {
 	r := newRig(t)
 	g := r.group()

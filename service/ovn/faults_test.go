@@ -20,8 +20,12 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 		what string
 		args func(r *rig) []string
 	}{
-		"a row is deleted":     {"udp row gone", func(r *rig) []string { return []string{"lb-del", r.uuidOf("web/u1:udp", "raven")} }},
-		"all rows are deleted": {"all rows gone", func(*rig) []string { return []string{"--all", "destroy", "Load_Balancer"} }},
+		"a row is deleted": {
+			"udp row gone", func(r *rig) []string { return []string{"lb-del", r.uuidOf("web/u1:udp", "raven")} },
+		},
+		"all rows are deleted": {
+			"all rows gone", func(*rig) []string { return []string{"--all", "destroy", "Load_Balancer"} },
+		},
 		"a VIP is changed": {"another backend", func(r *rig) []string {
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), `vips:"10.0.0.1:80"="6.6.6.6:6"`}
 		}},
@@ -35,7 +39,10 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:udp", "raven"), "protocol=sctp"}
 		}},
 		"it is taken out of its group": {"no group", func(r *rig) []string {
-			return []string{"remove", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], "load_balancer", r.uuidOf("web/u1:udp", "raven")}
+			return []string{
+				"remove", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], "load_balancer",
+				r.uuidOf("web/u1:udp", "raven"),
+			}
 		}},
 		"a row is doubled": {"twin", func(*rig) []string {
 			return []string{
@@ -51,7 +58,8 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 		}},
 		"its backends are checked": {"health check", func(r *rig) []string {
 			return []string{
-				"--", "--id=@hc", "create", "Load_Balancer_Health_Check", `vip="10.0.0.1:80"`, "--", "set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"),
+				"--", "--id=@hc", "create", "Load_Balancer_Health_Check", `vip="10.0.0.1:80"`, "--", "set", "Load_Balancer",
+				r.uuidOf("web/u1:tcp", "raven"),
 				"health_check=@hc", `ip_port_mappings:10.1.0.4="port:10.1.0.1"`,
 			}
 		}},
@@ -60,7 +68,8 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 		}},
 		"all external ids are lost": {"no ids at all", func(r *rig) []string {
 			return []string{
-				"clear", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "external_ids", "--", "clear", "Load_Balancer", r.uuidOf("web/u1:udp", "raven"), "external_ids",
+				"clear", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "external_ids", "--", "clear", "Load_Balancer",
+				r.uuidOf("web/u1:udp", "raven"), "external_ids",
 			}
 		}},
 		"a part is changed": {"another part", func(r *rig) []string {
@@ -82,14 +91,19 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			return []string{"set", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], "name=mine"}
 		}},
 		"its group is given to another": {"another's", func(r *rig) []string {
-			return []string{"set", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0], `name="raven:cluster=c1 raven:owner=x:u2 raven:name=g raven:policy=delete"`}
+			return []string{
+				"set", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0],
+				`name="raven:cluster=c1 raven:owner=x:u2 raven:name=g raven:policy=delete"`,
+			}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.ctl("ls-add", "neutron-net1")
 			g := r.group("net1")
-			vips := []any{vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1)), vip("UDP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1))}
+			vips := []any{
+				vip("TCP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1)), vip("UDP", "10.0.0.1", 80, 0, backend("10.1.0.4", 1)),
+			}
 			was := r.balancer("u1", g, vips...)
 			r.seen.forget()
 			r.ctl(test.args(r)...)
@@ -103,7 +117,8 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			}
 			var mended plan.Observed
 			if there {
-				mended, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"name": "web/u1", "vips": vips}) // all that differs
+				// all that differs
+				mended, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"name": "web/u1", "vips": vips})
 			} else {
 				mended = r.balancer("u1", g, vips...)
 			}
@@ -113,11 +128,13 @@ func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
 			if rows := r.column("Load_Balancer", "name"); !cmp.Equal(rows, []string{"web/u1:tcp", "web/u1:udp"}) {
 				t.Errorf("rows %v", rows)
 			}
-			if rows := r.column("Load_Balancer_Group", "name"); len(rows) != 1 || !strings.Contains(rows[0], "service-balancers") {
+			if rows := r.column("Load_Balancer_Group", "name"); len(rows) != 1 ||
+				!strings.Contains(rows[0], "service-balancers") {
 				t.Errorf("groups %v", rows)
 			}
 			if s := r.Status(); s.Transactions["refused"] > 0 || s.Connections != 1 {
-				t.Errorf("refused %d, connections %d: it was not written as what is there", s.Transactions["refused"], s.Connections)
+				t.Errorf("refused %d, connections %d: it was not written as what is there", s.Transactions["refused"],
+					s.Connections)
 			}
 		})
 	}
@@ -129,7 +146,8 @@ func TestAGroupThatIsLost(t *testing.T) {
 	g := r.group("net1")
 	was := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
 	r.seen.forget()
-	r.ctl("clear", "Logical_Switch", "neutron-net1", "load_balancer_group", "--", "destroy", "Load_Balancer_Group", r.column("Load_Balancer_Group", "_uuid")[0])
+	r.ctl("clear", "Logical_Switch", "neutron-net1", "load_balancer_group", "--", "destroy", "Load_Balancer_Group",
+		r.column("Load_Balancer_Group", "_uuid")[0])
 	r.until("both are told", func() bool { return r.seen.hasChanged(g) && r.seen.hasChanged(was.ID) })
 	r.group("net1")
 	if now, _, err := r.Get(kindBalancer, was.ID); err != nil || !cmp.Equal(now, was) {
@@ -196,7 +214,8 @@ func TestManyChangesAtOnceGoTogether(t *testing.T) {
 	for i := range n {
 		wg.Go(func() {
 			_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", fmt.Sprint("u", i), "lb"), map[string]any{
-				"name": "web", "group_id": g, "vips": []any{vip("TCP", fmt.Sprintf("10.0.%d.%d", i/250, i%250), 80, 0, backend("10.1.0.4", 1))},
+				"name": "web", "group_id": g,
+				"vips": []any{vip("TCP", fmt.Sprintf("10.0.%d.%d", i/250, i%250), 80, 0, backend("10.1.0.4", 1))},
 			})
 			if err != nil {
 				t.Error(err)
@@ -242,7 +261,8 @@ func TestOldOVNIsTold(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for endpoint, says := range map[string]string{
-		"": "is empty", "10.0.0.1:6641": "begins with none", "unix:nb.sock": "no path", "tcp:10.0.0.1": "not tcp:address:port", "ssl:10.0.0.1:6641": "takes nb_private_key",
+		"": "is empty", "10.0.0.1:6641": "begins with none", "unix:nb.sock": "no path",
+		"tcp:10.0.0.1": "not tcp:address:port", "ssl:10.0.0.1:6641": "takes nb_private_key",
 		"tcp:fd00::1:6641": "in brackets",
 	} {
 		c := ovn.Config{Endpoints: strings.Fields(endpoint)}
@@ -258,8 +278,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestChurnOverDeaths: load balancers change all the time while the server is killed again and again. In the end each is as it was wished last,
-// and there is no row too many.
+// TestChurnOverDeaths: load balancers change all the time while the server is killed again and again. In the end each
+// is as it was wished last, and there is no row too many.
 func TestChurnOverDeaths(t *testing.T) {
 	r := newRig(t)
 	g := r.group()
@@ -290,7 +310,8 @@ func TestChurnOverDeaths(t *testing.T) {
 			id := identity("service-proxy", fmt.Sprint("u", i), "lb")
 			for change := range changes {
 				insist(func() error {
-					_, err := r.Create(t.Context(), kindBalancer, id, map[string]any{"name": "web", "group_id": g, "vips": vipsOf(i, change)})
+					_, err := r.Create(t.Context(), kindBalancer, id,
+						map[string]any{"name": "web", "group_id": g, "vips": vipsOf(i, change)})
 					return err
 				})
 			}

@@ -1,6 +1,6 @@
-// Package ovn keeps load balancers and their groups in OVN's northbound database: it is the only user of libovsdb. It must never touch a row
-// that does not carry the cluster's identity, but for its own groups in the rows of switches and routers, and never let a connection that is
-// lost pass for an empty database.
+// Package ovn keeps load balancers and their groups in OVN's northbound database: it is the only user of libovsdb. It
+// must never touch a row that does not carry the cluster's identity, but for its own groups in the rows of switches
+// and routers, and never let a connection that is lost pass for an empty database.
 //
 //	callers ──write──▶ changes ──commit: all that waits, one transaction──▶ server
 //	   ▲                                                                     │
@@ -40,7 +40,8 @@ type Resource struct {
 	ID   string
 }
 
-// Northbound is a connection to OVN's northbound database, which lasts: it is made again whenever it is lost. It is safe for concurrent use.
+// Northbound is a connection to OVN's northbound database, which lasts: it is made again whenever it is lost. It is
+// safe for concurrent use.
 type Northbound struct {
 	config    Config
 	log       *slog.Logger
@@ -69,7 +70,8 @@ type Northbound struct {
 	tries    int
 }
 
-// Open begins to connect, and goes on with that until Close. What is wrong with the configuration is an error; that no server answers is none.
+// Open begins to connect, and goes on with that until Close. What is wrong with the configuration is an error; that
+// no server answers is none.
 func Open(ctx context.Context, c Config, log *slog.Logger) (*Northbound, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -77,8 +79,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Northbound, error) 
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n := &Northbound{
 		config: c, log: log, stats: newStats(), endpoints: slices.Clone(c.Endpoints), cancel: cancel,
-		changes: make(chan *change, mostTogether), stopped: make(chan struct{}), first: make(chan struct{}), wake: make(chan struct{}, 1),
-		err: errors.New("it is being connected to"), since: c.Clock.Now(), book: newBook(c.Cluster),
+		changes: make(chan *change, mostTogether), stopped: make(chan struct{}), first: make(chan struct{}),
+		wake: make(chan struct{}, 1),
+		err:  errors.New("it is being connected to"), since: c.Clock.Now(), book: newBook(c.Cluster),
 		reported: map[Resource]plan.Observed{}, held: map[Resource]int{}, dirty: newTouched(),
 	}
 	n.work.Go(func() { n.run(running) })
@@ -150,12 +153,15 @@ func (n *Northbound) run(ctx context.Context) {
 	}
 }
 
-// adopt makes a session the one that is used: its rows are read as a whole, and what differs from what was known is told.
+// adopt makes a session the one that is used: its rows are read as a whole, and what differs from what was known is
+// told.
 func (n *Northbound) adopt(s *session) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b, t := newBook(n.config.Cluster), newTouched()
-	for _, table := range []string{nbdb.LoadBalancerGroupTable, nbdb.LoadBalancerTable, nbdb.LogicalSwitchTable, nbdb.LogicalRouterTable} {
+	for _, table := range []string{
+		nbdb.LoadBalancerGroupTable, nbdb.LoadBalancerTable, nbdb.LogicalSwitchTable, nbdb.LogicalRouterTable,
+	} {
 		for uuid, m := range s.rows.Table(table).RowsShallow() {
 			takeRow(b, table, uuid, m, t)
 		}
@@ -192,7 +198,8 @@ func (n *Northbound) missed(ctx context.Context, err error, wait time.Duration) 
 	if tries == 1 || tries%20 == 0 {
 		level = slog.LevelWarn
 	}
-	n.log.Log(ctx, level, "OVN's northbound database is away; what concerns it waits", "tries", tries, "again", wait, "error", err)
+	n.log.Log(ctx, level, "OVN's northbound database is away; what concerns it waits", "tries", tries, "again", wait,
+		"error", err)
 }
 
 // away returns the error of what cannot be asked now. The lock is held.
@@ -299,7 +306,8 @@ func (n *Northbound) news() (f Follower, changed []Resource, rows []string, back
 	return n.follower, changed, rows, back
 }
 
-// List shows all resources of a kind that carry the cluster's identity. The error is an AwayError: then nothing is known.
+// List shows all resources of a kind that carry the cluster's identity. The error is an AwayError: then nothing is
+// known.
 func (n *Northbound) List(kind drivers.Kind) ([]plan.Observed, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -329,7 +337,8 @@ func (n *Northbound) Get(kind drivers.Kind, id string) (plan.Observed, bool, err
 	return o, ok, nil
 }
 
-// Clusters counts the load balancers and groups of every Raven's cluster in the database, by cluster id. The error is an AwayError.
+// Clusters counts the load balancers and groups of every Raven's cluster in the database, by cluster id. The error is
+// an AwayError.
 func (n *Northbound) Clusters() (map[string]map[drivers.Kind]int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

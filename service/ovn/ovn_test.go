@@ -56,17 +56,22 @@ func TestRows(t *testing.T) {
 	if diff := cmp.Diff(want, made); diff != "" {
 		t.Error("made is not as listed", diff)
 	}
-	if diff := cmp.Diff([]string{"web/u1:tcp", "web/u1:tcp-10800", "web/u1:udp"}, r.column("Load_Balancer", "name")); diff != "" {
+	if diff := cmp.Diff([]string{"web/u1:tcp", "web/u1:tcp-10800", "web/u1:udp"},
+		r.column("Load_Balancer", "name")); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"10.0.0.1:53=10.1.0.4:53", `10.0.0.1:80=10.1.0.4:8080,10.1.0.5:8080 10.0.0.1:81=`, "[fd00::1]:443=[fd00::2:1]:8443"},
+	if diff := cmp.Diff([]string{
+		"10.0.0.1:53=10.1.0.4:53", `10.0.0.1:80=10.1.0.4:8080,10.1.0.5:8080 10.0.0.1:81=`, "[fd00::1]:443=[fd00::2:1]:8443",
+	},
 		r.column("Load_Balancer", "vips")); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"ct_flush=true reject=true", "reject=true", "reject=true"}, r.column("Load_Balancer", "options")); diff != "" {
+	if diff := cmp.Diff([]string{"ct_flush=true reject=true", "reject=true", "reject=true"},
+		r.column("Load_Balancer", "options")); diff != "" {
 		t.Error(diff)
 	}
-	if got := r.ctl("--bare", "--no-headings", "--columns=name", "find", "Load_Balancer", "selection_fields=eth_src,ip_src"); got != "web/u1:tcp-10800" {
+	if got := r.ctl("--bare", "--no-headings", "--columns=name", "find", "Load_Balancer",
+		"selection_fields=eth_src,ip_src"); got != "web/u1:tcp-10800" {
 		t.Errorf("clients are kept with their backends by %q", got)
 	}
 	if got := r.committed(); got != 2 {
@@ -78,7 +83,8 @@ func TestRows(t *testing.T) {
 func TestExternalVIPs(t *testing.T) {
 	r := newRig(t)
 	g := r.group()
-	outside, inside := vip("TCP", "192.0.2.9", 80, 60, backend("10.1.0.4", 1)), vip("TCP", "10.0.0.1", 80, 60, backend("10.1.0.4", 1))
+	outside, inside := vip("TCP", "192.0.2.9", 80, 60, backend("10.1.0.4", 1)), vip("TCP", "10.0.0.1", 80, 60,
+		backend("10.1.0.4", 1))
 	outside["external"] = true
 	made := r.balancer("u1", g, inside, outside)
 	if diff := cmp.Diff([]any{inside, outside}, made.Attrs["vips"]); diff != "" {
@@ -87,7 +93,8 @@ func TestExternalVIPs(t *testing.T) {
 	for name, want := range map[string]string{
 		"web/u1:tcp-60": "reject=true", "web/u1:tcp-60-external": "neighbor_responder=all reject=true",
 	} {
-		if got := r.ctl("--bare", "--no-headings", "--columns=options", "find", "Load_Balancer", fmt.Sprintf("name=%q", name)); got != want {
+		if got := r.ctl("--bare", "--no-headings", "--columns=options", "find", "Load_Balancer",
+			fmt.Sprintf("name=%q", name)); got != want {
 			t.Errorf("%s: options %s, want %s", name, got, want)
 		}
 	}
@@ -173,12 +180,14 @@ func TestInvalid(t *testing.T) {
 		"of no protocol of OVN's":   {vip("ICMP", "10.0.0.1", 80, 0)},
 		"without a port":            {vip("TCP", "10.0.0.1", 0, 0)},
 	} {
-		_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u9", "lb"), map[string]any{"group_id": g, "vips": vips})
+		_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u9", "lb"),
+			map[string]any{"group_id": g, "vips": vips})
 		if invalid := (*ovn.InvalidError)(nil); !errors.As(err, &invalid) {
 			t.Errorf("%s: error %v, want an InvalidError", name, err)
 		}
 	}
-	_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u9", "lb"), map[string]any{"group_id": "nowhere", "vips": []any{}})
+	_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u9", "lb"),
+		map[string]any{"group_id": "nowhere", "vips": []any{}})
 	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || !slices.Equal(missing.Rows, []string{"nowhere"}) {
 		t.Errorf("error %v, want a MissingError for the group", err)
 	}
@@ -189,7 +198,8 @@ func TestInvalid(t *testing.T) {
 
 func TestGroupJoinsSwitchesAndRouters(t *testing.T) {
 	r := newRig(t)
-	r.ctl("ls-add", "neutron-net1", "--", "ls-add", "neutron-net2", "--", "ls-add", "other", "--", "lr-add", "neutron-rtr1")
+	r.ctl("ls-add", "neutron-net1", "--", "ls-add", "neutron-net2", "--", "ls-add", "other", "--", "lr-add",
+		"neutron-rtr1")
 	g := r.group("net1")
 	update := func(networks, routers []any) (plan.Observed, error) {
 		return r.Update(t.Context(), kindGroup, g, map[string]any{"networks": networks, "routers": routers})
@@ -203,7 +213,8 @@ func TestGroupJoinsSwitchesAndRouters(t *testing.T) {
 		t.Error(diff)
 	}
 	_, err = update([]any{"net1", "net2", "net3", "net4"}, []any{"rtr1", "rtr2"})
-	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) || !slices.Equal(missing.Rows, []string{"neutron-net3", "neutron-net4", "neutron-rtr2"}) {
+	if missing := (*ovn.MissingError)(nil); !errors.As(err, &missing) ||
+		!slices.Equal(missing.Rows, []string{"neutron-net3", "neutron-net4", "neutron-rtr2"}) {
 		t.Errorf("error %v, want a MissingError for all that are missing", err)
 	}
 	r.seen.forget()
@@ -231,10 +242,12 @@ func TestGroupJoinsSwitchesAndRouters(t *testing.T) {
 
 func TestForeignRowsStay(t *testing.T) {
 	r := newRig(t)
-	r.ctl("ls-add", "neutron-net1", "--", "lb-add", "web/u1:tcp", "10.9.9.9:80", "10.1.1.1:80", "--", "ls-lb-add", "neutron-net1", "web/u1:tcp")
+	r.ctl("ls-add", "neutron-net1", "--", "lb-add", "web/u1:tcp", "10.9.9.9:80", "10.1.1.1:80", "--", "ls-lb-add",
+		"neutron-net1", "web/u1:tcp")
 	r.ctl("create", "Load_Balancer_Group", "name=clbg")
 	r.ctl("add", "Logical_Switch", "neutron-net1", "load_balancer_group", r.column("Load_Balancer_Group", "_uuid")[0])
-	r.ctl("--", "--id=@x", "create", "Load_Balancer", "name=another-cluster", `external_ids={raven\:cluster=c2,raven\:owner=service-proxy\:u1,raven\:name=lb}`)
+	r.ctl("--", "--id=@x", "create", "Load_Balancer", "name=another-cluster",
+		`external_ids={raven\:cluster=c2,raven\:owner=service-proxy\:u1,raven\:name=lb}`)
 	before := r.ctl("list", "Load_Balancer")
 	g := r.group("net1")
 	id := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0)).ID
@@ -242,11 +255,14 @@ func TestForeignRowsStay(t *testing.T) {
 		t.Errorf("list %v, error %v, want ours only", list, err)
 	}
 	// What others add to a row of ours stays as well.
-	r.ctl("set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:hairpin_snat_ip=10.0.0.9", "external_ids:note=mine")
-	if _, err := r.Update(t.Context(), kindBalancer, id, map[string]any{"vips": []any{vip("TCP", "10.0.0.2", 80, 0)}}); err != nil {
+	r.ctl("set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:hairpin_snat_ip=10.0.0.9",
+		"external_ids:note=mine")
+	if _, err := r.Update(t.Context(), kindBalancer, id,
+		map[string]any{"vips": []any{vip("TCP", "10.0.0.2", 80, 0)}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.ctl("get", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:hairpin_snat_ip", "external_ids:note"); got != "\"10.0.0.9\"\nmine" {
+	if got := r.ctl("get", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:hairpin_snat_ip",
+		"external_ids:note"); got != "\"10.0.0.9\"\nmine" {
 		t.Errorf("of an operator's additions is left: %s", got)
 	}
 	if err := r.Delete(t.Context(), kindBalancer, id); err != nil {
@@ -258,7 +274,8 @@ func TestForeignRowsStay(t *testing.T) {
 	if diff := cmp.Diff(before, r.ctl("list", "Load_Balancer")); diff != "" {
 		t.Error("rows of others were touched", diff)
 	}
-	if got := r.ctl("--bare", "get", "Logical_Switch", "neutron-net1", "load_balancer_group"); got != "["+r.column("Load_Balancer_Group", "_uuid")[0]+"]" {
+	if got := r.ctl("--bare", "get", "Logical_Switch", "neutron-net1", "load_balancer_group"); got != "["+
+		r.column("Load_Balancer_Group", "_uuid")[0]+"]" {
 		t.Errorf("groups of the switch: %s, want the other one's", got)
 	}
 }

@@ -19,10 +19,14 @@ type replica struct {
 }
 
 // follow makes a copy of columns, by table, of a database. It is kept up to date as long as the session lasts.
-func (s *session) follow(ctx context.Context, models model.ClientDBModel, columns map[string][]string, changed func(ovsdb.TableUpdates2)) (*replica, error) {
+func (s *session) follow(
+	ctx context.Context, models model.ClientDBModel, columns map[string][]string, changed func(ovsdb.TableUpdates2),
+) (*replica, error) {
 	name := models.Name()
 	r := &replica{changed: changed}
-	err := s.wire.call(ctx, "get_schema", ovsdb.NewGetSchemaArgs(name), func(result json.RawMessage) error { return json.Unmarshal(result, &r.schema) })
+	err := s.wire.call(ctx, "get_schema", ovsdb.NewGetSchemaArgs(name), func(result json.RawMessage) error {
+		return json.Unmarshal(result, &r.schema)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema of %s: %w", name, err)
 	}
@@ -39,19 +43,20 @@ func (s *session) follow(ctx context.Context, models model.ClientDBModel, column
 		requests[table] = ovsdb.MonitorRequest{Columns: list, Select: ovsdb.NewDefaultMonitorSelect()}
 	}
 	// The connection is read by one goroutine: what changes after the answer comes after it.
-	err = s.wire.call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(name, name, requests), func(result json.RawMessage) error {
-		var rows ovsdb.TableUpdates2
-		if err := json.Unmarshal(result, &rows); err != nil {
-			return err //nolint:wrapcheck // it is below
-		}
-		if err := r.rows.Populate2(rows); err != nil {
-			return err //nolint:wrapcheck // it is below
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.replicas[name] = r
-		return nil
-	})
+	err = s.wire.call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(name, name, requests),
+		func(result json.RawMessage) error {
+			var rows ovsdb.TableUpdates2
+			if err := json.Unmarshal(result, &rows); err != nil {
+				return err //nolint:wrapcheck // it is below
+			}
+			if err := r.rows.Populate2(rows); err != nil {
+				return err //nolint:wrapcheck // it is below
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.replicas[name] = r
+			return nil
+		})
 	if err != nil {
 		return nil, fmt.Errorf("copying %s: %w", name, err)
 	}
@@ -96,7 +101,9 @@ func (s *session) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.
 	s.busy.Add(1)
 	defer s.busy.Add(-1)
 	var results []ovsdb.OperationResult
-	err := s.wire.call(ctx, "transact", ovsdb.NewTransactArgs(database, ops...), func(result json.RawMessage) error { return json.Unmarshal(result, &results) })
+	err := s.wire.call(ctx, "transact", ovsdb.NewTransactArgs(database, ops...), func(result json.RawMessage) error {
+		return json.Unmarshal(result, &results)
+	})
 	if err != nil {
 		return nil, err
 	}

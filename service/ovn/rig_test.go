@@ -56,7 +56,8 @@ func connect(t *testing.T, server *northbound.Server, c ovn.Config) *rig {
 	t.Helper()
 	c.Cluster = "c1"
 	c.BackoffMin, c.BackoffMax = 20*time.Millisecond, 200*time.Millisecond
-	n, err := ovn.Open(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	n, err := ovn.Open(t.Context(), c,
+		slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,8 @@ func (r *rig) committed() int64 { return r.Status().Transactions["committed"] }
 // uuidOf finds the row of a name whose external ids have a word.
 func (r *rig) uuidOf(name, word string) string {
 	r.Helper()
-	for line := range strings.SplitSeq(r.ctl("--format=csv", "--no-headings", "--columns=_uuid,name,external_ids", "list", "Load_Balancer"), "\n") {
+	for line := range strings.SplitSeq(r.ctl("--format=csv", "--no-headings", "--columns=_uuid,name,external_ids",
+		"list", "Load_Balancer"), "\n") {
 		if strings.Contains(line, name) && strings.Contains(line, word) {
 			return line[:36]
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// A resource and its rows. A load balancer of ours is one Load_Balancer row for each protocol and affinity of its VIPs, since OVN has these
-// per row, not per VIP:
+// A resource and its rows. A load balancer of ours is one Load_Balancer row for each protocol and affinity of its
+// VIPs, since OVN has these per row, not per VIP:
 //
 //	name          <name>:<part>                     for people
 //	external_ids  raven:cluster, owner, name,
@@ -35,12 +35,14 @@ import (
 //	                                                is not OVN's option affinity_timeout, with which it learns a client's backend by the first connection, and
 //	                                                drops that one (see docs/adr/0015). ip_src means IPv4 alone: an IPv6 client is known by its MAC address
 //
-// A group of ours is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its name. The UUIDs of all
-// rows of ours follow from the identity: a second row for the same part is refused by the database itself, and a row that is in such a place is
-// ours, whatever somebody has made of its external_ids or its name.
+// A group of ours is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its
+// name. The UUIDs of all rows of ours follow from the identity: a second row for the same part is refused by the
+// database itself, and a row that is in such a place is ours, whatever somebody has made of its external_ids or its
+// name.
 //
-// health_check and ip_port_mappings are empty, and selection_fields without an affinity. What others add to options and external_ids stays. A part whose row is not as it would be written is as good as not there: the load
-// balancer then shows no VIPs, and is mended as a whole.
+// health_check and ip_port_mappings are empty, and selection_fields without an affinity. What others add to options
+// and external_ids stays. A part whose row is not as it would be written is as good as not there: the load balancer
+// then shows no VIPs, and is mended as a whole.
 const (
 	clusterID = "raven:cluster"
 	ownerID   = "raven:owner"
@@ -135,12 +137,13 @@ func (b *balancer) rows() map[string]row {
 // is says whether a row of the database is as it should be.
 func (r row) is(have *nbdb.LoadBalancer) bool {
 	return plain(have) && have.Name == r.name && protocolOf(have) == r.proto && maps.Equal(have.Vips, r.vips) &&
-		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) && slices.Equal(r.fields, slices.Sorted(slices.Values(have.SelectionFields))) &&
+		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) &&
+		slices.Equal(r.fields, slices.Sorted(slices.Values(have.SelectionFields))) &&
 		have.Options[affinityOption] == "" && have.Options[flushOption] == r.options[flushOption]
 }
 
-// plain says whether a row has nothing in the columns that are empty in rows of ours: health checks would take backends away that Kubernetes calls
-// ready.
+// plain says whether a row has nothing in the columns that are empty in rows of ours: health checks would take
+// backends away that Kubernetes calls ready.
 func plain(have *nbdb.LoadBalancer) bool { return len(have.HealthCheck)+len(have.IPPortMappings) == 0 }
 
 func protocolOf(have *nbdb.LoadBalancer) string {
@@ -162,7 +165,9 @@ func within(part, whole map[string]string) bool {
 // identityIDs writes an identity as external ids.
 func identityIDs(i plan.Identity) map[string]string {
 	k := i.Key()
-	ids := map[string]string{clusterID: k.Cluster, ownerID: ownerText(k), nameID: k.Name, policyID: string(cmp.Or(i.Policy, drivers.Delete))}
+	ids := map[string]string{
+		clusterID: k.Cluster, ownerID: ownerText(k), nameID: k.Name, policyID: string(cmp.Or(i.Policy, drivers.Delete)),
+	}
 	if i.Source != "" {
 		ids[sourceID] = i.Source
 	}
@@ -218,7 +223,9 @@ func ID(kind drivers.Kind, identity plan.Identity) string {
 // rowUUID is the UUID of a row of ours: a hash of the identity and the part, so that no row is made twice.
 func rowUUID(kind drivers.Kind, identity plan.Identity, part string) string {
 	k := identity.Key()
-	sum := sha256.Sum256([]byte(strings.Join([]string{"raven", string(kind), k.Cluster, k.Driver, k.UID, k.Name, part}, "\x00")))
+	sum := sha256.Sum256(
+		[]byte(strings.Join([]string{"raven", string(kind), k.Cluster, k.Driver, k.UID, k.Name, part}, "\x00")),
+	)
 	sum[6] = sum[6]&0x0f | 0x80 // version 8: of its maker's own devising
 	sum[8] = sum[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
@@ -315,7 +322,8 @@ func (b *balancer) attributes() map[string]any {
 	for _, key := range slices.Sorted(maps.Keys(b.vips)) {
 		v := b.vips[key]
 		doc := map[string]any{
-			"protocol": strings.ToUpper(v.protocol), "address": v.at.Addr().String(), "port": int64(v.at.Port()), "backends": []any{},
+			"protocol": strings.ToUpper(v.protocol), "address": v.at.Addr().String(), "port": int64(v.at.Port()),
+			"backends": []any{},
 		}
 		if v.affinity > 0 {
 			doc["affinity_timeout"] = v.affinity
@@ -337,7 +345,8 @@ func (b *balancer) attributes() map[string]any {
 	return map[string]any{"name": b.title, "group_id": b.group, "vips": list}
 }
 
-// read makes a load balancer of its rows, and says whether they are exactly what it would be written as. Rows that are there twice are not.
+// read makes a load balancer of its rows, and says whether they are exactly what it would be written as. Rows that
+// are there twice are not.
 func read(rows []*nbdb.LoadBalancer) (b *balancer, whole bool) {
 	b, whole = &balancer{vips: map[string]vip{}}, true
 	byPart := map[string]*nbdb.LoadBalancer{}
@@ -377,7 +386,8 @@ func (b *balancer) readVIPs(have *nbdb.LoadBalancer) {
 			continue
 		}
 		v := vip{
-			protocol: protocolOf(have), at: at, affinity: affinity, backends: backends, external: strings.HasSuffix(part, externalPart),
+			protocol: protocolOf(have), at: at, affinity: affinity, backends: backends,
+			external: strings.HasSuffix(part, externalPart),
 		}
 		b.vips[v.protocol+" "+at.String()] = v
 	}

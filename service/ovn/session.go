@@ -20,8 +20,8 @@ import (
 	"github.com/kuryr/raven/service/ovn/nbdb"
 )
 
-// Every connection is a session of its own, with a copy of the database of its own: when it is lost, the copy is thrown away and the next one is
-// read as a whole. So no row can be known from a database that is not there any more.
+// Every connection is a session of its own, with a copy of the database of its own: when it is lost, the copy is
+// thrown away and the next one is read as a whole. So no row can be known from a database that is not there any more.
 
 // session is one connection to one server.
 type session struct {
@@ -51,7 +51,8 @@ func (s *session) giveUp(why error) {
 	})
 }
 
-// headStart is how long a server is tried before the next one is tried beside it: one that does not answer costs no more.
+// headStart is how long a server is tried before the next one is tried beside it: one that does not answer costs no
+// more.
 const headStart = 300 * time.Millisecond
 
 // attempt is what came of trying the server with an index.
@@ -61,8 +62,8 @@ type attempt struct {
 	err error
 }
 
-// connect tries the servers, the last one that was good first, each a while before the next. The first one that is good is taken. It returns
-// the reasons of all where none is good.
+// connect tries the servers, the last one that was good first, each a while before the next. The first one that is
+// good is taken. It returns the reasons of all where none is good.
 func (n *Northbound) connect(ctx context.Context) (*session, error) {
 	trying, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,9 +146,12 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 // begin looks whether a server is the right one and has what is needed of its database copied.
 func (n *Northbound) begin(ctx context.Context, s *session) error {
 	var names []string
-	if err := s.wire.call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error { return json.Unmarshal(result, &names) }); err != nil {
+	if err := s.wire.call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error {
+		return json.Unmarshal(result, &names)
+	}); err != nil {
 		if strings.HasPrefix(s.endpoint, "ssl:") {
-			return fmt.Errorf("asking for its databases: %w (the server has ended the connection: does it accept [ovn] nb_certificate?)", err)
+			return fmt.Errorf("asking for its databases: %w (the server has ended the connection: does it accept [ovn] "+
+				"nb_certificate?)", err)
 		}
 		return fmt.Errorf("asking for its databases: %w", err)
 	}
@@ -180,16 +184,17 @@ func (s *session) checkLeader(ctx context.Context) error {
 		return nil
 	}
 	ready := make(chan struct{})
-	own, err = s.follow(ctx, models, map[string][]string{serverdb.DatabaseTable: {"name", "model", "leader", "connected"}}, func(ovsdb.TableUpdates2) {
-		select {
-		case <-ready:
-		case <-s.lost:
-			return
-		}
-		if err := look(); err != nil {
-			s.giveUp(err)
-		}
-	})
+	own, err = s.follow(ctx, models,
+		map[string][]string{serverdb.DatabaseTable: {"name", "model", "leader", "connected"}}, func(ovsdb.TableUpdates2) {
+			select {
+			case <-ready:
+			case <-s.lost:
+				return
+			}
+			if err := look(); err != nil {
+				s.giveUp(err)
+			}
+		})
 	if err != nil {
 		return err
 	}
@@ -197,7 +202,8 @@ func (s *session) checkLeader(ctx context.Context) error {
 	return look()
 }
 
-// unfit says why a server cannot be used: as one of a cluster only its leader takes changes at once and shows the newest.
+// unfit says why a server cannot be used: as one of a cluster only its leader takes changes at once and shows the
+// newest.
 func unfit(d *serverdb.Database) error {
 	switch {
 	case d.Name != database:
@@ -216,7 +222,9 @@ func (n *Northbound) copy(ctx context.Context, s *session) error {
 		return fmt.Errorf("the model of the northbound database: %w", err)
 	}
 	s.northbound, err = s.follow(ctx, models, map[string][]string{
-		nbdb.LoadBalancerTable:      {"name", "vips", "protocol", "options", "external_ids", "health_check", "ip_port_mappings", "selection_fields"},
+		nbdb.LoadBalancerTable: {
+			"name", "vips", "protocol", "options", "external_ids", "health_check", "ip_port_mappings", "selection_fields",
+		},
 		nbdb.LoadBalancerGroupTable: {"name", "load_balancer"},
 		nbdb.LogicalSwitchTable:     {"name", "load_balancer_group"},
 		nbdb.LogicalRouterTable:     {"name", "load_balancer_group"},
@@ -236,8 +244,8 @@ func (s *session) close() {
 	s.wait.Wait()
 }
 
-// probe asks the server now and then whether it is there, until the session is lost or ctx ends. While a transaction is under way it does not
-// count: the answer may have to wait for that, which is bounded by itself.
+// probe asks the server now and then whether it is there, until the session is lost or ctx ends. While a transaction
+// is under way it does not count: the answer may have to wait for that, which is bounded by itself.
 func (n *Northbound) probe(ctx context.Context, s *session) {
 	for {
 		timer := n.config.Clock.NewTimer(n.config.Probe)
@@ -294,8 +302,8 @@ func takeRow(b *book, table, uuid string, m model.Model, t *touched) {
 	}
 }
 
-// tls returns the settings of ssl connections, read anew each time: certificates are renewed. As everywhere in Open vSwitch it is the
-// authority that counts, not the name in the server's certificate, which has none of a host.
+// tls returns the settings of ssl connections, read anew each time: certificates are renewed. As everywhere in Open
+// vSwitch it is the authority that counts, not the name in the server's certificate, which has none of a host.
 func (c Config) tls() (*tls.Config, error) {
 	pool, err := c.authority()
 	if err != nil {

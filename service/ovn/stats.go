@@ -30,7 +30,10 @@ type Status struct {
 func (n *Northbound) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := Status{Connected: n.session != nil, Since: n.since, Balancers: len(n.book.rowsOf), Groups: len(n.book.groupsOf), Rows: len(n.book.balancers)}
+	s := Status{
+		Connected: n.session != nil, Since: n.since, Balancers: len(n.book.rowsOf), Groups: len(n.book.groupsOf),
+		Rows: len(n.book.balancers),
+	}
 	if n.session != nil {
 		s.Endpoint = n.session.endpoint
 		s.Version = n.session.version()
@@ -42,8 +45,9 @@ func (n *Northbound) Status() Status {
 	return s
 }
 
-// outdated says what an OVN of a version ignores of our rows; "" where that is nothing, or it has not told its version. By OVN's release notes
-// flows to removed backends go since 23.03: its option ct_flush for that came with 23.03.1.
+// outdated says what an OVN of a version ignores of our rows; "" where that is nothing, or it has not told its
+// version. By OVN's release notes flows to removed backends go since 23.03: its option ct_flush for that came with
+// 23.03.1.
 func outdated(version string) string {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -69,11 +73,13 @@ func newStats() *stats {
 	return &stats{
 		transactions: map[string]int64{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "raven_ovn_transaction_seconds", Help: "Time from sending a transaction to the northbound database to its answer.",
+			Name:    "raven_ovn_transaction_seconds",
+			Help:    "Time from sending a transaction to the northbound database to its answer.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"result"}),
 		operations: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "raven_ovn_operations_total", Help: "Operations in the transactions that were sent to the northbound database.",
+			Name: "raven_ovn_operations_total",
+			Help: "Operations in the transactions that were sent to the northbound database.",
 		}),
 	}
 }
@@ -105,8 +111,9 @@ func (s *stats) counts() (transactions map[string]int64, connections int64) {
 // Collector returns the metrics, under raven_ovn_.
 func (n *Northbound) Collector() prometheus.Collector {
 	return &collector{
-		northbound:  n,
-		up:          prometheus.NewDesc("raven_ovn_connected", "1 while there is a connection to the northbound database.", nil, nil),
+		northbound: n,
+		up: prometheus.NewDesc("raven_ovn_connected", "1 while there is a connection to the northbound database.",
+			nil, nil),
 		connections: prometheus.NewDesc("raven_ovn_connections_total", "Connections that were made.", nil, nil),
 		rows:        prometheus.NewDesc("raven_ovn_rows", "Load balancer rows of ours.", nil, nil),
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// transaction gathers what becomes one transaction of the database: rows of ours, and references to our groups in rows of others, of which
-// nothing else is touched. What many changes do to one set is one operation.
+// transaction gathers what becomes one transaction of the database: rows of ours, and references to our groups in
+// rows of others, of which nothing else is touched. What many changes do to one set is one operation.
 type transaction struct {
 	ops  []ovsdb.Operation
 	size int                        // about how many bytes of text it is
@@ -120,7 +120,8 @@ func (t *transaction) operations() []ovsdb.Operation {
 				mutations = append(mutations, *ovsdb.NewMutation(key.column, mutator, set))
 			}
 		}
-		ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: key.table, Where: is(key.uuid), Mutations: mutations})
+		ops = append(ops,
+			ovsdb.Operation{Op: ovsdb.OperationMutate, Table: key.table, Where: is(key.uuid), Mutations: mutations})
 	}
 	return ops
 }
@@ -158,7 +159,8 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 		fields.GoSet = append(fields.GoSet, name)
 	}
 	columns := ovsdb.Row{
-		"name": r.name, "protocol": protocol, "vips": texts(r.vips), "options": texts(options), "external_ids": texts(ids), "selection_fields": fields,
+		"name": r.name, "protocol": protocol, "vips": texts(r.vips), "options": texts(options), "external_ids": texts(ids),
+		"selection_fields": fields,
 	}
 	if have != nil && !plain(have) {
 		columns["health_check"], columns["ip_port_mappings"] = ovsdb.OvsSet{GoSet: []any{}}, texts(nil)
@@ -166,8 +168,8 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 	return columns
 }
 
-// balancer makes the rows of a load balancer as they should be, whatever is there of them. The error is a ConflictError where that was all but
-// for a VIP that another one has.
+// balancer makes the rows of a load balancer as they should be, whatever is there of them. The error is a
+// ConflictError where that was all but for a VIP that another one has.
 func (t *transaction) balancer(b *book, wanted *balancer) error {
 	g, _ := b.groupRow(wanted.group)
 	if g == nil {
@@ -242,7 +244,8 @@ type groupWant struct {
 	places   map[string][]string // ids of Neutron's, by attribute
 }
 
-// group makes the row of a group, and has those join it that should. It returns the names of those that should and are not there.
+// group makes the row of a group, and has those join it that should. It returns the names of those that should and
+// are not there.
 func (t *transaction) group(b *book, want groupWant) (missing []string) {
 	g, twins := b.groupRow(ID(drivers.KindOVNLoadBalancerGroup, want.identity))
 	for _, uuid := range twins {

@@ -16,8 +16,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// wire speaks JSON-RPC, as RFC 7047 has it, over a connection of its own. It is not libovsdb's client since that one cannot be left: what it
-// sends has no deadline, and while it sends it can neither be asked nor closed. Nothing here waits longer than its context, or the connection.
+// wire speaks JSON-RPC, as RFC 7047 has it, over a connection of its own. It is not libovsdb's client since that one
+// cannot be left: what it sends has no deadline, and while it sends it can neither be asked nor closed. Nothing here
+// waits longer than its context, or the connection.
 type wire struct {
 	conn    net.Conn      // closing it ends all
 	stream  net.Conn      // what is spoken over: conn, or TLS on it
@@ -52,9 +53,11 @@ type message struct {
 // replyWithin bounds the answer to what a server asks.
 const replyWithin = 10 * time.Second
 
-// dial connects to a server, an address in OVSDB's notation. What the server sends by itself goes to notice, one after another; its error ends
-// the connection.
-func dial(ctx context.Context, endpoint string, settings *tls.Config, notice func(string, json.RawMessage) error) (*wire, error) {
+// dial connects to a server, an address in OVSDB's notation. What the server sends by itself goes to notice, one
+// after another; its error ends the connection.
+func dial(
+	ctx context.Context, endpoint string, settings *tls.Config, notice func(string, json.RawMessage) error,
+) (*wire, error) {
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"
 	if scheme == "unix" {
@@ -65,7 +68,8 @@ func dial(ctx context.Context, endpoint string, settings *tls.Config, notice fun
 		return nil, err //nolint:wrapcheck // it says all
 	}
 	w := &wire{
-		conn: conn, stream: conn, writing: make(chan struct{}, 1), notice: notice, ended: make(chan struct{}), pending: map[uint64]*call{},
+		conn: conn, stream: conn, writing: make(chan struct{}, 1), notice: notice, ended: make(chan struct{}),
+		pending: map[uint64]*call{},
 	}
 	if settings != nil {
 		secure := tls.Client(conn, settings)
@@ -85,7 +89,8 @@ func (w *wire) close() { _ = w.conn.Close() }
 // wait waits until nothing of a closed connection runs any more.
 func (w *wire) wait() { w.work.Wait() }
 
-// call asks the server for something. take gets the result before anything that the server sends afterwards is looked at; it may be nil.
+// call asks the server for something. take gets the result before anything that the server sends afterwards is looked
+// at; it may be nil.
 func (w *wire) call(ctx context.Context, method string, params any, take func(json.RawMessage) error) error {
 	text, err := json.Marshal(params)
 	if err != nil {
@@ -187,9 +192,11 @@ func (l listener) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // it is a reader
 }
 
-// attentive returns a context that ends once the server has said nothing for that long, or at most twice as long: what it sends may take longer, for a
-// large database does. The caller ends it.
-func (w *wire) attentive(ctx context.Context, clk clock.Clock, silence time.Duration) (context.Context, context.CancelFunc) {
+// attentive returns a context that ends once the server has said nothing for that long, or at most twice as long:
+// what it sends may take longer, for a large database does. The caller ends it.
+func (w *wire) attentive(
+	ctx context.Context, clk clock.Clock, silence time.Duration,
+) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -245,7 +252,8 @@ func (w *wire) reply(id, result json.RawMessage) {
 	w.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), replyWithin)
 		defer cancel()
-		_ = w.send(ctx, message{ID: id, Result: result, Error: json.RawMessage("null")}) // where it fails the connection has ended
+		// where it fails the connection has ended
+		_ = w.send(ctx, message{ID: id, Result: result, Error: json.RawMessage("null")})
 	})
 }
 

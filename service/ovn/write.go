@@ -9,13 +9,15 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// Create makes a load balancer or a group. What is there of it already is made as it should be, so that it may be asked for twice. Of a group
-// it takes those networks and routers in whose switches and routers are there; Update says what is missing. It returns the resource as it is
-// then.
+// Create makes a load balancer or a group. What is there of it already is made as it should be, so that it may be
+// asked for twice. Of a group it takes those networks and routers in whose switches and routers are there; Update
+// says what is missing. It returns the resource as it is then.
 //
-// The error is an AwayError, a MissingError, a ConflictError, an InvalidError, or of the database or the caller's right to write; then nothing is known to have
-// been written.
-func (n *Northbound) Create(ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error) {
+// The error is an AwayError, a MissingError, a ConflictError, an InvalidError, or of the database or the caller's
+// right to write; then nothing is known to have been written.
+func (n *Northbound) Create(
+	ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any,
+) (plan.Observed, error) {
 	r := Resource{kind, ID(kind, identity)}
 	if kind == drivers.KindOVNLoadBalancerGroup {
 		want := groupWant{identity: identity}
@@ -32,10 +34,12 @@ func (n *Northbound) Create(ctx context.Context, kind drivers.Kind, identity pla
 	return n.write(ctx, r, func(b *book, t *transaction) error { return t.balancer(b, want) })
 }
 
-// Update changes what is given of a load balancer or a group; "description" is an identity as a text, of which another policy is taken over.
-// What else is not as it should be is mended with it. Where all that is left to do of a group waits for a row, the error is a MissingError; in
-// all else it is as of Create, or a GoneError.
-func (n *Northbound) Update(ctx context.Context, kind drivers.Kind, id string, attrs map[string]any) (plan.Observed, error) {
+// Update changes what is given of a load balancer or a group; "description" is an identity as a text, of which
+// another policy is taken over. What else is not as it should be is mended with it. Where all that is left to do of a
+// group waits for a row, the error is a MissingError; in all else it is as of Create, or a GoneError.
+func (n *Northbound) Update(
+	ctx context.Context, kind drivers.Kind, id string, attrs map[string]any,
+) (plan.Observed, error) {
 	r := Resource{kind, id}
 	return n.write(ctx, r, func(b *book, t *transaction) error {
 		if kind == drivers.KindOVNLoadBalancerGroup {

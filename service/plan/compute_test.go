@@ -19,14 +19,17 @@ import (
 var kinds = plan.NewKinds(slices.Concat(neutron.Kinds(), octavia.Kinds(), ovn.Kinds())...)
 
 func port() plan.Identity {
-	return plan.Identity{Cluster: testCluster, Owner: plan.Owner{Driver: "pod", UID: testUID}, Name: "port", Policy: drivers.Delete}
+	return plan.Identity{
+		Cluster: testCluster, Owner: plan.Owner{Driver: "pod", UID: testUID}, Name: "port", Policy: drivers.Delete,
+	}
 }
 
 // made returns a resource as Neutron shows it after it was made for id.
 func made(kind drivers.Kind, id plan.Identity, cloudID string, attrs map[string]any) plan.Observed {
 	return plan.Observed{
-		Kind: kind, ID: cloudID, Identity: id, Managed: true, Attrs: attrs, Revision: 3, Tags: id.Tags(), Description: id.Description(),
-		CreatedAt: "2026-01-01T00:00:01Z",
+		Kind: kind, ID: cloudID, Identity: id, Managed: true, Attrs: attrs, Revision: 3, Tags: id.Tags(),
+		Description: id.Description(),
+		CreatedAt:   "2026-01-01T00:00:01Z",
 	}
 }
 
@@ -88,7 +91,8 @@ func TestCompute(t *testing.T) {
 	})
 	network := made(drivers.KindNetwork, named("network"), "n1", map[string]any{"name": "web"})
 	subnet := made(drivers.KindSubnet, named("subnet"), "s1", map[string]any{
-		"network_id": "n1", "ip_version": float64(4), "subnetpool_id": "pool", "name": "web", "cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.1",
+		"network_id": "n1", "ip_version": float64(4), "subnetpool_id": "pool", "name": "web", "cidr": "10.0.0.0/24",
+		"gateway_ip": "10.0.0.1",
 	})
 	second := with(subnet, func(o *plan.Observed) {
 		o.ID, o.Identity, o.Attrs = "s2", named("subnet.2"), maps.Clone(o.Attrs)
@@ -106,7 +110,8 @@ func TestCompute(t *testing.T) {
 	rule := made(drivers.KindSecurityGroupRule, named("rule"), "u1", map[string]any{
 		"security_group_id": "g1", "direction": "ingress", "ethertype": "IPv4", "protocol": nil,
 	})
-	podPort := made(drivers.KindPort, plan.Identity{Cluster: testCluster, Owner: plan.Owner{"pod", "other"}, Name: "port"}, "pp", nil)
+	podPort := made(drivers.KindPort,
+		plan.Identity{Cluster: testCluster, Owner: plan.Owner{"pod", "other"}, Name: "port"}, "pp", nil)
 	wantNetwork := plan.Desired{Kind: drivers.KindNetwork, Identity: named("network"), Attrs: networkSpec}
 	wantSubnet := plan.Desired{Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec, Expand: 3}
 	wantRif := plan.Desired{Kind: drivers.KindRouterInterface, Identity: named("rif.if"), Attrs: rifSpec}
@@ -122,7 +127,10 @@ func TestCompute(t *testing.T) {
 		want         []string
 		held         int
 	}{
-		{"missing", "what is wanted and not there is made", plan.Input{Desired: []plan.Desired{wantNetwork}}, []string{"create network network"}, 0},
+		{
+			"missing", "what is wanted and not there is made", plan.Input{Desired: []plan.Desired{wantNetwork}},
+			[]string{"create network network"}, 0,
+		},
 		{
 			"missing refs", "a create shows all that it waits for",
 			plan.Input{Desired: []plan.Desired{wantNetwork, wantSubnet}},
@@ -130,14 +138,22 @@ func TestCompute(t *testing.T) {
 			0,
 		},
 		{"after", "order is kept where no attribute says it", plan.Input{Desired: []plan.Desired{{
-			Kind: drivers.KindNetwork, Identity: named("network"), Attrs: networkSpec, After: []drivers.Ref{{Role: &drivers.Role{Role: "x"}}},
+			Kind: drivers.KindNetwork, Identity: named("network"), Attrs: networkSpec,
+			After: []drivers.Ref{{Role: &drivers.Role{Role: "x"}}},
 		}}}, []string{"create network network after(id of the x of the cluster)"}, 0},
 		{"steady", "a second look finds nothing", plan.Input{
-			Desired: []plan.Desired{wantNetwork, wantSubnet, wantRif, wantRule}, Observed: []plan.Observed{network, subnet, rif, rule},
-			Resolve: refs(there), Prune: true,
+			Desired:  []plan.Desired{wantNetwork, wantSubnet, wantRif, wantRule},
+			Observed: []plan.Observed{network, subnet, rif, rule},
+			Resolve:  refs(there), Prune: true,
 		}, nil, 0},
-		{"lookup", "what an operator named is never changed", plan.Input{Desired: []plan.Desired{{Kind: drivers.KindLookup, Identity: named("x")}}}, nil, 0},
-		{"unwanted", "what nobody wants goes", plan.Input{Observed: []plan.Observed{network}, Prune: true}, []string{"delete network network n1"}, 0},
+		{
+			"lookup", "what an operator named is never changed",
+			plan.Input{Desired: []plan.Desired{{Kind: drivers.KindLookup, Identity: named("x")}}}, nil, 0,
+		},
+		{
+			"unwanted", "what nobody wants goes", plan.Input{Observed: []plan.Observed{network}, Prune: true},
+			[]string{"delete network network n1"}, 0,
+		},
 		{"held", "not all opinions are in", plan.Input{Observed: []plan.Observed{network}}, nil, 1},
 		{"retained", "retain is never deleted", plan.Input{
 			Observed: []plan.Observed{with(network, func(o *plan.Observed) { o.Identity.Policy = drivers.Retain })}, Prune: true,
@@ -147,13 +163,15 @@ func TestCompute(t *testing.T) {
 		}, nil, 0},
 		{"other cluster", "a caller's mistake deletes nothing of another cluster", plan.Input{
 			Desired:  []plan.Desired{wantNetwork},
-			Observed: []plan.Observed{network, with(younger, func(o *plan.Observed) { o.Identity.Cluster = "other" })}, Prune: true,
+			Observed: []plan.Observed{network, with(younger, func(o *plan.Observed) { o.Identity.Cluster = "other" })},
+			Prune:    true,
 		}, nil, 0},
 		{"unwanted in order", "nothing is deleted under its users", plan.Input{
 			Observed: []plan.Observed{network, subnet, rif}, Prune: true,
 			Dependants: uses(map[string][]plan.Observed{"n1": {subnet, rif, podPort}, "s1": {rif, podPort}}),
 		}, []string{
-			"detach router_interface rif.if p1", "delete subnet subnet s1 gone(p1) gone(pp)", "delete network network n1 gone(p1) gone(pp) gone(s1)",
+			"detach router_interface rif.if p1", "delete subnet subnet s1 gone(p1) gone(pp)",
+			"delete network network n1 gone(p1) gone(pp) gone(s1)",
 		}, 0},
 		{
 			"unwanted interface, loose", "a port at no router is deleted as a port",
@@ -162,11 +180,15 @@ func TestCompute(t *testing.T) {
 			0,
 		},
 		{"unwanted group", "rules go with their group", plan.Input{
-			Observed: []plan.Observed{group, rule}, Prune: true, Dependants: uses(map[string][]plan.Observed{"g1": {rule, podPort}}),
+			Observed: []plan.Observed{group, rule}, Prune: true,
+			Dependants: uses(map[string][]plan.Observed{"g1": {rule, podPort}}),
 		}, []string{"delete security_group group g1 gone(pp)"}, 0},
 		{"retained rule", "what is retained is not deleted by way of its group", plan.Input{
-			Observed: []plan.Observed{group, with(rule, func(o *plan.Observed) { o.Identity.Policy = drivers.Retain })}, Prune: true,
-			Dependants: uses(map[string][]plan.Observed{"g1": {with(rule, func(o *plan.Observed) { o.Identity.Policy = drivers.Retain })}}),
+			Observed: []plan.Observed{group, with(rule, func(o *plan.Observed) { o.Identity.Policy = drivers.Retain })},
+			Prune:    true,
+			Dependants: uses(map[string][]plan.Observed{
+				"g1": {with(rule, func(o *plan.Observed) { o.Identity.Policy = drivers.Retain })},
+			}),
 		}, []string{"delete security_group group g1 gone(u1)"}, 0},
 		{
 			"twins", "the oldest is kept",
@@ -182,22 +204,28 @@ func TestCompute(t *testing.T) {
 			Desired: []plan.Desired{wantNetwork}, Observed: []plan.Observed{younger, network}, Prune: true,
 			Dependants: uses(map[string][]plan.Observed{"n0": {subnet}, "n1": {subnet}}),
 		}, []string{"delete network network n0 gone(s1)"}, 0},
-		{"twins, held", "not all opinions are in", plan.Input{Desired: []plan.Desired{wantNetwork}, Observed: []plan.Observed{younger, network}}, nil, 1},
+		{
+			"twins, held", "not all opinions are in",
+			plan.Input{Desired: []plan.Desired{wantNetwork}, Observed: []plan.Observed{younger, network}}, nil, 1,
+		},
 		{"ref to the wrong twin", "refs follow to the one that is kept", plan.Input{
 			Desired: []plan.Desired{wantNetwork, wantSubnet}, Observed: []plan.Observed{younger, network, subnet}, Prune: true,
 			Resolve: refs(map[string]any{"network": "n0"}), Dependants: uses(map[string][]plan.Observed{"n1": {subnet}}),
 		}, []string{"delete network network n0"}, 0},
 		{"untagged", "the other proof is added", plan.Input{
-			Desired: []plan.Desired{wantNetwork}, Observed: []plan.Observed{with(network, func(o *plan.Observed) { o.Tags = []string{"theirs"} })},
+			Desired:  []plan.Desired{wantNetwork},
+			Observed: []plan.Observed{with(network, func(o *plan.Observed) { o.Tags = []string{"theirs"} })},
 		}, []string{"tag network network n1"}, 0},
 		{"edited description", "an operator's words stay", plan.Input{
-			Desired: []plan.Desired{wantNetwork}, Observed: []plan.Observed{with(network, func(o *plan.Observed) { o.Description = "theirs" })},
+			Desired:  []plan.Desired{wantNetwork},
+			Observed: []plan.Observed{with(network, func(o *plan.Observed) { o.Description = "theirs" })},
 		}, nil, 0},
 		{"rule without tags", "rules have no tags", plan.Input{
 			Desired: []plan.Desired{wantRule}, Observed: []plan.Observed{with(rule, func(o *plan.Observed) { o.Tags = nil })},
 		}, nil, 0},
 		{"immutable", "the old one goes first", plan.Input{
-			Desired: []plan.Desired{wantSubnet}, Observed: []plan.Observed{subnet}, Prune: true, Resolve: refs(map[string]any{"network": "n2"}),
+			Desired: []plan.Desired{wantSubnet}, Observed: []plan.Observed{subnet}, Prune: true,
+			Resolve: refs(map[string]any{"network": "n2"}),
 		}, []string{"create subnet subnet gone(s1)", "delete subnet subnet s1"}, 0},
 		{"immutable, used", "what hangs on it goes and comes with it", plan.Input{
 			Desired: []plan.Desired{wantSubnet, wantRif}, Observed: []plan.Observed{subnet, rif}, Prune: true,
@@ -208,14 +236,17 @@ func TestCompute(t *testing.T) {
 			"attach router_interface rif.if ...", "detach router_interface rif.if p1", "delete subnet subnet s1 gone(p1)",
 		}, 0},
 		{"immutable, used by others", "pods keep their gateway for as long as they keep the subnet", plan.Input{
-			Desired: []plan.Desired{wantNewPool, wantRif}, Observed: []plan.Observed{subnet, rif}, Prune: true, Resolve: refs(there),
+			Desired: []plan.Desired{wantNewPool, wantRif}, Observed: []plan.Observed{subnet, rif}, Prune: true,
+			Resolve:    refs(there),
 			Dependants: uses(map[string][]plan.Observed{"s1": {rif, podPort}}),
 		}, []string{
 			"create subnet subnet gone(s1)", `create router_interface rif.if gone(p1) after(id of "subnet")`,
-			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)",
+			"delete subnet subnet s1 gone(p1) gone(pp)",
 		}, 0},
 		{"immutable, used by others no more", "then all of it goes", plan.Input{
-			Desired: []plan.Desired{wantNewPool, wantRif}, Observed: []plan.Observed{subnet, rif}, Prune: true, Resolve: refs(there),
+			Desired: []plan.Desired{wantNewPool, wantRif}, Observed: []plan.Observed{subnet, rif}, Prune: true,
+			Resolve:    refs(there),
 			Dependants: uses(map[string][]plan.Observed{"s1": {rif}}),
 		}, []string{
 			"create subnet subnet gone(s1)", `create router_interface rif.if gone(p1) after(id of "subnet")`,
@@ -227,7 +258,8 @@ func TestCompute(t *testing.T) {
 			Dependants: uses(map[string][]plan.Observed{"s1": {rif, podPort}}),
 		}, []string{
 			"create subnet subnet gone(s1)", `create router_interface rif.if gone(p1) after(id of "subnet")`,
-			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)",
+			"delete subnet subnet s1 gone(p1) gone(pp)",
 		}, 0},
 		{"gone network, clinging subnet", "the subnet and its gateway wait for the pods on the network", plan.Input{
 			Desired: []plan.Desired{wantSubnet, wantRif}, Observed: []plan.Observed{network, subnet, rif}, Prune: true,
@@ -236,7 +268,8 @@ func TestCompute(t *testing.T) {
 		}, []string{
 			`create subnet subnet gone(s1) after(id of "network")`,
 			`create router_interface rif.if gone(p1) after(id of "network") after(id of "subnet")`,
-			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)",
+			"delete subnet subnet s1 gone(p1) gone(pp)",
 			"delete network network n1 gone(pp) gone(s1)",
 		}, 0},
 		{"gone subnet, clinging", "there is nothing to move to yet", plan.Input{
@@ -245,21 +278,29 @@ func TestCompute(t *testing.T) {
 			Dependants: uses(map[string][]plan.Observed{"s1": {rif, podPort}}),
 		}, []string{
 			`create router_interface rif.if gone(p1) after(gateway_ip of "subnet") after(id of "subnet")`,
-			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)", "delete subnet subnet s1 gone(p1) gone(pp)",
+			"attach router_interface rif.if ...", "detach router_interface rif.if p1 gone(pp)",
+			"delete subnet subnet s1 gone(p1) gone(pp)",
 		}, 0},
 		{"immutable, held", "not all opinions are in", plan.Input{
-			Desired: []plan.Desired{wantSubnet}, Observed: []plan.Observed{subnet}, Resolve: refs(map[string]any{"network": "n2"}),
+			Desired: []plan.Desired{wantSubnet}, Observed: []plan.Observed{subnet},
+			Resolve: refs(map[string]any{"network": "n2"}),
 		}, []string{"create subnet subnet gone(s1)"}, 1},
 		{"immutable, retained", "retain is never deleted, not even to be replaced", plan.Input{
-			Desired:  []plan.Desired{{Kind: drivers.KindSubnet, Identity: retained(named("subnet")), Attrs: subnetSpec}},
-			Observed: []plan.Observed{with(subnet, func(o *plan.Observed) { o.Identity = retained(o.Identity); o.Tags = o.Identity.Tags() })}, Prune: true,
+			Desired: []plan.Desired{{Kind: drivers.KindSubnet, Identity: retained(named("subnet")), Attrs: subnetSpec}},
+			Observed: []plan.Observed{
+				with(subnet, func(o *plan.Observed) { o.Identity = retained(o.Identity); o.Tags = o.Identity.Tags() }),
+			}, Prune: true,
 			Resolve: refs(map[string]any{"network": "n2"}),
 		}, []string{"create subnet subnet gone(s1)"}, 0},
 		{"unknown ref of what exists", "it is not known to differ, so it stays", plan.Input{
 			Desired: []plan.Desired{wantSubnet}, Observed: []plan.Observed{subnet}, Prune: true,
 		}, []string{`update subnet subnet s1 after(id of "network")`}, 0},
 		{"renamed range", "the new one cannot be made beside the old one", plan.Input{
-			Desired:  []plan.Desired{{Kind: drivers.KindSubnet, Identity: named("new"), Attrs: map[string]any{"network_id": "n1", "cidr": "10.0.0.0/16"}}},
+			Desired: []plan.Desired{
+				{
+					Kind: drivers.KindSubnet, Identity: named("new"), Attrs: map[string]any{"network_id": "n1", "cidr": "10.0.0.0/16"},
+				},
+			},
 			Observed: []plan.Observed{subnet}, Prune: true,
 		}, []string{"create subnet new gone(s1)", "delete subnet subnet s1"}, 0},
 		{"rules that change places", "Neutron refuses a rule that is there already", plan.Input{
@@ -285,18 +326,31 @@ func TestCompute(t *testing.T) {
 			"create router_interface rif.if gone(p1)", "attach router_interface rif.if ...", "detach router_interface rif.if p1",
 		}, 0},
 		{"full", "one more is made", plan.Input{
-			Desired:  []plan.Desired{{Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec, Expand: 3, Hints: neutron.SubnetHints{Full: true}}},
+			Desired: []plan.Desired{
+				{
+					Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec, Expand: 3,
+					Hints: neutron.SubnetHints{Full: true},
+				},
+			},
 			Observed: []plan.Observed{subnet, second}, Resolve: refs(there), Prune: true,
 		}, []string{"create subnet subnet.3"}, 0},
 		{"full at the bound", "no more than expand", plan.Input{
-			Desired:  []plan.Desired{{Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec, Expand: 2, Hints: neutron.SubnetHints{Full: true}}},
+			Desired: []plan.Desired{
+				{
+					Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec, Expand: 2,
+					Hints: neutron.SubnetHints{Full: true},
+				},
+			},
 			Observed: []plan.Observed{subnet, second}, Resolve: refs(there), Prune: true,
 		}, nil, 0},
 		{"bound lowered", "there may be pods in it", plan.Input{
 			Desired:  []plan.Desired{{Kind: drivers.KindSubnet, Identity: named("subnet"), Attrs: subnetSpec}},
 			Observed: []plan.Observed{subnet, second}, Resolve: refs(there), Prune: true,
 		}, nil, 0},
-		{"base gone", "the further ones go with it", plan.Input{Observed: []plan.Observed{second}, Prune: true}, []string{"delete subnet subnet.2 s2"}, 0},
+		{
+			"base gone", "the further ones go with it", plan.Input{Observed: []plan.Observed{second}, Prune: true},
+			[]string{"delete subnet subnet.2 s2"}, 0,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := kinds.Compute(tc.in)
@@ -311,11 +365,16 @@ func TestCompute(t *testing.T) {
 func TestFloatingIPBeforePort(t *testing.T) {
 	p := made(drivers.KindPort, named("port"), "p1", nil)
 	fip := made(drivers.KindFloatingIP, named("fip"), "f1", map[string]any{"port_id": "p1", "floating_network_id": "x"})
-	in := plan.Input{Observed: []plan.Observed{p, fip}, Prune: true, Dependants: uses(map[string][]plan.Observed{"p1": {fip}})}
-	if diff := cmp.Diff([]string{"delete floatingip fip f1", "delete port port p1 gone(f1)"}, flat(kinds.Compute(in))); diff != "" {
+	in := plan.Input{
+		Observed: []plan.Observed{p, fip}, Prune: true, Dependants: uses(map[string][]plan.Observed{"p1": {fip}}),
+	}
+	if diff := cmp.Diff([]string{"delete floatingip fip f1", "delete port port p1 gone(f1)"},
+		flat(kinds.Compute(in))); diff != "" {
 		t.Error(diff)
 	}
-	in.Desired = []plan.Desired{{Kind: drivers.KindFloatingIP, Identity: named("fip"), Attrs: map[string]any{"floating_network_id": "x"}}}
+	in.Desired = []plan.Desired{
+		{Kind: drivers.KindFloatingIP, Identity: named("fip"), Attrs: map[string]any{"floating_network_id": "x"}},
+	}
 	if diff := cmp.Diff([]string{"delete port port p1"}, flat(kinds.Compute(in))); diff != "" {
 		t.Error(diff)
 	}
@@ -336,7 +395,9 @@ func TestPolicyChange(t *testing.T) {
 			want.Policy = policy
 			var ops []plan.Op
 			for range 5 {
-				p := kinds.Compute(plan.Input{Desired: []plan.Desired{{Kind: drivers.KindNetwork, Identity: want}}, Observed: c.owned(old.Owner), Prune: true})
+				p := kinds.Compute(plan.Input{
+					Desired: []plan.Desired{{Kind: drivers.KindNetwork, Identity: want}}, Observed: c.owned(old.Owner), Prune: true,
+				})
 				for _, s := range p.Steps {
 					if !removes {
 						delete(s.Attrs, "remove")
@@ -374,21 +435,31 @@ func TestCreateBody(t *testing.T) {
 			drivers.Port{NetworkID: drivers.Text("n"), MACAddress: text("02:00:00:00:00:01")},
 			map[string]any{"network_id": "n", "mac_address": "02:00:00:00:00:01"},
 		},
-		{"no gateway", "Neutron refuses an empty address", drivers.Subnet{GatewayIP: text("")}, map[string]any{"gateway_ip": nil}},
-		{"router without gateway", "that is how a router begins", drivers.Router{ExternalGateway: &drivers.ExternalGateway{}}, map[string]any{}},
+		{
+			"no gateway", "Neutron refuses an empty address", drivers.Subnet{GatewayIP: text("")},
+			map[string]any{"gateway_ip": nil},
+		},
+		{
+			"router without gateway", "that is how a router begins",
+			drivers.Router{ExternalGateway: &drivers.ExternalGateway{}}, map[string]any{},
+		},
 		{
 			"long name", "Neutron's bound, in characters",
 			drivers.Network{Name: text(strings.Repeat("ü", 300))},
 			map[string]any{"name": strings.Repeat("ü", 255)},
 		},
 		{"interface", "it is a port", drivers.RouterInterface{
-			RouterID: drivers.Text("r"), NetworkID: drivers.Text("n"), SubnetID: drivers.Text("s"), IPAddress: drivers.Text("10.0.0.1"),
+			RouterID: drivers.Text("r"), NetworkID: drivers.Text("n"), SubnetID: drivers.Text("s"),
+			IPAddress: drivers.Text("10.0.0.1"),
 		}, map[string]any{
-			"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s", "ip_address": "10.0.0.1"}}, "mac_address": neutron.MAC(named("rif.x")),
+			"network_id": "n", "fixed_ips": []any{map[string]any{"subnet_id": "s", "ip_address": "10.0.0.1"}},
+			"mac_address": neutron.MAC(named("rif.x")),
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := kinds.Compute(plan.Input{Desired: []plan.Desired{{Kind: tc.spec.Kind(), Identity: named("x"), Attrs: drivers.Attributes(tc.spec)}}})
+			p := kinds.Compute(plan.Input{
+				Desired: []plan.Desired{{Kind: tc.spec.Kind(), Identity: named("x"), Attrs: drivers.Attributes(tc.spec)}},
+			})
 			if diff := cmp.Diff(tc.want, p.Steps[0].Attrs); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -398,7 +469,8 @@ func TestCreateBody(t *testing.T) {
 
 func BenchmarkCompute(b *testing.B) {
 	spec := drivers.Port{
-		Name: text("pod"), NetworkID: drivers.From("network"), DeviceOwner: text("compute:kuryr"), HostID: text("node-1"), DeviceID: text(testUID),
+		Name: text("pod"), NetworkID: drivers.From("network"), DeviceOwner: text("compute:kuryr"), HostID: text("node-1"),
+		DeviceID:     text(testUID),
 		AdminStateUp: func() *bool { t := true; return &t }(), SecurityGroups: []drivers.Value{drivers.From("group")},
 		FixedIPs: []drivers.FixedIP{{SubnetID: drivers.From("subnet")}},
 	}
@@ -407,7 +479,10 @@ func BenchmarkCompute(b *testing.B) {
 		"admin_state_up": true, "security_groups": []any{"g1"}, "mac_address": "02:00:00:00:00:01",
 		"fixed_ips": []any{map[string]any{"subnet_id": "s1", "ip_address": "10.0.0.7"}},
 	})
-	in := plan.Input{Observed: []plan.Observed{o}, Prune: true, Resolve: refs(map[string]any{"network": "n1", "subnet": "s1", "group": "g1"})}
+	in := plan.Input{
+		Observed: []plan.Observed{o}, Prune: true,
+		Resolve: refs(map[string]any{"network": "n1", "subnet": "s1", "group": "g1"}),
+	}
 	b.Run("steady", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

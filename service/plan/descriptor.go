@@ -23,8 +23,8 @@ type Descriptor struct {
 	// Trim drops in place what changes by itself and is never compared. It must not change what attrs shares with
 	// others.
 	Trim func(attrs map[string]any)
-	// Stable returns attributes without what changes by itself though it is compared, such as statuses of parts; nil: nothing does.
-	// It must not change what it is given.
+	// Stable returns attributes without what changes by itself though it is compared, such as statuses of parts; nil:
+	// nothing does. It must not change what it is given.
 	Stable func(attrs map[string]any) map[string]any
 	// Status says that a change of Observed.Status alone counts as a difference.
 	Status bool

@@ -25,7 +25,9 @@ var errRefused = errors.New("refused")
 func newCloud() *cloud { return &cloud{resources: map[string]*plan.Observed{}} }
 
 func (c *cloud) sorted() []*plan.Observed {
-	return slices.SortedFunc(maps.Values(c.resources), func(a, b *plan.Observed) int { return strings.Compare(a.ID, b.ID) })
+	return slices.SortedFunc(maps.Values(c.resources), func(a, b *plan.Observed) int {
+		return strings.Compare(a.ID, b.ID)
+	})
 }
 
 func (c *cloud) of(kind drivers.Kind, keep func(*plan.Observed) bool) []plan.Observed {
@@ -227,7 +229,8 @@ func (c *cloud) finish(o *plan.Observed) error {
 			o.Attrs["gateway_ip"] = strings.Replace(o.Attrs["cidr"].(string), ".0/24", ".1", 1)
 		}
 	case drivers.KindSecurityGroupRule:
-		for _, other := range c.with(drivers.KindSecurityGroupRule, "security_group_id", o.Attrs["security_group_id"].(string)) {
+		for _, other := range c.with(drivers.KindSecurityGroupRule, "security_group_id",
+			o.Attrs["security_group_id"].(string)) {
 			if maps.Equal(other.Attrs, o.Attrs) {
 				return fmt.Errorf("rule exists: %w", errRefused)
 			}

@@ -29,21 +29,25 @@ func TestTags(t *testing.T) {
 		{"plain", "a person reads them", port(), []string{
 			"raven:cluster=" + testCluster, "raven:owner=pod:" + testUID, "raven:name=port", "raven:policy=delete",
 		}},
-		{"shared", "a claimed resource names no driver", Identity{Cluster: "c", Owner: Owner{Driver: Shared}, Name: "router", Policy: drivers.Retain}, []string{
-			"raven:cluster=c", "raven:owner=shared", "raven:name=router", "raven:policy=retain",
-		}},
+		{"shared", "a claimed resource names no driver",
+			Identity{Cluster: "c", Owner: Owner{Driver: Shared}, Name: "router", Policy: drivers.Retain}, []string{
+				"raven:cluster=c", "raven:owner=shared", "raven:name=router", "raven:policy=retain",
+			}},
 		{
 			"dots", "a server may take what follows a dot in a URL for a file's extension",
 			Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "rif.a.2"},
 			[]string{"raven:cluster=c", "raven:owner=pod:u", "raven:name=rif@a@2", "raven:policy=delete"},
 		},
-		{"long", "a UID stays whole beside a long driver name", Identity{Cluster: "c", Owner: Owner{"a-driver-of-mine", testUID}, Name: long}, []string{
-			"raven:cluster=c", "raven:owner=a-dr~a7b292:" + testUID, "raven:name=network-of-network-of-network-of-net~8f04d2a551fa",
-			"raven:policy=delete",
-		}},
-		{"odd", "commas, slashes and blanks separate tags, URLs and words", Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "a b/c,d"}, []string{
-			"raven:cluster=c", "raven:owner=pod:u", "raven:name=a-b-c-d~809ba8803ee9", "raven:policy=delete",
-		}},
+		{"long", "a UID stays whole beside a long driver name",
+			Identity{Cluster: "c", Owner: Owner{"a-driver-of-mine", testUID}, Name: long}, []string{
+				"raven:cluster=c", "raven:owner=a-dr~a7b292:" + testUID,
+				"raven:name=network-of-network-of-network-of-net~8f04d2a551fa",
+				"raven:policy=delete",
+			}},
+		{"odd", "commas, slashes and blanks separate tags, URLs and words",
+			Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "a b/c,d"}, []string{
+				"raven:cluster=c", "raven:owner=pod:u", "raven:name=a-b-c-d~809ba8803ee9", "raven:policy=delete",
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := tc.id.Tags()
@@ -87,16 +91,24 @@ func TestParse(t *testing.T) {
 		{"foreign", "a foreign resource is never ours", []string{"web", "raven"}, "raven made this", Identity{}, false},
 		{"tags", "either proof suffices", tags, "", id, true},
 		{"description", "either proof suffices", nil, id.Description(), id, true},
-		{"among others", "operators tag and write too", append([]string{"a"}, append(tags, "raven:extra=1")...), "", id, true},
+		{
+			"among others", "operators tag and write too", append([]string{"a"}, append(tags, "raven:extra=1")...), "", id, true,
+		},
 		{"words around", "operators tag and write too", nil, "see ticket 7:\n " + id.Description() + "\tthanks", id, true},
 		{"no cluster", "half a proof is none", tags[1:], "", Identity{}, false},
 		{"no owner", "half a proof is none", []string{tags[0], tags[2], tags[3]}, "", Identity{}, false},
 		{"no name", "half a proof is none", []string{tags[0], tags[1], tags[3]}, "", Identity{}, false},
-		{"two halves", "halves of two proofs may be of two resources", tags[:1], strings.Join(tags[1:], " "), Identity{}, false},
+		{
+			"two halves", "halves of two proofs may be of two resources", tags[:1], strings.Join(tags[1:], " "), Identity{},
+			false,
+		},
 		{"half and whole", "a whole proof stands by itself", tags[:1], id.Description(), id, true},
 		{"both differ", "tags are not copied by accident as descriptions are", tags, other.Description(), id, true},
 		{"name twice", "a contradiction proves nothing", append(tags[:4:4], "raven:name=other"), "", Identity{}, false},
-		{"name twice in tags", "then the description decides", append(tags[:4:4], "raven:name=other"), id.Description(), id, true},
+		{
+			"name twice in tags", "then the description decides", append(tags[:4:4], "raven:name=other"), id.Description(), id,
+			true,
+		},
 		{"same name twice", "a repetition is none", append(tags[:4:4], tags[2]), "", id, true},
 		{"no policy", "what is wrongly kept can still be deleted", tags[:3], "", retain, true},
 		{"policy of the description", "it is the same resource's", tags[:3], id.Description(), id, true},
@@ -105,8 +117,14 @@ func TestParse(t *testing.T) {
 			"both policies", "a change of policy is under way: the description is written first",
 			append(tags[:4:4], "raven:policy=retain"), id.Description(), id, true,
 		},
-		{"both policies alone", "what is wrongly kept can still be deleted", append(tags[:4:4], "raven:policy=retain"), "", retain, true},
-		{"no such policy", "what is wrongly kept can still be deleted", append(tags[:3:3], "raven:policy=x"), "", retain, true},
+		{
+			"both policies alone", "what is wrongly kept can still be deleted", append(tags[:4:4], "raven:policy=retain"), "",
+			retain, true,
+		},
+		{
+			"no such policy", "what is wrongly kept can still be deleted", append(tags[:3:3], "raven:policy=x"), "", retain,
+			true,
+		},
 		{"owner without uid", "only shared has none", []string{tags[0], "raven:owner=pod", tags[2]}, "", Identity{}, false},
 		{"empty name", "an empty value names nothing", []string{tags[0], tags[1], "raven:name="}, "", Identity{}, false},
 		{"source", "it has no room in a tag", tags, sourced.Description(), sourced, true},
@@ -114,7 +132,10 @@ func TestParse(t *testing.T) {
 		{"two sources", "a contradiction says nothing", nil, sourced.Description() + " raven:source=pods", id, true},
 		{"no resource", "it is no name of a resource", nil, id.Description() + " raven:source=../secrets", id, true},
 		{"source alone", "it proves nothing", nil, "raven:source=pods", Identity{}, false},
-		{"cluster in capitals", "clusters compare exactly", []string{strings.ToUpper(tags[0]), tags[1], tags[2]}, "", Identity{}, false},
+		{
+			"cluster in capitals", "clusters compare exactly", []string{strings.ToUpper(tags[0]), tags[1], tags[2]}, "",
+			Identity{}, false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, ok := Parse(tc.tags, tc.description)
@@ -135,7 +156,8 @@ func TestDescribe(t *testing.T) {
 	old := id
 	old.Source = "pods"
 	id.Source = "services"
-	if got, want := id.Describe(old.Description()+" ask Ann"), id.Description()+" ask Ann"; got != want || !strings.Contains(got, "raven:source=services") {
+	if got, want := id.Describe(old.Description()+" ask Ann"), id.Description()+" ask Ann"; got != want ||
+		!strings.Contains(got, "raven:source=services") {
 		t.Errorf("another source: got %q, want %q", got, want)
 	}
 	id.Source = strings.Repeat("x", 250)

@@ -12,7 +12,8 @@ import (
 func TestAfterHoldsUpOnlyTheCreate(t *testing.T) {
 	id := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "services", UID: "web"}, Policy: drivers.Delete}
 	there, other := id, id
-	there.Name, other.Name = kinds.LogicalName(drivers.KindFloatingIP, "floatingip-4"), kinds.LogicalName(drivers.KindFloatingIP, "floatingip-203.0.113.8")
+	there.Name, other.Name = kinds.LogicalName(drivers.KindFloatingIP,
+		"floatingip-4"), kinds.LogicalName(drivers.KindFloatingIP, "floatingip-203.0.113.8")
 	var desired []plan.Desired
 	for _, identity := range []plan.Identity{there, other} {
 		desired = append(desired, plan.Desired{
@@ -23,8 +24,9 @@ func TestAfterHoldsUpOnlyTheCreate(t *testing.T) {
 	p := kinds.Compute(plan.Input{
 		Desired: desired, Prune: true, Resolve: func(drivers.Ref) (any, bool) { return nil, false },
 		Observed: []plan.Observed{{
-			Kind: drivers.KindFloatingIP, ID: "f-1", Managed: true, Identity: there, Tags: there.Tags(), Description: there.Describe(""),
-			Attrs: map[string]any{"floating_network_id": "public", "floating_ip_address": "203.0.113.8", "port_id": "vip"},
+			Kind: drivers.KindFloatingIP, ID: "f-1", Managed: true, Identity: there, Tags: there.Tags(),
+			Description: there.Describe(""),
+			Attrs:       map[string]any{"floating_network_id": "public", "floating_ip_address": "203.0.113.8", "port_id": "vip"},
 		}},
 	})
 	if len(p.Steps) != 2 {
@@ -32,7 +34,8 @@ func TestAfterHoldsUpOnlyTheCreate(t *testing.T) {
 	}
 	for _, step := range p.Steps {
 		switch {
-		case step.Op == plan.Update && step.ID == "f-1" && step.Ready() && (step.Attrs["port_id"] == nil || step.Attrs["port_id"] == ""):
+		case step.Op == plan.Update && step.ID == "f-1" && step.Ready() &&
+			(step.Attrs["port_id"] == nil || step.Attrs["port_id"] == ""):
 		case step.Op == plan.Create && step.Identity.Name == other.Name && !step.Ready():
 		default:
 			t.Errorf("%+v", step)

@@ -16,21 +16,28 @@ func ovnIdentity(name string) plan.Identity {
 }
 
 func ovnVIP(address any) any {
-	return map[string]any{"protocol": "TCP", "address": address, "port": int64(80), "backends": []any{map[string]any{"address": "10.1.0.1", "port": int64(8080)}}}
+	return map[string]any{
+		"protocol": "TCP", "address": address, "port": int64(80),
+		"backends": []any{map[string]any{"address": "10.1.0.1", "port": int64(8080)}},
+	}
 }
 
 func observedAs(kind drivers.Kind, id string, identity plan.Identity, attrs map[string]any) plan.Observed {
 	return plan.Observed{
-		Kind: kind, ID: id, Identity: identity, Managed: true, Attrs: attrs, Status: "ACTIVE", Tags: identity.Tags(), Description: identity.Description(),
+		Kind: kind, ID: id, Identity: identity, Managed: true, Attrs: attrs, Status: "ACTIVE", Tags: identity.Tags(),
+		Description: identity.Description(),
 	}
 }
 
 // TestHandover: of the two kinds of load balancers of one Service the old one goes before the new one comes, in both
 // directions.
 func TestHandover(t *testing.T) {
-	octavia := plan.Desired{Kind: drivers.KindLoadBalancer, Identity: ovnIdentity("lb"), Attrs: map[string]any{"name": "web/shop"}}
+	octavia := plan.Desired{
+		Kind: drivers.KindLoadBalancer, Identity: ovnIdentity("lb"), Attrs: map[string]any{"name": "web/shop"},
+	}
 	own := plan.Desired{
-		Kind: drivers.KindOVNLoadBalancer, Identity: ovnIdentity("ovn"), Attrs: map[string]any{"name": "web/shop", "group_id": "g", "vips": []any{ovnVIP("10.0.0.1")}},
+		Kind: drivers.KindOVNLoadBalancer, Identity: ovnIdentity("ovn"),
+		Attrs: map[string]any{"name": "web/shop", "group_id": "g", "vips": []any{ovnVIP("10.0.0.1")}},
 	}
 	there := map[drivers.Kind]plan.Observed{
 		drivers.KindLoadBalancer:    observedAs(drivers.KindLoadBalancer, "octavia", octavia.Identity, octavia.Attrs),
@@ -47,7 +54,8 @@ func TestHandover(t *testing.T) {
 				switch {
 				case step.Op == plan.Delete && !prune:
 					t.Errorf("%s: %s is deleted though deletions are held", d.Kind, step.Kind)
-				case step.Op == plan.Create && (len(step.Waits) != 1 || step.Waits[0].Resource == nil || step.Waits[0].Resource.ID != old.ID):
+				case step.Op == plan.Create &&
+					(len(step.Waits) != 1 || step.Waits[0].Resource == nil || step.Waits[0].Resource.ID != old.ID):
 					t.Errorf("%s: its create waits for %v, want %s to be gone", d.Kind, step.Waits, old.ID)
 				case step.Op == plan.Delete && !step.Ready():
 					t.Errorf("%s: the old one waits for %v", d.Kind, step.Waits)
@@ -68,17 +76,26 @@ func TestHandover(t *testing.T) {
 // the other kind serves, and the floating IP leads to it.
 func TestNothingGoesForWhatCannotCome(t *testing.T) {
 	missing := drivers.Ref{Name: "missing"}
-	octavia := plan.Desired{Kind: drivers.KindLoadBalancer, Identity: ovnIdentity("lb"), Attrs: map[string]any{"name": "web/shop", "vip_subnet_id": missing}}
+	octavia := plan.Desired{
+		Kind: drivers.KindLoadBalancer, Identity: ovnIdentity("lb"),
+		Attrs: map[string]any{"name": "web/shop", "vip_subnet_id": missing},
+	}
 	own := plan.Desired{
 		Kind: drivers.KindOVNLoadBalancer, Identity: ovnIdentity("ovn"),
 		Attrs: map[string]any{"name": "web/shop", "group_id": missing, "vips": []any{ovnVIP("10.0.0.1")}},
 	}
-	floating := plan.Desired{Kind: drivers.KindFloatingIP, Identity: ovnIdentity("fip"), Attrs: map[string]any{"floating_network_id": "n", "port_id": ""}}
-	there := map[drivers.Kind]plan.Observed{
-		drivers.KindOVNLoadBalancer: observedAs(drivers.KindLoadBalancer, "octavia", octavia.Identity, map[string]any{"name": "web/shop", "vip_port_id": "p"}),
-		drivers.KindLoadBalancer:    observedAs(drivers.KindOVNLoadBalancer, "own", own.Identity, map[string]any{"name": "web/shop", "group_id": "g"}),
+	floating := plan.Desired{
+		Kind: drivers.KindFloatingIP, Identity: ovnIdentity("fip"),
+		Attrs: map[string]any{"floating_network_id": "n", "port_id": ""},
 	}
-	leads := observedAs(drivers.KindFloatingIP, "f", floating.Identity, map[string]any{"floating_network_id": "n", "port_id": "p"})
+	there := map[drivers.Kind]plan.Observed{
+		drivers.KindOVNLoadBalancer: observedAs(drivers.KindLoadBalancer, "octavia", octavia.Identity,
+			map[string]any{"name": "web/shop", "vip_port_id": "p"}),
+		drivers.KindLoadBalancer: observedAs(drivers.KindOVNLoadBalancer, "own", own.Identity,
+			map[string]any{"name": "web/shop", "group_id": "g"}),
+	}
+	leads := observedAs(drivers.KindFloatingIP, "f", floating.Identity,
+		map[string]any{"floating_network_id": "n", "port_id": "p"})
 	for _, d := range []plan.Desired{octavia, own} {
 		in := plan.Input{Desired: []plan.Desired{d}, Observed: []plan.Observed{there[d.Kind]}, Prune: true}
 		if d.Kind == own.Kind {
@@ -88,7 +105,8 @@ func TestNothingGoesForWhatCannotCome(t *testing.T) {
 			if step.Ready() {
 				t.Errorf("%s cannot come yet: %s of %s is ready", d.Kind, step.Op, step.Kind)
 			}
-			if step.Op == plan.Delete && !slices.ContainsFunc(step.Waits, func(w plan.Wait) bool { return w.Ref != nil && *w.Ref == missing }) {
+			if step.Op == plan.Delete &&
+				!slices.ContainsFunc(step.Waits, func(w plan.Wait) bool { return w.Ref != nil && *w.Ref == missing }) {
 				t.Errorf("%s: the old one waits for %v, want what the new one waits for", d.Kind, step.Waits)
 			}
 		}
@@ -116,7 +134,9 @@ func TestVIPOfAnUnknownAddress(t *testing.T) {
 	}}
 	known := func(drivers.Ref) (any, bool) { return "192.0.2.7", true }
 	waits := func(p plan.Plan) bool {
-		return slices.ContainsFunc(p.Pending, func(w plan.Wait) bool { return w.Ref != nil && strings.Contains(w.Message, "floating_ip_address") })
+		return slices.ContainsFunc(p.Pending, func(w plan.Wait) bool {
+			return w.Ref != nil && strings.Contains(w.Message, "floating_ip_address")
+		})
 	}
 	p := kinds.Compute(plan.Input{Desired: []plan.Desired{d}})
 	if len(p.Steps) != 1 || !p.Steps[0].Ready() || !waits(p) {
@@ -139,7 +159,9 @@ func TestVIPOfAnUnknownAddress(t *testing.T) {
 		t.Error(diff)
 	}
 	// The same VIPs in another order and form are no difference.
-	there[0].Attrs = map[string]any{"name": "web/shop", "group_id": "g", "vips": []any{ovnVIP("192.0.2.7"), ovnVIP("10.0.0.1")}}
+	there[0].Attrs = map[string]any{
+		"name": "web/shop", "group_id": "g", "vips": []any{ovnVIP("192.0.2.7"), ovnVIP("10.0.0.1")},
+	}
 	if p = kinds.Compute(plan.Input{Desired: []plan.Desired{d}, Observed: there, Resolve: known}); len(p.Steps) > 0 {
 		t.Errorf("steps %v for what is as it should be", p.Steps)
 	}

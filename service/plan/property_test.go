@@ -97,7 +97,8 @@ func namespaceSet(ns string, f *features) []drivers.Resource {
 		{Name: "network", Spec: drivers.Network{Name: text(ns)}},
 		{Name: f.subnet, Spec: subnet, Expand: expand},
 		{Name: "interface", Spec: drivers.RouterInterface{
-			RouterID: drivers.FromRole(drivers.Role{Role: "router"}), SubnetID: drivers.From(f.subnet), NetworkID: drivers.From("network"),
+			RouterID: drivers.FromRole(drivers.Role{Role: "router"}), SubnetID: drivers.From(f.subnet),
+			NetworkID: drivers.From("network"),
 			IPAddress: drivers.From(f.subnet, "gateway_ip"),
 		}},
 		{Name: "group", Spec: drivers.SecurityGroup{Name: text(ns)}},
@@ -124,8 +125,11 @@ func (w *world) compute(owner plan.Owner) plan.Plan {
 	for _, r := range w.set(owner) {
 		kind := r.Spec.Kind()
 		desired = append(desired, plan.Desired{
-			Kind: kind, Attrs: drivers.Attributes(r.Spec), Expand: r.Expand, After: r.After, Hints: neutron.SubnetHints{Full: r.Expand > 0 && w.full[owner.UID]},
-			Identity: plan.Identity{Cluster: testCluster, Owner: owner, Name: kinds.LogicalName(kind, r.Name), Policy: r.OnDelete},
+			Kind: kind, Attrs: drivers.Attributes(r.Spec), Expand: r.Expand, After: r.After,
+			Hints: neutron.SubnetHints{Full: r.Expand > 0 && w.full[owner.UID]},
+			Identity: plan.Identity{
+				Cluster: testCluster, Owner: owner, Name: kinds.LogicalName(kind, r.Name), Policy: r.OnDelete,
+			},
 		})
 	}
 	observed := w.cloud.owned(owner)
@@ -272,7 +276,10 @@ func (w *world) exact(t *testing.T) {
 	}
 	for _, owner := range w.owners {
 		for _, r := range w.set(owner) {
-			at := resourceKey{r.Spec.Kind(), plan.Identity{Cluster: testCluster, Owner: owner, Name: kinds.LogicalName(r.Spec.Kind(), r.Name)}.Key()}
+			at := resourceKey{
+				r.Spec.Kind(),
+				plan.Identity{Cluster: testCluster, Owner: owner, Name: kinds.LogicalName(r.Spec.Kind(), r.Name)}.Key(),
+			}
 			if !seen[at] {
 				t.Errorf("%v is not there", at)
 			}

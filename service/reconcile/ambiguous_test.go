@@ -18,15 +18,16 @@ func impatient(c *config) {
 	c.AmbiguousWait = 150 * time.Millisecond
 }
 
-// TestACreateThatIsCut: whether it was applied before the cut or is applied later, even later than anybody waits for it, in the
-// end there is one of each.
+// TestACreateThatIsCut: whether it was applied before the cut or is applied later, even later than anybody waits for
+// it, in the end there is one of each.
 func TestACreateThatIsCut(t *testing.T) {
 	late := func(d time.Duration) simcloud.Rule {
 		return simcloud.Rule{Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(d)}
 	}
 	faults := map[string]simcloud.Rule{
-		"applied, then cut": {Action: simcloud.ActionApplyCut}, "applied, then 504": {Action: simcloud.ActionApplyStatus, Status: 504},
-		"truncated": {Action: simcloud.ActionTruncate}, "cut": {Action: simcloud.ActionCut},
+		"applied, then cut": {Action: simcloud.ActionApplyCut},
+		"applied, then 504": {Action: simcloud.ActionApplyStatus, Status: 504},
+		"truncated":         {Action: simcloud.ActionTruncate}, "cut": {Action: simcloud.ActionCut},
 		"late": late(80 * time.Millisecond), "too late": late(400 * time.Millisecond),
 	}
 	for _, kind := range []string{"port", "network", "subnet", "security_group", "security_group_rule", "router"} {
@@ -47,7 +48,8 @@ func TestACreateThatIsCut(t *testing.T) {
 					time.Sleep(fault.Delay.Duration() + 50*time.Millisecond)
 					w.drifts(2)
 				}
-				want := map[string]int{"port": 2, "network": 2, "subnet": 2, "security_group": 1, "router": 1} // the cloud's own beside
+				// the cloud's own beside
+				want := map[string]int{"port": 2, "network": 2, "subnet": 2, "security_group": 1, "router": 1}
 				w.eventually("one of each", func() (bool, string) {
 					for kind, n := range want {
 						if got := count(w, kind); got != n {
@@ -70,7 +72,8 @@ func count(w *world, kind string) int {
 	return w.cloud.Count(kind)
 }
 
-// TestTwinsInUseStay: of two resources with one identity the one in use is kept, and the other is only deleted if unused.
+// TestTwinsInUseStay: of two resources with one identity the one in use is kept, and the other is only deleted if
+// unused.
 func TestTwinsInUseStay(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(with(script("a", always(setOf(network("shop"))))).configured(drifting))
@@ -88,7 +91,8 @@ func TestTwinsInUseStay(t *testing.T) {
 	w.by("POST", "/networks", again, 201)
 	var foreign []string
 	for _, n := range w.named("network", "shop") {
-		p := w.by("POST", "/ports", map[string]any{"port": map[string]any{"network_id": n["id"], "name": "foreign"}}, 201)["port"]
+		p := w.by("POST", "/ports", map[string]any{"port": map[string]any{"network_id": n["id"], "name": "foreign"}},
+			201)["port"]
 		foreign = append(foreign, text(p.(map[string]any), "id"))
 	}
 	w.cloud.RemoveFault(remove)
@@ -109,7 +113,9 @@ func TestAnOwnerThatGoesWhileItsCreateIsInDoubt(t *testing.T) {
 			w.fault(simcloud.Rule{
 				Method: "POST", Kind: kind, Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(250 * time.Millisecond),
 			})
-			r := w.start(with(script("a", always(shop()))).configured(func(c *config) { c.AmbiguousWait = 400 * time.Millisecond }))
+			r := w.start(
+				with(script("a", always(shop()))).configured(func(c *config) { c.AmbiguousWait = 400 * time.Millisecond }),
+			)
 			before := w.dump()
 			w.createMap("a", "x")
 			w.eventually("it is cut", func() (bool, string) { return w.cloud.Faults()[0].Acted > 0, "" })
@@ -145,14 +151,16 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 			}
 			w.eventually("the new one only", func() (bool, string) {
 				now := w.dump()
-				return now == want && w.one("port", "web")["id"] != old["id"] && len(r.engine.Objects(reconcile.Filter{Driver: "a"})) == 1, now
+				return now == want && w.one("port", "web")["id"] != old["id"] &&
+					len(r.engine.Objects(reconcile.Filter{Driver: "a"})) == 1, now
 			})
 			r.settled(1)
 		})
 	}
 }
 
-// TestRetained: what is to stay stays when its object goes, is not swept after a restart, and does not hinder a successor.
+// TestRetained: what is to stay stays when its object goes, is not swept after a restart, and does not hinder a
+// successor.
 func TestRetained(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	s := with(script("a", always(setOf(retaining(network("shop")), group("shop")))))
@@ -171,8 +179,8 @@ func TestRetained(t *testing.T) {
 	}
 }
 
-// TestTheSweeper ends what is left of objects that went while nobody looked: after two looks, some at a time, and nothing of
-// other clusters or of drivers that are not enabled.
+// TestTheSweeper ends what is left of objects that went while nobody looked: after two looks, some at a time, and
+// nothing of other clusters or of drivers that are not enabled.
 func TestTheSweeper(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil }
@@ -193,7 +201,9 @@ func TestTheSweeper(t *testing.T) {
 	w.deleteMap("b0")
 	writes := len(w.writes())
 	r = w.start(with(a).configured(func(c *config) { c.SweepLimit = 3 }))
-	w.eventually("the orphans of driver a are gone", func() (bool, string) { return len(w.named("network", "a0")) == 1, w.dump() })
+	w.eventually("the orphans of driver a are gone", func() (bool, string) {
+		return len(w.named("network", "a0")) == 1, w.dump()
+	})
 	w.eventually("all of them", func() (bool, string) {
 		return len(r.engine.Objects(reconcile.Filter{Driver: "a"})) == 0 && w.cloud.Count("network") == 1+7+1, w.dump()
 	})

@@ -10,7 +10,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestADriverMayWhatWasAcceptedOfIt: a program that declares more when it is back may make no more; one that declares less, less.
+// TestADriverMayWhatWasAcceptedOfIt: a program that declares more when it is back may make no more; one that declares
+// less, less.
 func TestADriverMayWhatWasAcceptedOfIt(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(setOf(network("n"))))
@@ -30,7 +31,8 @@ func TestADriverMayWhatWasAcceptedOfIt(t *testing.T) {
 	w.one("network", "n")
 }
 
-// TestManyLargeAnswers: each is within its bounds, all together are not; what was answered before stays, and others make room.
+// TestManyLargeAnswers: each is within its bounds, all together are not; what was answered before stays, and others
+// make room.
 func TestManyLargeAnswers(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	long := strings.Repeat("x", 40<<10)
@@ -57,7 +59,8 @@ func TestManyLargeAnswers(t *testing.T) {
 	r.stands("a", "large3", state.Done, "")
 }
 
-// TestContributionsTakeConsent: what changes resources of others is refused, for the whole object, where the operator does not allow it.
+// TestContributionsTakeConsent: what changes resources of others is refused, for the whole object, where the operator
+// does not allow it.
 func TestContributionsTakeConsent(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := setOf(network("n"))

@@ -22,7 +22,9 @@ import (
 // noted is a driver's answer with one note.
 func noted(text, color string) func(string, *drivers.Needs) (drivers.Set, error) {
 	return func(name string, _ *drivers.Needs) (drivers.Set, error) {
-		return setOf(drivers.Resource{Name: "note", Spec: backend.Note{Name: new(name), Text: new(text), Color: new(color)}}), nil
+		return setOf(drivers.Resource{
+			Name: "note", Spec: backend.Note{Name: new(name), Text: new(text), Color: new(color)},
+		}), nil
 	}
 }
 
@@ -55,8 +57,8 @@ func (n *notes) reads(want map[string]string) {
 	})
 }
 
-// TestAFourthBackend goes through create, update, replacement, drift, restart and delete with a kind that neither the loop nor plan nor the state
-// names.
+// TestAFourthBackend goes through create, update, replacement, drift, restart and delete with a kind that neither the
+// loop nor plan nor the state names.
 func TestAFourthBackend(t *testing.T) {
 	n := newNotes(t)
 	r := n.run()
@@ -94,8 +96,8 @@ func TestAFourthBackend(t *testing.T) {
 	}
 }
 
-// TestAFourthBackendThatCannotBeListed: an error is never an empty list: nothing is deleted, what concerns the backend waits and says why, and all
-// else goes on.
+// TestAFourthBackendThatCannotBeListed: an error is never an empty list: nothing is deleted, what concerns the
+// backend waits and says why, and all else goes on.
 func TestAFourthBackendThatCannotBeListed(t *testing.T) {
 	n := newNotes(t)
 	r := n.run()
@@ -121,8 +123,8 @@ func TestAFourthBackendThatCannotBeListed(t *testing.T) {
 	r.settled(1)
 }
 
-// TestABackendThatWasNeverListed: until a backend was listed once nobody knows what a driver's answers end of it, so that the mass-deletion guard
-// has to wait for it: deletions that come to light later are counted.
+// TestABackendThatWasNeverListed: until a backend was listed once nobody knows what a driver's answers end of it, so
+// that the mass-deletion guard has to wait for it: deletions that come to light later are counted.
 func TestABackendThatWasNeverListed(t *testing.T) {
 	n := newNotes(t)
 	r := n.run()

@@ -33,7 +33,9 @@ func steppedBalancers(t *testing.T, o simcloud.Options) stepped {
 func (w stepped) start(s setup) *raven {
 	w.t.Helper()
 	s.clock = w.clk
-	return w.world.start(s.configured(func(c *config) { c.DriftInterval, c.AmbiguousWait = 20*time.Second, 300*time.Millisecond }))
+	return w.world.start(
+		s.configured(func(c *config) { c.DriftInterval, c.AmbiguousWait = 20*time.Second, 300*time.Millisecond }),
+	)
 }
 
 // until lets time pass until something is so.
@@ -81,8 +83,8 @@ func (w stepped) atLeast(at []time.Time, gaps ...time.Duration) {
 	}
 }
 
-// TestDeletionThatEndsInError is asked for again at once, and then less and less often, whatever it is for; people are told; and once the provider is
-// well the load balancer goes.
+// TestDeletionThatEndsInError is asked for again at once, and then less and less often, whatever it is for; people
+// are told; and once the provider is well the load balancer goes.
 func TestDeletionThatEndsInError(t *testing.T) {
 	t.Parallel()
 	place := setOf(exporting(network("home"), "net"), exporting(subnet("home", "10.7.0.0/16"), "sub"))
@@ -119,14 +121,17 @@ func TestDeletionThatEndsInError(t *testing.T) {
 			w.createMap("a", "x")
 			w.untilDone(r, "place", "x")
 			w.cloud.ResetLog()
-			w.fault(simcloud.Rule{Method: http.MethodDelete, Kind: "loadbalancer", Action: simcloud.ActionProviderError, Times: 4})
+			w.fault(simcloud.Rule{
+				Method: http.MethodDelete, Kind: "loadbalancer", Action: simcloud.ActionProviderError, Times: 4,
+			})
 			c.end(w, a)
 			if !c.gone {
 				w.touchMap("x", 1)
 			}
 			w.until("it is in ERROR for the second time", func() (bool, string) {
 				found := w.named("loadbalancer", "shop")
-				return len(w.asked(http.MethodDelete)) >= 2 && len(found) == 1 && found[0]["provisioning_status"] == "ERROR", w.dump()
+				return len(w.asked(http.MethodDelete)) >= 2 && len(found) == 1 && found[0]["provisioning_status"] == "ERROR",
+					w.dump()
 			})
 			if c.gone {
 				w.until("who waits for it is told why", func() (bool, string) {
@@ -156,8 +161,8 @@ func TestDeletionThatEndsInError(t *testing.T) {
 	}
 }
 
-// TestDeletionOfWhatIsWellAgain: a load balancer that did not go, and that somebody has brought back, is asked to go at once: the one that is to take its
-// place waits for that.
+// TestDeletionOfWhatIsWellAgain: a load balancer that did not go, and that somebody has brought back, is asked to go
+// at once: the one that is to take its place waits for that.
 func TestDeletionOfWhatIsWellAgain(t *testing.T) {
 	t.Parallel()
 	w := steppedBalancers(t, simcloud.Options{})
@@ -170,7 +175,9 @@ func TestDeletionOfWhatIsWellAgain(t *testing.T) {
 	w.untilDone(r, "x")
 	first := text(w.one("loadbalancer", "shop"), "id")
 	w.cloud.ResetLog()
-	remove, err := w.cloud.AddFault(simcloud.Rule{Method: http.MethodDelete, Kind: "loadbalancer", Action: simcloud.ActionProviderError})
+	remove, err := w.cloud.AddFault(simcloud.Rule{
+		Method: http.MethodDelete, Kind: "loadbalancer", Action: simcloud.ActionProviderError,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +186,8 @@ func TestDeletionOfWhatIsWellAgain(t *testing.T) {
 	w.until("it rests", func() (bool, string) {
 		o := r.object("a", "x")
 		why := fmt.Sprint(o.State, o.Reasons)
-		return strings.Contains(why, "in ERROR though it was asked to go") && w.one("loadbalancer", "shop")["provisioning_status"] == "ERROR", why + w.dump()
+		return strings.Contains(why, "in ERROR though it was asked to go") &&
+			w.one("loadbalancer", "shop")["provisioning_status"] == "ERROR", why + w.dump()
 	})
 	n := len(w.asked(http.MethodDelete))
 	w.cloud.RemoveFault(remove)
@@ -199,8 +207,8 @@ func TestDeletionOfWhatIsWellAgain(t *testing.T) {
 	w.untilDone(r, "x")
 }
 
-// TestRecovery: a load balancer in ERROR is failed over where that is allowed, else made anew; after that it is made anew less and less often, with an
-// Event; and when it has been well for long that is forgotten.
+// TestRecovery: a load balancer in ERROR is failed over where that is allowed, else made anew; after that it is made
+// anew less and less often, with an Event; and when it has been well for long that is forgotten.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -259,8 +267,9 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// TestPartsThatAreNotKnown: an older Octavia refuses a whole load balancer for a protocol that it does not know. The rest is served; people are told of
-// the one that is not, and it is asked for every now and then, however often something else changes.
+// TestPartsThatAreNotKnown: an older Octavia refuses a whole load balancer for a protocol that it does not know. The
+// rest is served; people are told of the one that is not, and it is asked for every now and then, however often
+// something else changes.
 func TestPartsThatAreNotKnown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ listener, pool, refused, why string }{
@@ -293,7 +302,8 @@ func TestPartsThatAreNotKnown(t *testing.T) {
 				w.until(fmt.Sprint(members, " members"), func() (bool, string) {
 					o := r.object("a", "x")
 					why := fmt.Sprint(o.State, o.Reasons)
-					return len(w.members("shop:TCP:80")) == members && len(w.named("listener", "shop:TCP:80")) == 1 && o.State == state.Terminal &&
+					return len(w.members("shop:TCP:80")) == members && len(w.named("listener", "shop:TCP:80")) == 1 &&
+						o.State == state.Terminal &&
 						strings.Contains(why, c.why), why + w.dump()
 				})
 			}
@@ -304,7 +314,8 @@ func TestPartsThatAreNotKnown(t *testing.T) {
 			for _, write := range w.lbWrites() {
 				counts[write]++
 			}
-			if counts["POST loadbalancer 400"] != 1 || counts["POST loadbalancer 201"] != 1 || counts["DELETE loadbalancer 204"] != 0 {
+			if counts["POST loadbalancer 400"] != 1 || counts["POST loadbalancer 201"] != 1 ||
+				counts["DELETE loadbalancer 204"] != 0 {
 				t.Errorf("want it refused with parts, and made without: %v", w.lbWrites())
 			}
 			for n := 2; n <= 5; n++ {

@@ -28,12 +28,14 @@ func TestBalancersDrift(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	pool := w.one("pool", "shop:TCP:80")
-	w.by(http.MethodPut, "/lbaas/pools/"+text(pool, "id")+"/members", map[string]any{"members": []any{}}, http.StatusAccepted)
+	w.by(http.MethodPut, "/lbaas/pools/"+text(pool, "id")+"/members", map[string]any{"members": []any{}},
+		http.StatusAccepted)
 	w.eventually("its members are back", func() (bool, string) { return len(w.members("shop:TCP:80")) == 2, w.dump() })
 	r.settled(1)
 	lb := w.one("loadbalancer", "shop")
 	w.eventually("it can be deleted", func() (bool, string) {
-		status, doc := w.cloud.Call(simcloud.UserKuryr, simcloud.ProjectKuryr, http.MethodDelete, "/lbaas/loadbalancers/"+text(lb, "id")+"?cascade=true", nil)
+		status, doc := w.cloud.Call(simcloud.UserKuryr, simcloud.ProjectKuryr, http.MethodDelete,
+			"/lbaas/loadbalancers/"+text(lb, "id")+"?cascade=true", nil)
 		return status == http.StatusNoContent, fmt.Sprint(status, doc)
 	})
 	w.eventually("another one", func() (bool, string) {
@@ -43,7 +45,8 @@ func TestBalancersDrift(t *testing.T) {
 	r.settled(1)
 }
 
-// TestTheSameAddressAgain: an object that is made anew under the same name waits for its predecessor's load balancer to go.
+// TestTheSameAddressAgain: an object that is made anew under the same name waits for its predecessor's load balancer
+// to go.
 func TestTheSameAddressAgain(t *testing.T) {
 	slow := amphora()
 	slow.Work.Delete = 300 * time.Millisecond
@@ -74,8 +77,8 @@ func TestTheSameAddressAgain(t *testing.T) {
 	w.wantWrites("DELETE loadbalancer 204", "POST loadbalancer 201")
 }
 
-// TestOrphanedBalancer: what belongs to an object that went while nobody looked is swept, and a cleanup removes what is left of a
-// cluster.
+// TestOrphanedBalancer: what belongs to an object that went while nobody looked is swept, and a cleanup removes what
+// is left of a cluster.
 func TestOrphanedBalancer(t *testing.T) {
 	w := balancers(t, amphora())
 	s := with(script("a", always(shopOf(2).set()))).configured(quick)
@@ -132,10 +135,11 @@ func TestAddressOfACreateUnderWay(t *testing.T) {
 	vip := w.one("loadbalancer", "shop")
 	subnet, _ := vip["vip_subnet_id"].(string)
 	id := "0f0e0d0c-0b0a-4908-8706-050403020100"
-	status, doc := w.cloud.Call(simcloud.UserAdmin, simcloud.ProjectKuryr, http.MethodPost, "/ports", map[string]any{"port": map[string]any{
-		"name": "octavia-lb-" + id, "device_owner": "Octavia", "device_id": "lb-" + id, "network_id": vip["vip_network_id"],
-		"fixed_ips": []any{map[string]any{"subnet_id": subnet, "ip_address": "10.7.0.77"}},
-	}})
+	status, doc := w.cloud.Call(simcloud.UserAdmin, simcloud.ProjectKuryr, http.MethodPost, "/ports",
+		map[string]any{"port": map[string]any{
+			"name": "octavia-lb-" + id, "device_owner": "Octavia", "device_id": "lb-" + id, "network_id": vip["vip_network_id"],
+			"fixed_ips": []any{map[string]any{"subnet_id": subnet, "ip_address": "10.7.0.77"}},
+		}})
 	if status != http.StatusCreated {
 		t.Fatalf("%d %v", status, doc)
 	}
@@ -153,8 +157,8 @@ func TestAddressOfACreateUnderWay(t *testing.T) {
 	}
 }
 
-// TestABalancerThatLostItsTags is the same one: it is not made anew, and gets them back beside those of others. So is one that is to be
-// kept from now on.
+// TestABalancerThatLostItsTags is the same one: it is not made anew, and gets them back beside those of others. So is
+// one that is to be kept from now on.
 func TestABalancerThatLostItsTags(t *testing.T) {
 	w := balancers(t, amphora())
 	a := script("a", always(shopOf(1).set()))
@@ -165,7 +169,8 @@ func TestABalancerThatLostItsTags(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	lb := w.one("loadbalancer", "shop")
-	w.by(http.MethodPut, "/lbaas/loadbalancers/"+text(lb, "id"), map[string]any{"loadbalancer": map[string]any{"tags": []string{"mine"}}}, http.StatusOK)
+	w.by(http.MethodPut, "/lbaas/loadbalancers/"+text(lb, "id"),
+		map[string]any{"loadbalancer": map[string]any{"tags": []string{"mine"}}}, http.StatusOK)
 	w.eventually("it takes changes", func() (bool, string) {
 		return w.one("loadbalancer", "shop")["provisioning_status"] == "ACTIVE", w.dump()
 	})
@@ -206,7 +211,8 @@ func TestABalancerThatLostItsTags(t *testing.T) {
 func TestFloatingIPOfADriverLeftOut(t *testing.T) {
 	w := balancers(t, amphora())
 	public := w.named("network", "public")[0]
-	made := w.by(http.MethodPost, "/floatingips", map[string]any{"floatingip": map[string]any{"floating_network_id": public["id"]}}, http.StatusCreated)
+	made := w.by(http.MethodPost, "/floatingips",
+		map[string]any{"floatingip": map[string]any{"floating_network_id": public["id"]}}, http.StatusCreated)
 	ip, _ := made["floatingip"].(map[string]any)
 	named := func(lb string) *scripted {
 		want := served{ports: []int64{80}, members: 1, floating: text(ip, "floating_ip_address")}
@@ -219,7 +225,8 @@ func TestFloatingIPOfADriverLeftOut(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	r.stop()
-	w.by(http.MethodPut, "/floatingips/"+text(ip, "id"), map[string]any{"floatingip": map[string]any{"port_id": nil}}, http.StatusOK)
+	w.by(http.MethodPut, "/floatingips/"+text(ip, "id"), map[string]any{"floatingip": map[string]any{"port_id": nil}},
+		http.StatusOK)
 	r = w.start(with(named("b")).configured(quick))
 	w.createMap("b", "y")
 	r.stands("b", "y", state.Failing, "driver a, which is not enabled")
@@ -245,7 +252,9 @@ func TestFloatingIPBeforeItsRouter(t *testing.T) {
 			w := balancers(t, amphora())
 			set := func(joined bool) drivers.Set {
 				set := served{ports: []int64{80}, members: 1, floating: "any"}.set()
-				set.Resources = slices.DeleteFunc(set.Resources, func(r drivers.Resource) bool { return r.Name == "attachment" && !joined })
+				set.Resources = slices.DeleteFunc(set.Resources, func(r drivers.Resource) bool {
+					return r.Name == "attachment" && !joined
+				})
 				set.Resources[len(set.Resources)-1].After = nil
 				return set
 			}
@@ -282,14 +291,16 @@ func TestFloatingIPBeforeItsRouter(t *testing.T) {
 	}
 }
 
-// TestChurn: one Service of a thousand endpoints and a hundred changes take no more requests than the load balancer became free times, and
-// none of them is refused. It is busy until the test says otherwise: nothing depends on how fast anything is.
+// TestChurn: one Service of a thousand endpoints and a hundred changes take no more requests than the load balancer
+// became free times, and none of them is refused. It is busy until the test says otherwise: nothing depends on how
+// fast anything is.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	const endpoints, changes, together = 1000, 100, 10
 	const work = time.Second
 	clk := clocktesting.NewFakeClock(time.Now())
-	w := newWorld(t, simkube.Options{}, simcloud.Options{Clock: clk, Providers: []simcloud.Provider{simcloud.Amphora(simcloud.Work{Update: work})}})
+	w := newWorld(t, simkube.Options{},
+		simcloud.Options{Clock: clk, Providers: []simcloud.Provider{simcloud.Amphora(simcloud.Work{Update: work})}})
 	want := served{ports: []int64{80}, members: endpoints}
 	a := script("a", always(want.set()))
 	r := w.start(with(a).configured(quick))
@@ -318,7 +329,8 @@ func TestChurn(t *testing.T) {
 		clk.Step(work)
 		members := w.members("shop:TCP:80")
 		phase := r.engine.Objects(reconcile.Filter{Name: "x"})[0].State
-		return phase == state.Done && len(members) == endpoints && !slices.Contains(members, "10.7.0.101") && slices.Contains(members, "10.7.4.101"),
+		return phase == state.Done && len(members) == endpoints && !slices.Contains(members, "10.7.0.101") &&
+				slices.Contains(members, "10.7.4.101"),
 			fmt.Sprint(r.engine.Objects(reconcile.Filter{Name: "x"}), len(members), w.lbWrites())
 	})
 	writes, free := w.lbWrites(), w.cloud.Stats().Freed
@@ -328,7 +340,8 @@ func TestChurn(t *testing.T) {
 	if len(writes) > free || len(writes) > changes/together+2 {
 		t.Errorf("%d requests for %d changes; it became free %d times", len(writes), changes, free)
 	}
-	t.Logf("%d changes of one among %d endpoints: %d requests; it became free %d times", changes, endpoints, len(writes), free)
+	t.Logf("%d changes of one among %d endpoints: %d requests; it became free %d times", changes, endpoints, len(writes),
+		free)
 }
 
 // TestServedAndSilent: a load balancer that is as it should be is not asked about, by nobody.
@@ -375,11 +388,15 @@ func TestAddressOutsideItsSubnet(t *testing.T) {
 	}
 }
 
-// TestServiceThatFails: that a load balancer is not there since the service fails is told when it fails again, and not at once.
+// TestServiceThatFails: that a load balancer is not there since the service fails is told when it fails again, and
+// not at once.
 func TestServiceThatFails(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())
-	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionStatus, Status: 500, Response: `{"faultstring":"A fuse blew."}`})
+	w.fault(simcloud.Rule{
+		Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionStatus, Status: 500,
+		Response: `{"faultstring":"A fuse blew."}`,
+	})
 	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *config) {
 		quick(c)
 		c.AmbiguousWait = 100 * time.Millisecond
@@ -410,6 +427,7 @@ func (w *world) told(texts ...string) {
 	w.eventually("an Event", func() (bool, string) {
 		list, err := w.kube.List(events(), "default")
 		said := fmt.Sprint(list)
-		return err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(said, text) }), said
+		return err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(said, text) }),
+			said
 	})
 }

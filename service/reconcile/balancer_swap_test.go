@@ -75,8 +75,8 @@ func (v *neighbours) at(name, address string) {
 	})
 }
 
-// TestAddressOfALivingNeighbour: what another load balancer of ours has and keeps is not waited for with nothing left; when that one goes
-// it is had.
+// TestAddressOfALivingNeighbour: what another load balancer of ours has and keeps is not waited for with nothing
+// left; when that one goes it is had.
 func TestAddressOfALivingNeighbour(t *testing.T) {
 	t.Parallel()
 	v := newNeighbours(t)
@@ -109,11 +109,14 @@ func TestNeighboursChangePlaces(t *testing.T) {
 	}
 }
 
-// TestNeighbourThatCannotGo: the address of one that is to go, and cannot, is not had, and neither of the two is given up.
+// TestNeighbourThatCannotGo: the address of one that is to go, and cannot, is not had, and neither of the two is
+// given up.
 func TestNeighbourThatCannotGo(t *testing.T) {
 	t.Parallel()
 	v := newNeighbours(t)
-	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.1"}, flavors: map[string]string{"y": nowhere}}, "y")
+	v.wish(placed{
+		addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.1"}, flavors: map[string]string{"y": nowhere},
+	}, "y")
 	v.r.stands("a", "y", state.Terminal, "no flavor of load balancers")
 	v.touchMap("x", 1)
 	v.r.stands("a", "x", state.Terminal, "and keeps it")
@@ -151,16 +154,21 @@ func TestReplacementWhoseAddressIsTaken(t *testing.T) {
 	v.by(http.MethodPost, "/ports", map[string]any{"port": map[string]any{
 		"name": "somebody", "network_id": home["id"], "fixed_ips": []any{map[string]any{"ip_address": "10.7.200.7"}},
 	}}, http.StatusCreated)
-	v.fault(simcloud.Rule{Method: http.MethodGet, Kind: "port", Query: "10.7.200.7", Action: simcloud.ActionStatus, Status: 200, Response: `{"ports":[]}`})
+	v.fault(simcloud.Rule{
+		Method: http.MethodGet, Kind: "port", Query: "10.7.200.7", Action: simcloud.ActionStatus, Status: 200,
+		Response: `{"ports":[]}`,
+	})
 	v.wish(1, func(lb *drivers.LoadBalancer) { lb.VIPAddress = new("10.7.200.7") })
 	v.r.stands("a", "x", state.Terminal, "is made anew as it was, since another one was refused")
 	v.eventually("as it was", func() (bool, string) {
 		found := v.named("loadbalancer", "shop")
-		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["vip_address"] != "10.7.200.7", v.dump()
+		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["vip_address"] != "10.7.200.7",
+			v.dump()
 	})
 }
 
-// TestRefusedReplacementThatLeavesItsAddress: as it was it is made as soon as the port that the refusal left behind can be removed.
+// TestRefusedReplacementThatLeavesItsAddress: as it was it is made as soon as the port that the refusal left behind
+// can be removed.
 func TestRefusedReplacementThatLeavesItsAddress(t *testing.T) {
 	t.Parallel()
 	provider := amphora()
@@ -181,7 +189,8 @@ func TestRefusedReplacementThatLeavesItsAddress(t *testing.T) {
 	r.stands("a", "x", state.Waiting, "as it was")
 	w.eventually("as it was", func() (bool, string) {
 		found := w.named("loadbalancer", "shop")
-		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["availability_zone"] == nil && len(w.members("shop:TCP:80")) == 1, w.dump()
+		return len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE" && found[0]["availability_zone"] == nil &&
+			len(w.members("shop:TCP:80")) == 1, w.dump()
 	})
 	r.stands("a", "x", state.Terminal, "is made anew as it was")
 	if ports := w.named("port", "octavia-lb-"+text(w.one("loadbalancer", "shop"), "id")); len(ports) != 1 {
@@ -193,7 +202,10 @@ func TestRefusedReplacementThatLeavesItsAddress(t *testing.T) {
 func TestTheSameIsNotAskedForTwice(t *testing.T) {
 	t.Parallel()
 	v := newVetted(t, nil)
-	v.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionStatus, Status: 400, Response: `{"faultstring":"No."}`})
+	v.fault(simcloud.Rule{
+		Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionStatus, Status: 400,
+		Response: `{"faultstring":"No."}`,
+	})
 	if err := v.cloud.SetError(text(v.one("loadbalancer", "shop"), "id")); err != nil {
 		t.Fatal(err)
 	}
@@ -201,11 +213,13 @@ func TestTheSameIsNotAskedForTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.r.stands("a", "x", state.Terminal, "400 No.")
-	v.wantWrites("PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 400", "POST loadbalancer 400") // with parts, and without
+	// with parts, and without
+	v.wantWrites("PUT loadbalancer_failover 403", "DELETE loadbalancer 204", "POST loadbalancer 400",
+		"POST loadbalancer 400")
 }
 
-// TestRefusedForItsFurtherAddresses: that one load balancer is refused with them says nothing of the others of its provider, and it is not
-// given up for another try.
+// TestRefusedForItsFurtherAddresses: that one load balancer is refused with them says nothing of the others of its
+// provider, and it is not given up for another try.
 func TestRefusedForItsFurtherAddresses(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())
@@ -221,7 +235,9 @@ func TestRefusedForItsFurtherAddresses(t *testing.T) {
 		p := placed{addresses: map[string]string{name: "10.7.200." + last}}
 		set, err := p.says(name, nil)
 		lb, _ := set.Resources[0].Spec.(drivers.LoadBalancer)
-		lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.FromRole(of("place", "second")), IPAddress: "10.8.0." + last}}
+		lb.AdditionalVIPs = []drivers.AdditionalVIP{
+			{SubnetID: drivers.FromRole(of("place", "second")), IPAddress: "10.8.0." + last},
+		}
 		set.Resources[0].Spec = lb
 		return set, err
 	}
@@ -235,7 +251,9 @@ func TestRefusedForItsFurtherAddresses(t *testing.T) {
 	w.createMap("a", "x")
 	r.stands("a", "x", state.Terminal, "is made without its additional addresses")
 	w.wantWrites("POST loadbalancer 400", "POST loadbalancer 201")
-	w.eventually("it is served", func() (bool, string) { return w.one("loadbalancer", "x")["provisioning_status"] == "ACTIVE", w.dump() })
+	w.eventually("it is served", func() (bool, string) {
+		return w.one("loadbalancer", "x")["provisioning_status"] == "ACTIVE", w.dump()
+	})
 	r.stop()
 	r = w.start(with(a).configured(quick))
 	r.stands("a", "x", state.Terminal, "the cloud has refused before what is wished")
@@ -249,7 +267,9 @@ func TestRefusedForItsFurtherAddresses(t *testing.T) {
 		further, _ := found[0]["additional_vips"].([]any)
 		return len(further) == 1, w.dump()
 	})
-	w.eventually("the first address of the other is served", func() (bool, string) { return len(w.members("shop:TCP:80")) == 2, w.dump() })
+	w.eventually("the first address of the other is served", func() (bool, string) {
+		return len(w.members("shop:TCP:80")) == 2, w.dump()
+	})
 }
 
 // TestPlaceInTheQuota: that of a load balancer that goes for another one is not given to those who wait.
@@ -257,7 +277,8 @@ func TestPlaceInTheQuota(t *testing.T) {
 	t.Parallel()
 	slow := amphora()
 	slow.Work.Delete = 500 * time.Millisecond // whoever has asked before that it goes has an answer before it is gone
-	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{slow}, Quotas: map[string]int{"load_balancer": 1}})
+	w := newWorld(t, simkube.Options{},
+		simcloud.Options{Providers: []simcloud.Provider{slow}, Quotas: map[string]int{"load_balancer": 1}})
 	flavor := w.cloud.AddFlavor("large", "amphora")
 	p := placed{addresses: map[string]string{"x": "10.7.200.1", "y": "10.7.200.2"}}
 	a := script("a", p.says)
@@ -268,7 +289,8 @@ func TestPlaceInTheQuota(t *testing.T) {
 	w.createMap("a", "y")
 	r.stands("a", "y", state.Waiting, "Quota")
 	w.fault(simcloud.Rule{
-		Method: http.MethodPost, Kind: "loadbalancer", Body: flavor, Action: simcloud.ActionDelay, Delay: simcloud.Duration(200 * time.Millisecond),
+		Method: http.MethodPost, Kind: "loadbalancer", Body: flavor, Action: simcloud.ActionDelay,
+		Delay: simcloud.Duration(200 * time.Millisecond),
 	})
 	w.cloud.ResetLog()
 	p.flavors = map[string]string{"x": flavor}
@@ -278,7 +300,9 @@ func TestPlaceInTheQuota(t *testing.T) {
 	w.eventually("another one", func() (bool, string) {
 		n++
 		w.touchMap("y", n)
-		return slices.ContainsFunc(w.named("loadbalancer", "x"), func(lb map[string]any) bool { return lb["flavor_id"] == flavor }), w.dump()
+		return slices.ContainsFunc(w.named("loadbalancer", "x"), func(lb map[string]any) bool {
+			return lb["flavor_id"] == flavor
+		}), w.dump()
 	})
 	r.stands("a", "x", state.Done, "")
 	if got := w.named("loadbalancer", "y"); len(got) != 0 {
@@ -300,7 +324,8 @@ func TestNewOnASubnetThatIsNotThere(t *testing.T) {
 	r.restsLong("x")
 }
 
-// TestVetoedForANeighbourAndBroken: it is made again where it was, and does not wait for the address that it cannot have.
+// TestVetoedForANeighbourAndBroken: it is made again where it was, and does not wait for the address that it cannot
+// have.
 func TestVetoedForANeighbourAndBroken(t *testing.T) {
 	t.Parallel()
 	v := newNeighbours(t)
@@ -321,7 +346,8 @@ func TestVetoedForANeighbourAndBroken(t *testing.T) {
 	v.r.stands("a", "x", state.Terminal, "and keeps it")
 }
 
-// TestNeighbourThatStaysAfterAll: what has gone for the address of one that was to leave is made again as it was when that one stays.
+// TestNeighbourThatStaysAfterAll: what has gone for the address of one that was to leave is made again as it was when
+// that one stays.
 func TestNeighbourThatStaysAfterAll(t *testing.T) {
 	t.Parallel()
 	slow := amphora()
@@ -334,7 +360,8 @@ func TestNeighbourThatStaysAfterAll(t *testing.T) {
 	}
 	v.r.settled(3)
 	v.fault(simcloud.Rule{ // y cannot go yet
-		Method: http.MethodDelete, Path: "/loadbalancers/" + text(v.one("loadbalancer", "y"), "id"), Action: simcloud.ActionStatus, Status: 503,
+		Method: http.MethodDelete, Path: "/loadbalancers/" + text(v.one("loadbalancer", "y"), "id"),
+		Action: simcloud.ActionStatus, Status: 503,
 	})
 	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.3"}}, "y")
 	v.r.stands("a", "y", state.Failing, "503")

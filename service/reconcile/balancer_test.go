@@ -49,13 +49,16 @@ func (s served) set() drivers.Set {
 			protocol = "SCTP"
 		}
 		name := fmt.Sprintf("shop:%s:%d", protocol, port)
-		lb.Listeners = append(lb.Listeners, drivers.Listener{Name: name, Protocol: new(protocol), ProtocolPort: new(port), DefaultPool: name})
+		lb.Listeners = append(lb.Listeners,
+			drivers.Listener{Name: name, Protocol: new(protocol), ProtocolPort: new(port), DefaultPool: name})
 		pool := drivers.Pool{
 			Name: name, Protocol: new(protocol), LBAlgorithm: new(algorithm), Members: []drivers.Member{},
 			SessionPersistence: &drivers.SessionPersistence{}, HealthMonitor: &drivers.HealthMonitor{},
 		}
 		if s.monitor {
-			pool.HealthMonitor = &drivers.HealthMonitor{Type: "TCP", Delay: new(int64(5)), Timeout: new(int64(3)), MaxRetries: new(int64(2))}
+			pool.HealthMonitor = &drivers.HealthMonitor{
+				Type: "TCP", Delay: new(int64(5)), Timeout: new(int64(3)), MaxRetries: new(int64(2)),
+			}
 		}
 		for i := range s.members {
 			pool.Members = append(pool.Members, drivers.Member{
@@ -72,12 +75,15 @@ func (s served) set() drivers.Set {
 	set.Outputs = []drivers.Output{{Kind: drivers.Annotation, Key: "a/a", Text: drivers.From("lb", "vip_address")}}
 	if s.floating != "" {
 		way := router("way")
-		way.Spec = drivers.Router{Name: new("way"), ExternalGateway: &drivers.ExternalGateway{NetworkID: drivers.From("public")}}
+		way.Spec = drivers.Router{
+			Name: new("way"), ExternalGateway: &drivers.ExternalGateway{NetworkID: drivers.From("public")},
+		}
 		floating := drivers.FloatingIPName("4")
 		set.Resources = append(set.Resources, way, attachment(),
 			drivers.Resource{Name: "public", Spec: drivers.Lookup{Of: drivers.KindNetwork, ID: "public"}},
 			drivers.Resource{Name: floating, After: []drivers.Ref{{Name: "attachment"}}, Spec: drivers.FloatingIP{
-				FloatingNetworkID: drivers.From("public"), PortID: drivers.From("lb", "vip_port_id"), FloatingIPAddress: floatingAddress(s.floating),
+				FloatingNetworkID: drivers.From("public"), PortID: drivers.From("lb", "vip_port_id"),
+				FloatingIPAddress: floatingAddress(s.floating),
 			}})
 	}
 	return set
@@ -114,13 +120,16 @@ func quick(c *config) { c.PollInterval = 5 * time.Millisecond }
 
 // amphora is a provider that takes a while.
 func amphora() simcloud.Provider {
-	return simcloud.Amphora(simcloud.Work{Create: 20 * time.Millisecond, Update: 20 * time.Millisecond, Delete: 20 * time.Millisecond})
+	return simcloud.Amphora(simcloud.Work{
+		Create: 20 * time.Millisecond, Update: 20 * time.Millisecond, Delete: 20 * time.Millisecond,
+	})
 }
 
 func ovnProvider() simcloud.Provider {
 	return simcloud.OVN(simcloud.Work{
-		Create: 10 * time.Millisecond, Update: 10 * time.Millisecond, Delete: 10 * time.Millisecond, Listener: 5 * time.Millisecond,
-		Pool: 5 * time.Millisecond, Member: 5 * time.Millisecond, Monitor: 5 * time.Millisecond,
+		Create: 10 * time.Millisecond, Update: 10 * time.Millisecond, Delete: 10 * time.Millisecond,
+		Listener: 5 * time.Millisecond,
+		Pool:     5 * time.Millisecond, Member: 5 * time.Millisecond, Monitor: 5 * time.Millisecond,
 	})
 }
 
@@ -155,7 +164,8 @@ func TestBalancerIsMadeAtOnce(t *testing.T) {
 			r.settled(1)
 			w.wantWrites("POST loadbalancer 201")
 			lb := w.one("loadbalancer", "shop")
-			if lb["provisioning_status"] != "ACTIVE" || len(w.members("shop:TCP:80")) != 3 || len(w.cloud.Objects("listener")) != 2 {
+			if lb["provisioning_status"] != "ACTIVE" || len(w.members("shop:TCP:80")) != 3 ||
+				len(w.cloud.Objects("listener")) != 2 {
 				t.Errorf("it is not whole:\n%s", w.dump())
 			}
 			r.stop()
@@ -173,7 +183,8 @@ func TestBalancerIsMadeAtOnce(t *testing.T) {
 	}
 }
 
-// TestMembersGoTogether: however many members change while the load balancer is busy, one request brings them when it is free.
+// TestMembersGoTogether: however many members change while the load balancer is busy, one request brings them when it
+// is free.
 func TestMembersGoTogether(t *testing.T) {
 	slow := amphora()
 	slow.Work.Update = 150 * time.Millisecond
@@ -245,10 +256,12 @@ func TestPartsChange(t *testing.T) {
 	w.none("pool", "shop:TCP:443")
 	r.settled(1)
 	listener, pool := w.one("listener", "shop:TCP:80"), w.one("pool", "shop:TCP:80")
-	if fmt.Sprint(listener["connection_limit"]) != "10" || pool["lb_algorithm"] != "LEAST_CONNECTIONS" || pool["session_persistence"] == nil {
+	if fmt.Sprint(listener["connection_limit"]) != "10" || pool["lb_algorithm"] != "LEAST_CONNECTIONS" ||
+		pool["session_persistence"] == nil {
 		t.Errorf("it was not changed:\n%s", w.dump())
 	}
-	if len(w.cloud.Objects("healthmonitor")) != 2 || len(w.named("listener", "mine")) != 1 || len(w.named("listener", "shop:TCP:443")) != 0 {
+	if len(w.cloud.Objects("healthmonitor")) != 2 || len(w.named("listener", "mine")) != 1 ||
+		len(w.named("listener", "shop:TCP:443")) != 0 {
 		t.Errorf("want 2 monitors, the operator's listener and not the old one:\n%s", w.dump())
 	}
 	if w.one("loadbalancer", "shop")["id"] != lb["id"] {
@@ -263,7 +276,8 @@ func TestPartsChange(t *testing.T) {
 	w.wantWrites("DELETE healthmonitor 204", "DELETE healthmonitor 204")
 }
 
-// TestStuckParts: a release that makes a load balancer ready and never its parts is noticed, cleaned up after, and remembered.
+// TestStuckParts: a release that makes a load balancer ready and never its parts is noticed, cleaned up after, and
+// remembered.
 func TestStuckParts(t *testing.T) {
 	provider := amphora()
 	provider.StuckChildren = true
@@ -285,7 +299,9 @@ func TestStuckParts(t *testing.T) {
 	w.cloud.ResetLog()
 	w.createMap("a", "y")
 	r.settled(2)
-	if writes := w.lbWrites(); slices.ContainsFunc(writes, func(s string) bool { return strings.HasPrefix(s, "DELETE") }) || len(writes) != 7 {
+	if writes := w.lbWrites(); slices.ContainsFunc(writes, func(s string) bool {
+		return strings.HasPrefix(s, "DELETE")
+	}) || len(writes) != 7 {
 		t.Errorf("the second one should be made part by part at once: %v", writes)
 	}
 }
@@ -293,7 +309,9 @@ func TestStuckParts(t *testing.T) {
 // TestStuckMonitors: OVN's provider never makes the health monitors of a full create.
 func TestStuckMonitors(t *testing.T) {
 	provider := ovnProvider()
-	provider.Lacks = slices.DeleteFunc(provider.Lacks, func(what string) bool { return what == simcloud.LackForeignMonitors })
+	provider.Lacks = slices.DeleteFunc(provider.Lacks, func(what string) bool {
+		return what == simcloud.LackForeignMonitors
+	})
 	w := balancers(t, provider)
 	want := served{provider: "ovn", ports: []int64{80}, members: 2, monitor: true}
 	r := w.start(with(script("a", always(want.set()))).configured(func(c *config) {
@@ -322,7 +340,9 @@ func TestWhatAProviderCannotDo(t *testing.T) {
 	r.stands("a", "x", state.Waiting, "a port has the address that no load balancer owns")
 	r.stands("a", "x", state.Terminal, "does not support HTTP")
 	w.one("listener", "shop:TCP:80")
-	w.eventually("the port that works has its member", func() (bool, string) { return len(w.members("shop:TCP:80")) == 1, w.dump() })
+	w.eventually("the port that works has its member", func() (bool, string) {
+		return len(w.members("shop:TCP:80")) == 1, w.dump()
+	})
 	w.eventually("what there is is written", func() (bool, string) {
 		object, err := w.kube.Get(configMaps(), "default", "x")
 		if err != nil {
@@ -396,7 +416,8 @@ func TestBalancerThatNeverBecomesReady(t *testing.T) {
 	r.stands("a", "x", state.Done, "")
 }
 
-// TestAnotherProvider replaces the load balancer: the old one goes first, for it has the address, and the floating IP stays.
+// TestAnotherProvider replaces the load balancer: the old one goes first, for it has the address, and the floating IP
+// stays.
 func TestAnotherProvider(t *testing.T) {
 	w := balancers(t, amphora(), ovnProvider())
 	want := served{provider: "amphora", ports: []int64{80}, members: 2, address: "10.7.0.200", floating: "any"}
@@ -421,7 +442,8 @@ func TestAnotherProvider(t *testing.T) {
 	})
 	r.settled(1)
 	ips := w.cloud.FloatingIPs()
-	if len(ips) != 1 || ips[0]["floating_ip_address"] != address || ips[0]["port_id"] != w.one("loadbalancer", "shop")["vip_port_id"] {
+	if len(ips) != 1 || ips[0]["floating_ip_address"] != address ||
+		ips[0]["port_id"] != w.one("loadbalancer", "shop")["vip_port_id"] {
 		t.Errorf("the floating IP is %v", ips)
 	}
 }
@@ -472,7 +494,8 @@ func TestOctaviaAway(t *testing.T) {
 
 // TestQuotaOfBalancers waits for room.
 func TestQuotaOfBalancers(t *testing.T) {
-	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{amphora()}, Quotas: map[string]int{"load_balancer": 1}})
+	w := newWorld(t, simkube.Options{},
+		simcloud.Options{Providers: []simcloud.Provider{amphora()}, Quotas: map[string]int{"load_balancer": 1}})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		s := shopOf(1)
 		s.extra = func(lb *drivers.LoadBalancer) { lb.Name = new(name) }
@@ -491,7 +514,8 @@ func TestQuotaOfBalancers(t *testing.T) {
 func TestFloatingIPIsTaken(t *testing.T) {
 	w := balancers(t, amphora())
 	public := w.named("network", "public")[0]
-	made := w.by(http.MethodPost, "/floatingips", map[string]any{"floatingip": map[string]any{"floating_network_id": public["id"]}}, http.StatusCreated)
+	made := w.by(http.MethodPost, "/floatingips",
+		map[string]any{"floatingip": map[string]any{"floating_network_id": public["id"]}}, http.StatusCreated)
 	ip, _ := made["floatingip"].(map[string]any)
 	want := served{ports: []int64{80}, members: 1, floating: text(ip, "floating_ip_address")}
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -518,8 +542,9 @@ func TestFloatingIPIsTaken(t *testing.T) {
 	}
 }
 
-// TestABurstOfBalancers: however many are made at once, each is one request, and one look at a time is had at all of them: its cost does
-// not grow with their number, and between two of them lies the interval. Both hold on every machine, however slow.
+// TestABurstOfBalancers: however many are made at once, each is one request, and one look at a time is had at all of
+// them: its cost does not grow with their number, and between two of them lies the interval. Both hold on every
+// machine, however slow.
 func TestABurstOfBalancers(t *testing.T) {
 	const n = 50
 	for _, provider := range []simcloud.Provider{amphora(), ovnProvider()} {
@@ -558,8 +583,8 @@ func TestABurstOfBalancers(t *testing.T) {
 				t.Errorf("want one create for each of %d, got %d: %v", n, len(writes), writes)
 			}
 			t.Logf("%d load balancers of %d parts: %d requests to change, %d to read: %v", n, 10, len(writes), total, reads)
-			// One look is a list of the load balancers, and either one of each kind of part or the trees of the last three. Beside them
-			// are those of the first observation.
+			// One look is a list of the load balancers, and either one of each kind of part or the trees of the last three.
+			// Beside them are those of the first observation.
 			if len(looks) == 0 || total > 4*(len(looks)+1) {
 				t.Errorf("%d reads for %d load balancers in %d looks: %v", total, n, len(looks), reads)
 			}
@@ -570,7 +595,8 @@ func TestABurstOfBalancers(t *testing.T) {
 // looks lists when busy load balancers were looked at, by one list of all of them.
 func (w *world) looks() (at []time.Time) {
 	for _, r := range w.cloud.Log(0) {
-		if r.Method == http.MethodGet && strings.HasSuffix(r.Path, "/lbaas/loadbalancers") && strings.Contains(r.Query, "tags=") {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.Path, "/lbaas/loadbalancers") &&
+			strings.Contains(r.Query, "tags=") {
 			at = append(at, r.At)
 		}
 	}

@@ -40,8 +40,8 @@ func (v *vetted) wish(members int, extra func(*drivers.LoadBalancer)) {
 	v.touchMap("x", v.n)
 }
 
-// TestReplacementIsVetted: a load balancer is not given up for one that cannot be made; its members are followed all the same; and what
-// is wished instead is done.
+// TestReplacementIsVetted: a load balancer is not given up for one that cannot be made; its members are followed all
+// the same; and what is wished instead is done.
 func TestReplacementIsVetted(t *testing.T) {
 	for text, change := range map[string]func(*vetted, *drivers.LoadBalancer){
 		"no flavor of load balancers": func(_ *vetted, lb *drivers.LoadBalancer) { lb.FlavorID = new(nowhere) },
@@ -82,7 +82,9 @@ func TestReplacementIsVetted(t *testing.T) {
 			v.r.stands("a", "x", state.Terminal, text)
 			v.wantWrites()
 			v.wish(3, v.want.extra)
-			v.eventually("the members are followed", func() (bool, string) { return len(v.members("shop:TCP:80")) == 3, v.dump() })
+			v.eventually("the members are followed", func() (bool, string) {
+				return len(v.members("shop:TCP:80")) == 3, v.dump()
+			})
 			v.r.stands("a", "x", state.Terminal, text)
 			if v.one("loadbalancer", "shop")["id"] != id {
 				t.Errorf("it was given up:\n%s", v.dump())
@@ -109,7 +111,8 @@ func TestReplacementThatIsThere(t *testing.T) {
 	v.r.settled(1)
 }
 
-// TestRefusedReplacement: what reading does not tell is told by the refusal, and then the load balancer is made as it was, and stays so.
+// TestRefusedReplacement: what reading does not tell is told by the refusal, and then the load balancer is made as it
+// was, and stays so.
 func TestRefusedReplacement(t *testing.T) {
 	v := newVetted(t, nil)
 	flavor := v.cloud.AddFlavor("other", "ovn") // these credentials cannot see of which provider it is
@@ -157,7 +160,8 @@ func TestUnreadableReplacement(t *testing.T) {
 	}
 }
 
-// TestSubnetThatIsJustGone: a load balancer waits for the subnet that it is to be on, and is made as soon as that is there again.
+// TestSubnetThatIsJustGone: a load balancer waits for the subnet that it is to be on, and is made as soon as that is
+// there again.
 func TestSubnetThatIsJustGone(t *testing.T) {
 	w := balancers(t, amphora())
 	set := shopOf(1).set()

@@ -42,8 +42,8 @@ func TestNoLoadBalancingService(t *testing.T) {
 	w.one("loadbalancer", "shop")
 }
 
-// TestBalancersOfALostService: what belongs to an object that goes while there is no load balancing service is not forgotten, whether
-// it goes while Raven runs, or does not run, or has never seen it.
+// TestBalancersOfALostService: what belongs to an object that goes while there is no load balancing service is not
+// forgotten, whether it goes while Raven runs, or does not run, or has never seen it.
 func TestBalancersOfALostService(t *testing.T) {
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		if name == "place" {
@@ -87,7 +87,8 @@ func TestBalancersOfALostService(t *testing.T) {
 				w.drifts(2)
 				w.eventually("it is waited for", func() (bool, string) {
 					all := r.engine.Objects(reconcile.Filter{Driver: "a", Name: "x"})
-					return len(all) == 1 && all[0].Deleted && strings.Contains(fmt.Sprint(all[0].Reasons), "load balancing service"), fmt.Sprint(all)
+					return len(all) == 1 && all[0].Deleted && strings.Contains(fmt.Sprint(all[0].Reasons), "load balancing service"),
+						fmt.Sprint(all)
 				})
 			}
 			if w.cloud.Count("loadbalancer") != 1 {

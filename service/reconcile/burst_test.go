@@ -17,18 +17,26 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestABurstWithFaults: 300 pods in three namespaces, with every kind of fault at random. In the end it is as if there had been
-// none.
+// TestABurstWithFaults: 300 pods in three namespaces, with every kind of fault at random. In the end it is as if
+// there had been none.
 func TestABurstWithFaults(t *testing.T) {
 	const many, namespaces = 300, 3
 	w := newWorld(t, simkube.Options{}, simcloud.Options{Seed: 7})
 	for _, rule := range []simcloud.Rule{
 		{Method: "write", Action: simcloud.ActionStatus, Status: 500, Probability: 0.05},
-		{Method: "write", Action: simcloud.ActionStatus, Status: 503, Probability: 0.03, Headers: map[string]string{"Retry-After": "0.05"}},
+		{
+			Method: "write", Action: simcloud.ActionStatus, Status: 503, Probability: 0.03,
+			Headers: map[string]string{"Retry-After": "0.05"},
+		},
 		{Method: "POST", Action: simcloud.ActionApplyCut, Probability: 0.05},
 		{Method: "write", Action: simcloud.ActionCut, Probability: 0.05},
-		{Method: "PUT", Action: simcloud.ActionStatus, Status: 412, Probability: 0.1, Response: `{"NeutronError":{"type":"RevisionNumberConstraintFailed","message":"stale","detail":""}}`},
-		{Method: "POST", Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(60 * time.Millisecond), Probability: 0.03},
+		{
+			Method: "PUT", Action: simcloud.ActionStatus, Status: 412, Probability: 0.1,
+			Response: `{"NeutronError":{"type":"RevisionNumberConstraintFailed","message":"stale","detail":""}}`,
+		},
+		{
+			Method: "POST", Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(60 * time.Millisecond), Probability: 0.03,
+		},
 		{Method: "GET", Action: simcloud.ActionStatus, Status: 500, Probability: 0.05},
 	} {
 		w.fault(rule)
@@ -92,7 +100,8 @@ func (w *world) startWhenever(s setup) *raven {
 	return r
 }
 
-// TestDryRun: the exact steps for a fresh cluster, none for one that is as it should be, and orphans; and nothing is written.
+// TestDryRun: the exact steps for a fresh cluster, none for one that is as it should be, and orphans; and nothing is
+// written.
 func TestDryRun(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := setOf(network("shop"), subnet("shop", "10.1.0.0/24"), port("web"), claiming(router("all"), "router"))
@@ -142,7 +151,9 @@ func TestDryRun(t *testing.T) {
 			gone = append(gone, kind+" "+step)
 		}
 	}
-	for _, step := range []string{"vanished delete port ready", "vanished delete network waits", "Cluster delete router ready"} {
+	for _, step := range []string{
+		"vanished delete port ready", "vanished delete network waits", "Cluster delete router ready",
+	} {
 		if !contains(gone, step) {
 			t.Errorf("%q is not among %v", step, gone)
 		}
@@ -172,7 +183,10 @@ func stepsOf(planned []reconcile.Planned) map[string][]string {
 // TestStopLetsRequestsEnd: what is in flight when Run is told to end may come to its end, and is known to the next one.
 func TestStopLetsRequestsEnd(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
-	w.fault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionDelay, Delay: simcloud.Duration(200 * time.Millisecond), Times: 1})
+	w.fault(simcloud.Rule{
+		Method: "POST", Kind: "network", Action: simcloud.ActionDelay, Delay: simcloud.Duration(200 * time.Millisecond),
+		Times: 1,
+	})
 	a := script("a", always(setOf(network("shop"), group("shop"))))
 	r := w.start(with(a))
 	w.createMap("a", "x")
@@ -194,7 +208,9 @@ func TestStopLetsRequestsEnd(t *testing.T) {
 func TestAStopIsBounded(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.fault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionTimeout})
-	r := w.start(with(script("a", always(setOf(network("shop"))))).configured(func(c *config) { c.Grace = 100 * time.Millisecond }))
+	r := w.start(
+		with(script("a", always(setOf(network("shop"))))).configured(func(c *config) { c.Grace = 100 * time.Millisecond }),
+	)
 	w.createMap("a", "x")
 	w.eventually("it is under way", func() (bool, string) { return w.cloud.Faults()[0].Acted == 1, "" })
 	began := time.Now()
@@ -207,7 +223,9 @@ func TestAStopIsBounded(t *testing.T) {
 // TestStatusWhileApplying says what is being done.
 func TestStatusWhileApplying(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
-	w.fault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionDelay, Delay: simcloud.Duration(300 * time.Millisecond)})
+	w.fault(simcloud.Rule{
+		Method: "POST", Kind: "network", Action: simcloud.ActionDelay, Delay: simcloud.Duration(300 * time.Millisecond),
+	})
 	r := w.start(with(script("a", always(setOf(network("shop"))))))
 	w.createMap("a", "x")
 	r.stands("a", "x", state.Pending, `creating network "shop"`)

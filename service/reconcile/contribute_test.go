@@ -20,7 +20,8 @@ func contributing(set drivers.Set, list ...drivers.Contribution) drivers.Set {
 
 func routeTo(destination, hop string) drivers.Contribution {
 	return drivers.Contribution{
-		Name: "route", Target: drivers.Role{Role: "way"}, Attribute: "routes", Route: &drivers.Route{Destination: destination, NextHop: hop},
+		Name: "route", Target: drivers.Role{Role: "way"}, Attribute: "routes",
+		Route: &drivers.Route{Destination: destination, NextHop: hop},
 	}
 }
 
@@ -86,7 +87,8 @@ func TestContributedSecurityGroups(t *testing.T) {
 	w.hasGroups("web", "added strict")
 	r.stop()
 
-	// A restart in which the replacing driver has not answered yet must not open what it closed, nor take away what was added.
+	// A restart in which the replacing driver has not answered yet must not open what it closed, nor take away what was
+	// added.
 	var (
 		mu   sync.Mutex
 		seen []string
@@ -131,7 +133,8 @@ func TestContributedAddressPairs(t *testing.T) {
 	a := script("a", always(setOf(network("shop"), subnet("shop", "10.1.0.0/24"), exporting(port("web"), "port"))))
 	b := script("b", func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return contributing(drivers.Set{}, drivers.Contribution{
-			Name: "p", Target: of("x", "port"), Attribute: "allowed_address_pairs", AddressPair: &drivers.AddressPair{IPAddress: "10.9.0.0/24"},
+			Name: "p", Target: of("x", "port"), Attribute: "allowed_address_pairs",
+			AddressPair: &drivers.AddressPair{IPAddress: "10.9.0.0/24"},
 		}), nil
 	})
 	r := w.start(with(a, b).configured(drifting))
@@ -164,7 +167,8 @@ func TestContributedAddressPairs(t *testing.T) {
 func TestContributedRoutes(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := setOf(exporting(claiming(router("all"), "router"), "way"), claiming(network("all"), "network"))
-	set.Resources = append(set.Resources, claiming(subnet("all", "10.1.0.0/24"), "subnet"), claiming(attachment(), "attachment"))
+	set.Resources = append(set.Resources, claiming(subnet("all", "10.1.0.0/24"), "subnet"),
+		claiming(attachment(), "attachment"))
 	a := script("a", always(set))
 	b := script("b", func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return contributing(drivers.Set{}, routeTo("10."+name+".0.0/16", "10.1.0.9")), nil

@@ -16,7 +16,8 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// maxPlans bounds how often one reconcile plans anew. Every plan but the last makes progress, so that only a fault of ours reaches it.
+// maxPlans bounds how often one reconcile plans anew. Every plan but the last makes progress, so that only a fault of
+// ours reaches it.
 const maxPlans = 100
 
 // maxReplans is how often another plan is believed to help against the refusal of one step.
@@ -65,7 +66,9 @@ func keyOf(step plan.Step) stepKey {
 func tagKey(step plan.Step) string { return fmt.Sprint(step.ID, step.Attrs) }
 
 // converge plans and applies for one object until nothing is left to do now. What is fixed stays as it is.
-func (e *Engine) converge(ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, fixed map[string]string) result {
+func (e *Engine) converge(
+	ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, fixed map[string]string,
+) result {
 	try := &attempt{failed: map[stepKey]error{}, tagged: map[string]bool{}, replanned: map[stepKey]int{}}
 	defer e.doing(o, nil)
 	for range maxPlans {
@@ -101,7 +104,8 @@ func (e *Engine) converge(ctx context.Context, w *watcher, o *state.Object, meta
 		return e.settle(ctx, w, o, meta, out)
 	}
 	return e.settleErrors(ctx, o, []error{fmt.Errorf(
-		"the plan for %s did not come to rest in %d tries, the last refusal was: %w; please report this", o.Target, maxPlans, try.last)})
+		"the plan for %s did not come to rest in %d tries, the last refusal was: %w; please report this", o.Target,
+		maxPlans, try.last)})
 }
 
 // keptFailure says that deletions wait for lookups.
@@ -122,7 +126,8 @@ type outcome struct {
 	outputs   state.Outputs
 }
 
-// plan compares what the object should have with what it has, and notes at once what it depends on, so that no arrival in between is missed.
+// plan compares what the object should have with what it has, and notes at once what it depends on, so that no
+// arrival in between is missed.
 func (e *Engine) plan(o *state.Object, fixed map[string]string) (p plan.Plan, out outcome) {
 	trips := false
 	var driver *state.DriverState
@@ -181,8 +186,11 @@ func (e *Engine) outcomeOf(tx *state.LoopTx, o *state.Object, w *state.Want, p *
 	return out
 }
 
-// withholdUnavailable takes out of a plan what concerns a backend while nobody knows what there is of its resources, and says so.
-func (e *Engine) withholdUnavailable(tx *state.LoopTx, o *state.Object, b *backend.Registration, p *plan.Plan, out *outcome) {
+// withholdUnavailable takes out of a plan what concerns a backend while nobody knows what there is of its resources,
+// and says so.
+func (e *Engine) withholdUnavailable(
+	tx *state.LoopTx, o *state.Object, b *backend.Registration, p *plan.Plan, out *outcome,
+) {
 	var err error
 	concerned := false
 	for _, d := range b.Kinds() {
@@ -209,8 +217,8 @@ func (e *Engine) withholdUnavailable(tx *state.LoopTx, o *state.Object, b *backe
 	out.blocked = append(out.blocked, state.ByBackend(b.Name))
 }
 
-// waitsOf returns what the steps of a plan wait for. For people, only roots are named: what waits for another step of the same plan is left
-// out.
+// waitsOf returns what the steps of a plan wait for. For people, only roots are named: what waits for another step of
+// the same plan is left out.
 func waitsOf(tx *state.Tx, w *state.Want, p plan.Plan) (messages []string, keys []state.Key) {
 	var inner []string
 	for _, wt := range p.Pending {

@@ -17,14 +17,16 @@ import (
 
 // Presence says which objects the cluster has.
 type Presence interface {
-	// UIDs returns the UIDs of all objects of a resource, which is written as in watch.ResourceName. An error means that nothing is known.
+	// UIDs returns the UIDs of all objects of a resource, which is written as in watch.ResourceName. An error means that
+	// nothing is known.
 	UIDs(ctx context.Context, resource string) (map[string]bool, error)
 }
 
 // disabledDriver is the driver of the requests of objects whose driver is not enabled. No driver can be called so.
 const disabledDriver = ":disabled"
 
-// FrozenStatus is what a driver that is not enabled has left: it stays as it is until the objects are deleted that it is for.
+// FrozenStatus is what a driver that is not enabled has left: it stays as it is until the objects are deleted that it
+// is for.
 type FrozenStatus struct {
 	// Driver is whose name stands on it: the driver's or that of its role; a long one is shortened as identities have it.
 	Driver    string `json:"driver"`
@@ -69,8 +71,9 @@ func (d *disabledState) problem(resource string) string {
 	return d.problems[resource]
 }
 
-// sweepDisabled ends what drivers that are not enabled made for objects that are gone: those that were missing in two lists of the resource that
-// the identities name. All else of theirs stays. It says whether another look is worth while soon.
+// sweepDisabled ends what drivers that are not enabled made for objects that are gone: those that were missing in two
+// lists of the resource that the identities name. All else of theirs stays. It says whether another look is worth
+// while soon.
 func (e *Engine) sweepDisabled(ctx context.Context) (soon bool) {
 	if e.config.Presence == nil {
 		return false
@@ -121,7 +124,8 @@ func disabledOwners(tx *state.LoopTx) map[string][]plan.Owner {
 	return out
 }
 
-// resourceOf returns what resource the object of an owner is, as the identities of what it has say; empty: none does, or they differ.
+// resourceOf returns what resource the object of an owner is, as the identities of what it has say; empty: none does,
+// or they differ.
 func resourceOf(tx *state.LoopTx, id plan.Owner) string {
 	resource := ""
 	for _, o := range tx.Cache.Owned(id) {
@@ -136,8 +140,9 @@ func resourceOf(tx *state.LoopTx, id plan.Owner) string {
 	return resource
 }
 
-// asOwned turns objects' UIDs into what the identities of their resources have in place of them: one that is long, or has odd characters, is
-// shortened there. An object must never be taken for gone because its name was written otherwise.
+// asOwned turns objects' UIDs into what the identities of their resources have in place of them: one that is long, or
+// has odd characters, is shortened there. An object must never be taken for gone because its name was written
+// otherwise.
 func asOwned(uids map[string]bool) map[string]bool {
 	owned := make(map[string]bool, len(uids))
 	for uid := range uids {
@@ -146,7 +151,8 @@ func asOwned(uids map[string]bool) map[string]bool {
 	return owned
 }
 
-// missing counts how often in a row owners were missing. It returns those that were twice, and whether there are new ones.
+// missing counts how often in a row owners were missing. It returns those that were twice, and whether there are new
+// ones.
 func (e *Engine) missing(owners []plan.Owner, there map[string]bool) (gone []plan.Owner, fresh bool) {
 	e.state.Update(func(tx *state.LoopTx) {
 		for _, id := range owners {
@@ -259,7 +265,8 @@ func (e *Engine) Frozen() []FrozenStatus {
 
 // String says it for people.
 func (f FrozenStatus) String() string {
-	text := fmt.Sprintf("driver %s is not enabled: its %d resources for %d objects stay as they are until the objects go", f.Driver, f.Resources, f.Objects)
+	text := fmt.Sprintf("driver %s is not enabled: its %d resources for %d objects stay as they are until the "+
+		"objects go", f.Driver, f.Resources, f.Objects)
 	if f.Untold > 0 {
 		text += fmt.Sprintf("; %d of them do not say what they are for, and stay until they are cleaned up", f.Untold)
 	}

@@ -17,8 +17,8 @@ import (
 // firstTries is how often the first observation is tried, ever later, where another try may help.
 const firstTries = 5
 
-// Observe lists what this cluster has in all backends. It must succeed once before Run. What may pass is tried again a few times; the error is
-// then the last one.
+// Observe lists what this cluster has in all backends. It must succeed once before Run. What may pass is tried again
+// a few times; the error is then the last one.
 func (e *Engine) Observe(ctx context.Context) error {
 	wait := e.config.BackoffBase
 	for try := 1; ; try++ {
@@ -67,7 +67,8 @@ func (e *Engine) observeAll(ctx context.Context) error {
 	for _, l := range listings {
 		if l.err != nil && !errors.Is(l.err, backend.ErrAbsent) {
 			if ctx.Err() == nil {
-				e.log.WarnContext(ctx, "a backend could not be listed; nothing is concluded from it", "backend", l.backend.Name, "error", l.err)
+				e.log.WarnContext(ctx, "a backend could not be listed; nothing is concluded from it", "backend", l.backend.Name,
+					"error", l.err)
 			}
 			e.driftAfter(e.config.SlowRetry)
 		}
@@ -116,7 +117,8 @@ func (e *Engine) take(listings []listing, begun uint64) {
 	}
 }
 
-// noteListed notes how listing a backend went. Who waits for it is woken when it is available again. It says whether it never was before.
+// noteListed notes how listing a backend went. Who waits for it is woken when it is available again. It says whether
+// it never was before.
 func (e *Engine) noteListed(tx *state.LoopTx, l listing) (first bool) {
 	kinds := l.backend.Kinds()
 	if len(kinds) == 0 {
@@ -146,8 +148,8 @@ func (e *Engine) drifted(changes []state.Drift) {
 	e.log.Info("the cloud has drifted", "resources", len(changes), "changes", state.Some(names))
 }
 
-// driftLoop lists at intervals, with jitter, and once more when a create that was cut off before this process started can no longer be
-// carried out.
+// driftLoop lists at intervals, with jitter, and once more when a create that was cut off before this process started
+// can no longer be carried out.
 func (e *Engine) driftLoop(ctx context.Context) {
 	e.driftAfter(e.config.AmbiguousWait)
 	defer e.stopTimers()

@@ -91,7 +91,8 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 	want := w.dump()
 	paths := map[string]string{
 		"port": "/ports/" + text(w.one("port", "web"), "id"), "network": "/networks/" + text(w.one("network", "shop"), "id"),
-		"subnet": "/subnets/" + text(w.one("subnet", "shop"), "id"), "router": "/routers/" + text(w.one("router", "shop"), "id"),
+		"subnet":         "/subnets/" + text(w.one("subnet", "shop"), "id"),
+		"router":         "/routers/" + text(w.one("router", "shop"), "id"),
 		"security_group": "/security-groups/" + text(w.one("security_group", "shop"), "id"),
 	}
 	// All our tags are there after a while, also where the create takes none.
@@ -221,8 +222,8 @@ func TestTheFirstLookIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestNothingDriftsByItself: what nobody has touched is no drift, however often everything is listed: load balancers of every provider, with
-// their parts, statuses and floating IPs, included.
+// TestNothingDriftsByItself: what nobody has touched is no drift, however often everything is listed: load balancers
+// of every provider, with their parts, statuses and floating IPs, included.
 func TestNothingDriftsByItself(t *testing.T) {
 	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovnProvider()} {
 		t.Run(name, func(t *testing.T) {

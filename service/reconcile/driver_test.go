@@ -25,7 +25,8 @@ type failure struct {
 }
 
 func failures() map[string]failure {
-	twice := setOf(network("shop"), network("shop"), drivers.Resource{Name: "p", Spec: drivers.Port{NetworkID: drivers.From("nowhere")}})
+	twice := setOf(network("shop"), network("shop"),
+		drivers.Resource{Name: "p", Spec: drivers.Port{NetworkID: drivers.From("nowhere")}})
 	return map[string]failure{
 		"an error": {
 			func(string, *drivers.Needs) (drivers.Set, error) {
@@ -69,7 +70,9 @@ func TestADriverThatFails(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, simkube.Options{}, simcloud.Options{})
 			a := script("a", always(shop()))
-			a.more = []drivers.Watch{{Name: "secrets", GVR: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Kind: "Secret"}}
+			a.more = []drivers.Watch{
+				{Name: "secrets", GVR: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Kind: "Secret"},
+			}
 			r := w.start(with(a))
 			w.createMap("a", "x")
 			r.settled(1)
@@ -98,7 +101,8 @@ func TestADriverThatFails(t *testing.T) {
 func TestUnknownNeeds(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	w.create(secrets, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s", "namespace": "default"}})
+	w.create(secrets,
+		map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s", "namespace": "default"}})
 	a := script("a", func(_ string, needs *drivers.Needs) (drivers.Set, error) {
 		found, ok := needs.Get(drivers.Need{Watch: "secrets", Namespace: "default", Name: "s"})
 		if !ok || len(found) == 0 {
@@ -177,7 +181,9 @@ func TestTheReplayGuard(t *testing.T) {
 	r.engine.Replay("a")
 	w.eventually("the guard holds", func() (bool, string) { return len(r.engine.Guards()) == 1, "" })
 	w.deleteMap("x0")
-	w.eventually("the guard lets go", func() (bool, string) { return len(r.engine.Guards()) == 0, fmt.Sprint(r.engine.Guards()) })
+	w.eventually("the guard lets go", func() (bool, string) {
+		return len(r.engine.Guards()) == 0, fmt.Sprint(r.engine.Guards())
+	})
 	w.none("network", "x3")
 	r.settled(6)
 }
@@ -258,8 +264,8 @@ func TestEventsTellTransitions(t *testing.T) {
 	w.eventually("two Events", func() (bool, string) { return said() == 2, fmt.Sprint(said()) })
 }
 
-// TestTheReplayGuardCountsWhatComesLate: a driver whose first calls fail and that then answers with nothing passes no more
-// than one that answers at once.
+// TestTheReplayGuardCountsWhatComesLate: a driver whose first calls fail and that then answers with nothing passes no
+// more than one that answers at once.
 func TestTheReplayGuardCountsWhatComesLate(t *testing.T) {
 	for name, first := range map[string]error{
 		"refused": errors.New("not yet"), "too slow": context.DeadlineExceeded, "unavailable": drivers.ErrUnavailable,
@@ -290,7 +296,9 @@ func TestTheReplayGuardCountsWhatComesLate(t *testing.T) {
 			for i := range many {
 				w.updateMap(fmt.Sprintf("x%d", i))
 			}
-			w.eventually("the guard holds", func() (bool, string) { return len(r.engine.Guards()) == 1, fmt.Sprint(r.engine.Counts()) })
+			w.eventually("the guard holds", func() (bool, string) {
+				return len(r.engine.Guards()) == 1, fmt.Sprint(r.engine.Counts())
+			})
 			time.Sleep(300 * time.Millisecond) // reviews of the guard
 			atOnce := !errors.Is(first, context.DeadlineExceeded) && !errors.Is(first, drivers.ErrUnavailable)
 			if n := w.cloud.Count("network") - 1; n < many-3 || !atOnce && n < many {

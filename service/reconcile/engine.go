@@ -1,6 +1,7 @@
-// Package reconcile is the loop that makes the cloud what the drivers say it should be: one key at a time, level triggered, with the garbage
-// collector and the drift check beside it. It knows keys, Sets, plans and phases, and no kind of resource. It must never delete on an error, an
-// answer that is missing, or a guess: only a source object that a synced cache lacks, or a driver's own answer, ends a resource.
+// Package reconcile is the loop that makes the cloud what the drivers say it should be: one key at a time, level
+// triggered, with the garbage collector and the drift check beside it. It knows keys, Sets, plans and phases, and no
+// kind of resource. It must never delete on an error, an answer that is missing, or a guess: only a source object
+// that a synced cache lacks, or a driver's own answer, ends a resource.
 package reconcile
 
 import (
@@ -44,9 +45,11 @@ type Writeback interface {
 type Config struct {
 	// Cluster is the cluster id that every identity carries.
 	Cluster string
-	// Presence says which objects are gone that drivers made something for that are not enabled any more. Nil: nobody knows.
+	// Presence says which objects are gone that drivers made something for that are not enabled any more. Nil: nobody
+	// knows.
 	Presence Presence
-	// Drivers names every enabled driver, also those that Add brings later: what is shared ends only when all have answered.
+	// Drivers names every enabled driver, also those that Add brings later: what is shared ends only when all have
+	// answered.
 	Drivers []string
 	// Kinds describes the kinds of resources of all backends.
 	Kinds *plan.Kinds
@@ -66,11 +69,13 @@ type Config struct {
 	Grace time.Duration
 	// AmbiguousWait is how long a create that was cut may still commit.
 	AmbiguousWait time.Duration
-	// Standby begins without acting: drivers are asked, but nothing is read from the cloud nor written anywhere before Lead.
+	// Standby begins without acting: drivers are asked, but nothing is read from the cloud nor written anywhere before
+	// Lead.
 	Standby bool
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
-	// Contributes names what drivers may contribute to, by driver and attribute; a driver that is not in it is not bounded.
+	// Contributes names what drivers may contribute to, by driver and attribute; a driver that is not in it is not
+	// bounded.
 	Contributes map[string][]string
 	// HeldPerDriver bounds what the Sets of one driver take of memory, in bytes. 0: it grows with the driver's objects.
 	HeldPerDriver int
@@ -144,8 +149,9 @@ type Engine struct {
 type watcher struct {
 	name   string
 	driver drivers.Driver
-	// accepted is what the driver declared when it was added: what it may make and write, whatever it declares later. info is what it declares
-	// of that now: it is read anew with every replay, for the executable may have been replaced.
+	// accepted is what the driver declared when it was added: what it may make and write, whatever it declares later.
+	// info is what it declares of that now: it is read anew with every replay, for the executable may have been
+	// replaced.
 	accepted drivers.Info
 	info     atomic.Pointer[drivers.Info]
 	source   Source
@@ -169,7 +175,8 @@ func New(config Config, wb Writeback, clk clock.WithTickerAndDelayedExecution, l
 	}
 	e.state = state.New(state.Config{
 		Cluster: config.Cluster, Drivers: config.Drivers, Kinds: config.Kinds, Clock: clk, Deliver: e.deliver,
-		MaxDeletes: config.MaxReplayDeletes, MaxDeleteShare: config.MaxReplayDeleteShare, MemoryPerDriver: config.HeldPerDriver,
+		MaxDeletes: config.MaxReplayDeletes, MaxDeleteShare: config.MaxReplayDeleteShare,
+		MemoryPerDriver: config.HeldPerDriver,
 	})
 	e.metrics = newMetrics(e.state)
 	e.state.Update(func(tx *state.LoopTx) { tx.Standby = config.Standby })
@@ -239,7 +246,8 @@ func (e *Engine) join(w *watcher) error {
 	role := w.accepted.Role
 	for _, other := range e.watchers {
 		if role != "" && other.accepted.Role == role {
-			return fmt.Errorf("driver(%s): driver %s holds the role %s as well, which only one can: enable one of them", w.name, other.name, role)
+			return fmt.Errorf("driver(%s): driver %s holds the role %s as well, which only one can: enable one of them",
+				w.name, other.name, role)
 		}
 	}
 	e.watchers[w.name] = w
@@ -250,8 +258,8 @@ func (e *Engine) join(w *watcher) error {
 	return nil
 }
 
-// Replay translates every source object of a driver anew, as after a restart of its plugin. Until all have answered, nothing
-// that exists is deleted on that driver's word; see the mass-deletion guard.
+// Replay translates every source object of a driver anew, as after a restart of its plugin. Until all have answered,
+// nothing that exists is deleted on that driver's word; see the mass-deletion guard.
 func (e *Engine) Replay(name string) {
 	e.runMu.Lock()
 	w := e.watchers[name]
@@ -294,8 +302,8 @@ func (e *Engine) Wake(name string, key watch.Key) {
 	}
 }
 
-// Run works until ctx ends, then returns once every key under way has been left: nothing is begun any more, requests in flight
-// may end for as long as Config.Grace says, or until Abort.
+// Run works until ctx ends, then returns once every key under way has been left: nothing is begun any more, requests
+// in flight may end for as long as Config.Grace says, or until Abort.
 func (e *Engine) Run(ctx context.Context) error {
 	working, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()

@@ -8,8 +8,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestAForbiddenWriteIsTriedAgain: an API server that was just started refuses everything until it has read the roles (measured with
-// 1.36: 403 for a second after it is ready).
+// TestAForbiddenWriteIsTriedAgain: an API server that was just started refuses everything until it has read the roles
+// (measured with 1.36: 403 for a second after it is ready).
 func TestAForbiddenWriteIsTriedAgain(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{})

@@ -47,7 +47,8 @@ func watching(p *presence) func(*config) {
 	return func(c *config) { c.Presence, c.DriftInterval = p, 100*time.Millisecond }
 }
 
-// TestAFrozenDriversObjectsGo: what a driver made that is not enabled stays until its objects go, one by one, and goes then.
+// TestAFrozenDriversObjectsGo: what a driver made that is not enabled stays until its objects go, one by one, and
+// goes then.
 func TestAFrozenDriversObjectsGo(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -82,7 +83,8 @@ func TestAFrozenDriversObjectsGo(t *testing.T) {
 	w.none("network", "y")
 	w.one("network", "z")
 	w.one("router", "all")
-	if f := r.engine.Frozen(); len(f) != 1 || f[0].Driver != "a" || f[0].Objects != 1 || f[0].Resources != 1 || f[0].Untold != 0 || f[0].Problem != "" {
+	if f := r.engine.Frozen(); len(f) != 1 || f[0].Driver != "a" || f[0].Objects != 1 || f[0].Resources != 1 ||
+		f[0].Untold != 0 || f[0].Problem != "" {
 		t.Errorf("left are %+v", f)
 	}
 	w.deleteMap("z")
@@ -146,14 +148,16 @@ func TestWhatDoesNotSayWhatItIsFor(t *testing.T) {
 	}
 }
 
-// TestAFrozenDriversOddUIDs: Kubernetes' UIDs are UUIDs, those of an aggregated API may be anything. What identities have in place of a long or odd
-// one is not the UID, and the object is there nevertheless.
+// TestAFrozenDriversOddUIDs: Kubernetes' UIDs are UUIDs, those of an aggregated API may be anything. What identities
+// have in place of a long or odd one is not the UID, and the object is there nevertheless.
 func TestAFrozenDriversOddUIDs(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil })
 	b := script("b", always(setOf(group("b"))))
 	r := w.start(with(a, b))
-	for name, uid := range map[string]string{"long": strings.Repeat("0123456789", 5), "odd": "a/b, c@d.e", "dotted": "a.b"} {
+	for name, uid := range map[string]string{
+		"long": strings.Repeat("0123456789", 5), "odd": "a/b, c@d.e", "dotted": "a.b",
+	} {
 		w.create(configMaps(), map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": map[string]any{"name": name, "namespace": "default", "uid": uid, "labels": map[string]any{"for": "a"}},
@@ -177,8 +181,8 @@ func TestAFrozenDriversOddUIDs(t *testing.T) {
 	r.stop()
 }
 
-// TestAStartOnOlderDescriptions: what was made before descriptions had their fifth token is known by the other four, and nothing is written to
-// add it: not by a start, nor by a drift check.
+// TestAStartOnOlderDescriptions: what was made before descriptions had their fifth token is known by the other four,
+// and nothing is written to add it: not by a start, nor by a drift check.
 func TestAStartOnOlderDescriptions(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -197,19 +201,26 @@ func TestAStartOnOlderDescriptions(t *testing.T) {
 			}
 			resource := w.one(kind, name)
 			words := strings.Fields(text(resource, "description"))
-			four := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return strings.HasPrefix(word, "raven:source=") })
+			four := slices.DeleteFunc(slices.Clone(words), func(word string) bool {
+				return strings.HasPrefix(word, "raven:source=")
+			})
 			if len(four) != 4 {
 				t.Fatalf("%s %s: description %q", kind, name, words)
 			}
 			shortened += len(words) - len(four)
-			w.by("PUT", path+text(resource, "id"), map[string]any{kind: map[string]any{"description": strings.Join(four, " ")}}, 200)
+			w.by("PUT", path+text(resource, "id"),
+				map[string]any{kind: map[string]any{"description": strings.Join(four, " ")}}, 200)
 		}
 	}
 	if shortened != 2 { // what is shared is for no one object
 		t.Fatalf("%d descriptions had a fifth token", shortened)
 	}
 	want, writes := w.dump(), len(w.writes())
-	r = w.start(with(script("a", own)).configured(func(c *config) { c.DriftInterval, c.SweepInterval = 50*time.Millisecond, 50*time.Millisecond }))
+	r = w.start(
+		with(script("a", own)).configured(
+			func(c *config) { c.DriftInterval, c.SweepInterval = 50*time.Millisecond, 50*time.Millisecond },
+		),
+	)
 	r.settled(2)
 	lists := len(w.cloud.Log(0))
 	w.eventually("two drift checks", func() (bool, string) { return len(w.cloud.Log(0)) > lists+8, "" })

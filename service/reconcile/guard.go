@@ -6,7 +6,8 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// reviewGuards counts again what is held: objects may have gone, or been answered otherwise. It says whether any still is.
+// reviewGuards counts again what is held: objects may have gone, or been answered otherwise. It says whether any
+// still is.
 func (e *Engine) reviewGuards() bool {
 	for _, g := range e.Guards() {
 		e.finishEpoch(g.Driver)
@@ -23,8 +24,8 @@ type Guard struct {
 
 // String says what is held and how to let it pass.
 func (g Guard) String() string {
-	return fmt.Sprintf("driver %s would delete %d resources of objects that still exist, %d are allowed: "+
-		"see `raven plan`; raise [raven] max_replay_deletes and max_replay_delete_share to let it", g.Driver, g.Held, g.Allowed)
+	return fmt.Sprintf("driver %s would delete %d resources of objects that still exist, %d are allowed: see `raven "+
+		"plan`; raise [raven] max_replay_deletes and max_replay_delete_share to let it", g.Driver, g.Held, g.Allowed)
 }
 
 // Guards lists the drivers whose replay is held.

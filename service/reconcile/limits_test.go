@@ -24,7 +24,8 @@ func guests(network string) func(string, *drivers.Needs) (drivers.Set, error) {
 
 func expandable(most int) drivers.Set {
 	s := drivers.Resource{Name: "subnet", Expand: most, Exports: []string{"rooms"}, Spec: drivers.Subnet{
-		Name: new("rooms"), NetworkID: drivers.From("network"), IPVersion: new(int64(4)), SubnetPoolID: drivers.From("pool"), PrefixLength: new(int64(29)),
+		Name: new("rooms"), NetworkID: drivers.From("network"), IPVersion: new(int64(4)),
+		SubnetPoolID: drivers.From("pool"), PrefixLength: new(int64(29)),
 	}}
 	pool := drivers.Resource{Name: "pool", Spec: drivers.SubnetPool{
 		Name: new("pool"), Prefixes: []string{"10.1.0.0/27"}, DefaultPrefixLen: new(int64(29)), MinPrefixLen: new(int64(29)),
@@ -32,7 +33,8 @@ func expandable(most int) drivers.Set {
 	return setOf(exporting(network("home"), "home"), pool, s, router("home"), attachment())
 }
 
-// TestFullSubnets: another subnet with its router interface comes, up to the bound, which is then named. All go with the owner.
+// TestFullSubnets: another subnet with its router interface comes, up to the bound, which is then named. All go with
+// the owner.
 func TestFullSubnets(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a, b := script("a", always(expandable(3))), script("b", guests("x"))
@@ -125,7 +127,8 @@ func TestAPoolThatIsExhausted(t *testing.T) {
 	}}, "pool")
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return setOf(pool, network(name), drivers.Resource{Name: "subnet", Spec: drivers.Subnet{
-			Name: new(name), NetworkID: drivers.From("network"), IPVersion: new(int64(4)), SubnetPoolID: drivers.From("pool"), PrefixLength: new(int64(29)),
+			Name: new(name), NetworkID: drivers.From("network"), IPVersion: new(int64(4)), SubnetPoolID: drivers.From("pool"),
+			PrefixLength: new(int64(29)),
 		}}), nil
 	}
 	r := w.start(with(script("a", own)))
@@ -190,9 +193,13 @@ func TestAReferenceToWhatIsNotThere(t *testing.T) {
 // TestARefusalThatPlanningAnewDoesNotMend ends the pass: every update is stale, whatever is read.
 func TestARefusalThatPlanningAnewDoesNotMend(t *testing.T) {
 	for name, fault := range map[string]simcloud.Rule{
-		"stale":  {Status: 412, Response: `{"NeutronError":{"type":"RevisionNumberConstraintFailed","message":"stale","detail":""}}`},
-		"exists": {Status: 409, Response: `{"NeutronError":{"type":"IpAddressAlreadyAllocated","message":"taken","detail":""}}`},
-		"gone":   {Status: 404, Response: `{"NeutronError":{"type":"NetworkNotFound","message":"no such thing","detail":""}}`},
+		"stale": {
+			Status: 412, Response: `{"NeutronError":{"type":"RevisionNumberConstraintFailed","message":"stale","detail":""}}`,
+		},
+		"exists": {
+			Status: 409, Response: `{"NeutronError":{"type":"IpAddressAlreadyAllocated","message":"taken","detail":""}}`,
+		},
+		"gone": {Status: 404, Response: `{"NeutronError":{"type":"NetworkNotFound","message":"no such thing","detail":""}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, simkube.Options{}, simcloud.Options{})

@@ -12,13 +12,15 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// What an operator named, a lookup, is read before it is referred to. One that is not known is a reference that does not resolve:
+// What an operator named, a lookup, is read before it is referred to. One that is not known is a reference that does
+// not resolve:
 //
 //	nothing has that id or name, or several have   what refers to it waits until it is there, looked for slowly
 //	it cannot be read now                          what refers to it waits, tried again ever later
 //	either                                         the reason is told; all else goes on; what it may stand for is not deleted
 
-// lookup reads what a Set names and is not known yet, and returns why some of it stays unknown. Many ask for the same one at the same time.
+// lookup reads what a Set names and is not known yet, and returns why some of it stays unknown. Many ask for the same
+// one at the same time.
 func (e *Engine) lookup(ctx context.Context, set drivers.Set) []error {
 	var unknown []drivers.Lookup
 	e.state.View(func(tx *state.LoopTx) {
@@ -59,8 +61,8 @@ func (e *Engine) readLookup(ctx context.Context, l drivers.Lookup) error {
 	return err
 }
 
-// lookupFailure says what a lookup that is not known means for who names it. Of one that leads to nothing, or to several, tells the reason;
-// one that cannot be read now is tried again ever later.
+// lookupFailure says what a lookup that is not known means for who names it. Of one that leads to nothing, or to
+// several, tells the reason; one that cannot be read now is tried again ever later.
 func (e *Engine) lookupFailure(l drivers.Lookup, err error) error {
 	f := &backend.Failure{Phase: state.Failing, Backoff: true}
 	var missing *backend.LookupError
@@ -72,8 +74,8 @@ func (e *Engine) lookupFailure(l drivers.Lookup, err error) error {
 	return f
 }
 
-// checkLookups looks again at what operators named: it may have been replaced. Who depends on it is reconciled then. One that cannot be read
-// is no reason to leave the others out.
+// checkLookups looks again at what operators named: it may have been replaced. Who depends on it is reconciled then.
+// One that cannot be read is no reason to leave the others out.
 func (e *Engine) checkLookups(ctx context.Context) {
 	var used []drivers.Lookup
 	e.state.Update(func(tx *state.LoopTx) { used = tx.UsedLookups() })
@@ -161,7 +163,9 @@ const rereads = 3
 
 // Reread implements backend.Loop. Many may ask for the same resource: it is read once for all of them.
 func (l loop) Reread(ctx context.Context, kind drivers.Kind, id string) (bool, error) {
-	gone, err, _ := l.e.single.Do("reread "+id, func() (any, error) { return l.e.reread(ctx, state.ResourceKey{Kind: kind, ID: id}) })
+	gone, err, _ := l.e.single.Do("reread "+id, func() (any, error) {
+		return l.e.reread(ctx, state.ResourceKey{Kind: kind, ID: id})
+	})
 	return gone == true, err
 }
 

@@ -34,7 +34,12 @@ func TestALookupThatFindsNothing(t *testing.T) {
 	w.createMap("a", "x")
 	r.stands("a", "x", state.Waiting, `looking up the configured security_group "nowhere"`)
 	w.one("network", "home")
-	a.now(always(setOf(network("moved"), subnet("moved", "10.1.0.0/24"), guarded("guest"), lookedUp(drivers.KindSecurityGroup, "nowhere"))))
+	a.now(
+		always(
+			setOf(network("moved"), subnet("moved", "10.1.0.0/24"), guarded("guest"),
+				lookedUp(drivers.KindSecurityGroup, "nowhere")),
+		),
+	)
 	w.updateMap("x")
 	w.one("network", "moved")
 	w.one("subnet", "moved")
@@ -68,7 +73,9 @@ func TestALookupThatCannotBeRead(t *testing.T) {
 	r.settled(1)
 	before := w.one("port", "guest")
 	r.stop()
-	w.fault(simcloud.Rule{Method: "GET", Path: "/v2.0/security-groups", Query: "name=mine", Action: simcloud.ActionStatus, Status: 503})
+	w.fault(simcloud.Rule{
+		Method: "GET", Path: "/v2.0/security-groups", Query: "name=mine", Action: simcloud.ActionStatus, Status: 503,
+	})
 	set.Resources[0] = network("moved")
 	a.now(always(set))
 	r = w.start(s)

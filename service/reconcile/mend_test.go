@@ -10,7 +10,8 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// TestPartsInError: all that are in ERROR are made anew in one round, which counts once; what is changed beside them does not count.
+// TestPartsInError: all that are in ERROR are made anew in one round, which counts once; what is changed beside them
+// does not count.
 func TestPartsInError(t *testing.T) {
 	w := balancers(t, amphora())
 	shop := func(members int) served { return served{ports: []int64{80, 443, 8080}, members: members} }

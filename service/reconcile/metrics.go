@@ -36,7 +36,8 @@ func newMetrics(st *state.Loop) *Metrics {
 		drifted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "raven_drifted_resources_total", Help: "Resources that a drift check found changed or gone.",
 		}),
-		objects: prometheus.NewDesc("raven_objects", "Source objects, by driver and state.", []string{"driver", "state"}, nil),
+		objects: prometheus.NewDesc("raven_objects", "Source objects, by driver and state.", []string{"driver", "state"},
+			nil),
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// ovnWorld is a simulated cluster and cloud with OVN's real northbound database, in which the cloud's networks and routers are.
+// ovnWorld is a simulated cluster and cloud with OVN's real northbound database, in which the cloud's networks and
+// routers are.
 type ovnWorld struct {
 	*world
 	server     *northbound.Server
@@ -73,7 +74,8 @@ type proxied struct {
 func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any, configure ...func(*config)) *proxied {
 	w.t.Helper()
 	nb, err := ravenovn.Open(w.t.Context(), ravenovn.Config{
-		Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}, BackoffMin: 10 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
+		Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}, BackoffMin: 10 * time.Millisecond,
+		BackoffMax: 50 * time.Millisecond,
 	}, testLog(w.t))
 	if err != nil {
 		w.t.Fatal(err)
@@ -128,19 +130,24 @@ func slice(ns, name string, endpoints ...string) map[string]any {
 	}
 	return map[string]any{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": list,
-		"metadata": map[string]any{"name": name + "-1", "namespace": ns, "labels": map[string]any{"kubernetes.io/service-name": name}},
-		"ports":    []any{map[string]any{"name": "", "port": int64(8080), "protocol": "TCP"}},
+		"metadata": map[string]any{
+			"name": name + "-1", "namespace": ns, "labels": map[string]any{"kubernetes.io/service-name": name},
+		},
+		"ports": []any{map[string]any{"name": "", "port": int64(8080), "protocol": "TCP"}},
 	}
 }
 
 // vips reads what is in the database: name and VIPs of each load balancer.
 func (w *ovnWorld) vips() []string {
 	w.t.Helper()
-	out, err := w.server.Ctl(w.t.Context(), "--format=csv", "--no-headings", "--data=bare", "--columns=name,vips", "list", "Load_Balancer")
+	out, err := w.server.Ctl(w.t.Context(), "--format=csv", "--no-headings", "--data=bare", "--columns=name,vips",
+		"list", "Load_Balancer")
 	if err != nil {
 		return []string{err.Error()}
 	}
-	lines := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool { return !strings.HasPrefix(line, "web/") })
+	lines := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
+		return !strings.HasPrefix(line, "web/")
+	})
 	slices.Sort(lines)
 	return lines
 }
@@ -157,7 +164,8 @@ func (w *ovnWorld) eventuallyVIPs(want ...string) {
 func (w *ovnWorld) joined() (switches, routers int) {
 	w.t.Helper()
 	for table, n := range map[string]*int{"Logical_Switch": &switches, "Logical_Router": &routers} {
-		out, err := w.server.Ctl(w.t.Context(), "--bare", "--no-headings", "--columns=name", "find", table, "load_balancer_group!=[]")
+		out, err := w.server.Ctl(w.t.Context(), "--bare", "--no-headings", "--columns=name", "find", table,
+			"load_balancer_group!=[]")
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -204,7 +212,9 @@ func TestServicesInOVN(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventuallyVIPs("web/shop:tcp,10.96.0.10:80=10.0.0.6:8080")
-	w.eventually("its answer has come", func() (bool, string) { return p.nb.Status().Transactions["committed"] > before, "" })
+	w.eventually("its answer has come", func() (bool, string) {
+		return p.nb.Status().Transactions["committed"] > before, ""
+	})
 	w.quiet(p)
 	if got := p.nb.Status().Transactions["committed"] - before; got != 1 {
 		t.Errorf("%d transactions for one change, want 1", got)
@@ -244,7 +254,8 @@ func (w *ovnWorld) quiet(p *proxied) {
 		var open []string
 		for _, o := range p.engine.Objects(reconcile.Filter{}) {
 			if o.State != state.Done {
-				open = append(open, fmt.Sprintf("%s %s/%s %s: %s", o.Kind, o.Namespace, o.Name, o.State, strings.Join(o.Reasons, "; ")))
+				open = append(open,
+					fmt.Sprintf("%s %s/%s %s: %s", o.Kind, o.Namespace, o.Name, o.State, strings.Join(o.Reasons, "; ")))
 			}
 		}
 		return p.engine.Replayed() && len(open) == 0, strings.Join(open, "\n")
@@ -308,7 +319,8 @@ func TestOVNIsAway(t *testing.T) {
 			if len(list) != 1 {
 				return false, fmt.Sprint(list)
 			}
-			return list[0].State == state.Waiting && strings.Contains(fmt.Sprint(list[0].Reasons), "northbound database is away"),
+			return list[0].State == state.Waiting &&
+					strings.Contains(fmt.Sprint(list[0].Reasons), "northbound database is away"),
 				fmt.Sprint(list[0].State, list[0].Reasons)
 		})
 	}
@@ -344,8 +356,8 @@ func TestNeutronsRowIsWaitedFor(t *testing.T) {
 	w.quiet(p)
 }
 
-// TestSwap: a Service goes from Octavia's load balancers to OVN's and back. Never are there two, its floating IP stays, and the gap is
-// measured.
+// TestSwap: a Service goes from Octavia's load balancers to OVN's and back. Never are there two, its floating IP
+// stays, and the gap is measured.
 func TestSwap(t *testing.T) {
 	w := newOVNWorld(t)
 	w.createNamespace("web")
@@ -374,7 +386,8 @@ func TestSwap(t *testing.T) {
 			for ctx.Err() == nil {
 				shop := func(lb map[string]any) bool { return text(lb, "name") == "web/shop" }
 				before := slices.ContainsFunc(w.cloud.LoadBalancers(), shop)
-				if rows := w.vips(); before && len(rows) > 0 && strings.HasPrefix(rows[0], "web/") && slices.ContainsFunc(w.cloud.LoadBalancers(), shop) {
+				if rows := w.vips(); before && len(rows) > 0 && strings.HasPrefix(rows[0], "web/") &&
+					slices.ContainsFunc(w.cloud.LoadBalancers(), shop) {
 					select {
 					case both <- fmt.Sprint(rows):
 					default:
@@ -429,7 +442,8 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestOVNIsSweptAndCleanedUp: what a Service had that went while nobody looked goes; and a cleanup leaves nothing of the cluster.
+// TestOVNIsSweptAndCleanedUp: what a Service had that went while nobody looked goes; and a cleanup leaves nothing of
+// the cluster.
 func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 	w := newOVNWorld(t)
 	w.nbctl("lb-add", "web/foreign", "10.9.9.9:80", "10.1.1.1:80")
@@ -446,7 +460,8 @@ func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 	w.eventuallyVIPs(foreign, stays)
 	p.stop()
 
-	nb, err := ravenovn.Open(t.Context(), ravenovn.Config{Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}}, testLog(t))
+	nb, err := ravenovn.Open(t.Context(), ravenovn.Config{Cluster: "cluster-1", Endpoints: []string{w.server.Unix()}},
+		testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +470,10 @@ func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	clusters, err := nb.Clusters()
-	want := map[string]map[drivers.Kind]int{"cluster-1": {drivers.KindOVNLoadBalancer: 2, drivers.KindOVNLoadBalancerGroup: 1}} // and that of the API itself
+	// and that of the API itself
+	want := map[string]map[drivers.Kind]int{
+		"cluster-1": {drivers.KindOVNLoadBalancer: 2, drivers.KindOVNLoadBalancerGroup: 1},
+	}
 	if diff := cmp.Diff(want, clusters); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -469,12 +487,14 @@ func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 	}
 }
 
-// TestOneVIPOfTwoServices: the second one that wants an external address is told who has it, and gets it when that one goes.
+// TestOneVIPOfTwoServices: the second one that wants an external address is told who has it, and gets it when that
+// one goes.
 func TestOneVIPOfTwoServices(t *testing.T) {
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	group := drivers.Resource{
-		Name: "group", Claim: "group", Exports: []string{drivers.ServiceLoadBalancerGroup}, Spec: drivers.OVNLoadBalancerGroup{Name: new("g")},
+		Name: "group", Claim: "group", Exports: []string{drivers.ServiceLoadBalancerGroup},
+		Spec: drivers.OVNLoadBalancerGroup{Name: new("g")},
 	}
 	set := func(name string, addresses ...string) drivers.Set {
 		lb := drivers.OVNLoadBalancer{Name: new("web/" + name), GroupID: drivers.From("group"), VIPs: []drivers.OVNVIP{}}
@@ -483,7 +503,9 @@ func TestOneVIPOfTwoServices(t *testing.T) {
 		}
 		return setOf(group, drivers.Resource{Name: "lb", Spec: lb})
 	}
-	sets := map[string]drivers.Set{"one": set("one", "10.96.0.1", "192.0.2.9"), "two": set("two", "10.96.0.2", "192.0.2.9")}
+	sets := map[string]drivers.Set{
+		"one": set("one", "10.96.0.1", "192.0.2.9"), "two": set("two", "10.96.0.2", "192.0.2.9"),
+	}
 	p := w.run(script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return sets[name], nil }), nil)
 	w.createMap("a", "one")
 	one := "web/one:tcp,10.96.0.1:80= 192.0.2.9:80="

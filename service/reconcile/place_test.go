@@ -11,8 +11,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestPortsStayOffTwinsOfTheirSubnet: a create that was cut makes a second subnet, and nobody has looked since. Ports rather
-// wait for room than to take addresses of that one, which is removed when it is found.
+// TestPortsStayOffTwinsOfTheirSubnet: a create that was cut makes a second subnet, and nobody has looked since. Ports
+// rather wait for room than to take addresses of that one, which is removed when it is found.
 func TestPortsStayOffTwinsOfTheirSubnet(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a, b := script("a", always(expandable(1))), script("b", guests("x"))
@@ -49,7 +49,8 @@ func TestPortsStayOffTwinsOfTheirSubnet(t *testing.T) {
 	}
 }
 
-// TestPortsOfTwoVersions: a port takes one address of every IP version, and the full subnet of one version is what grows.
+// TestPortsOfTwoVersions: a port takes one address of every IP version, and the full subnet of one version is what
+// grows.
 func TestPortsOfTwoVersions(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	home := expandable(3)

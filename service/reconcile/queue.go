@@ -31,8 +31,8 @@ func sooner(a, b result) result {
 	return a
 }
 
-// keyQueue feeds the keys of one driver to a bounded number of goroutines, a key never to two at once. Every driver has its
-// own, so that a burst of one never delays another. It has goroutines of its own only while it runs.
+// keyQueue feeds the keys of one driver to a bounded number of goroutines, a key never to two at once. Every driver
+// has its own, so that a burst of one never delays another. It has goroutines of its own only while it runs.
 type keyQueue struct {
 	name        string
 	concurrency int
@@ -73,9 +73,9 @@ func (q *keyQueue) open() workqueue.TypedRateLimitingInterface[watch.Key] {
 	return q.queue
 }
 
-// jittered spreads tries, so that keys that failed together do not come back together for ever. There is no bound for all
-// keys: what the cloud bears is known better by the client, which also gathers their requests; a bucket here would make one
-// key that fails once wait behind ten thousand.
+// jittered spreads tries, so that keys that failed together do not come back together for ever. There is no bound for
+// all keys: what the cloud bears is known better by the client, which also gathers their requests; a bucket here
+// would make one key that fails once wait behind ten thousand.
 type jittered struct {
 	workqueue.TypedRateLimiter[watch.Key]
 }

@@ -104,7 +104,8 @@ func (e *Engine) panicked(ctx context.Context, request state.Request, value any)
 	for _, o := range objects {
 		e.setPhase(o, state.Failing, []string{panicError{value, nil}.Error()}, 0)
 	}
-	e.log.ErrorContext(ctx, "a fault in Raven", "driver", request.Driver, "key", request.Key.String(), "error", panicError{value, nil},
+	e.log.ErrorContext(ctx, "a fault in Raven", "driver", request.Driver, "key", request.Key.String(), "error",
+		panicError{value, nil},
 		"stack", string(stack))
 	return result{backoff: true}
 }
@@ -137,9 +138,10 @@ func (e *Engine) end(ctx context.Context, o *state.Object) result {
 // maxUnanswered is how often a key may be left open in one replay by what passes, before the replay goes on without it.
 const maxUnanswered = 5
 
-// answered notes that a key of a replay has been answered, and ends the epoch with the last one. A driver that is not there has answered
-// nothing; nor has one that was too slow or could not be told what it needs, for a few tries. After that, and for an object that its driver
-// cannot translate, the replay goes on: without a Set nothing of it is ended, and what comes late is counted then; see LoopTx.Admit.
+// answered notes that a key of a replay has been answered, and ends the epoch with the last one. A driver that is not
+// there has answered nothing; nor has one that was too slow or could not be told what it needs, for a few tries.
+// After that, and for an object that its driver cannot translate, the replay goes on: without a Set nothing of it is
+// ended, and what comes late is counted then; see LoopTx.Admit.
 func (e *Engine) answered(ctx context.Context, w *watcher, key watch.Key, o *state.Object, err error) {
 	if errors.Is(err, drivers.ErrUnavailable) || ctx.Err() != nil {
 		return
@@ -210,7 +212,7 @@ func (e *Engine) finishEpoch(name string) {
 }
 
 func (e *Engine) reportGuard(name string, held, allowed int) {
-	e.log.Error("replay held back: it would delete more than the mass-deletion guard allows; `raven plan` shows what, and a higher "+
-		"[raven] max_replay_deletes or max_replay_delete_share lets it pass",
+	e.log.Error("replay held back: it would delete more than the mass-deletion guard allows; `raven plan` shows what, "+
+		"and a higher [raven] max_replay_deletes or max_replay_delete_share lets it pass",
 		"driver", name, "deletions", held, "allowed", allowed)
 }

@@ -111,11 +111,13 @@ func (w *world) touchService(name string, n int) {
 	}
 }
 
-// TestARoleChangesHands: what a driver made belongs to its role, so that another driver of the role keeps what it wants as well
-// and ends the rest.
+// TestARoleChangesHands: what a driver made belongs to its role, so that another driver of the role keeps what it
+// wants as well and ends the rest.
 func TestARoleChangesHands(t *testing.T) {
 	w := balancers(t, amphora())
-	first := setup{drivers: map[string]drivers.Driver{"a": proxy{script("a", forShop(outgoing(shopOf(1))))}}, config: quick}
+	first := setup{
+		drivers: map[string]drivers.Driver{"a": proxy{script("a", forShop(outgoing(shopOf(1))))}}, config: quick,
+	}
 	r := w.start(first)
 	w.createService("shop")
 	r.settled(2)
@@ -137,7 +139,8 @@ func TestARoleChangesHands(t *testing.T) {
 	r.settled(2)
 	w.none("loadbalancer", "shop")
 	after := w.cloud.FloatingIPs()
-	if len(after) != 1 || after[0]["id"] != before["id"] || after[0]["port_id"] != w.one("loadbalancer", "other")["vip_port_id"] {
+	if len(after) != 1 || after[0]["id"] != before["id"] ||
+		after[0]["port_id"] != w.one("loadbalancer", "other")["vip_port_id"] {
 		t.Errorf("the floating IP was %v and is %v", before, after)
 	}
 }
@@ -152,7 +155,8 @@ func TestARoleIsExclusive(t *testing.T) {
 	}
 }
 
-// TestCrashesBesideBalancers: whichever request is cut off and the process with it, another one brings all to the same end.
+// TestCrashesBesideBalancers: whichever request is cut off and the process with it, another one brings all to the
+// same end.
 func TestCrashesBesideBalancers(t *testing.T) {
 	for n := 1; ; n++ {
 		w := balancers(t, amphora())
@@ -191,8 +195,10 @@ func TestCrashesBesideBalancers(t *testing.T) {
 		a.now(always(next.set()))
 		w.touchMap("x", 1)
 		reached("its other ports", func() bool {
-			return run.object("a", "x").State == state.Done && len(w.members("shop:TCP:8080")) == 3 && len(w.members("shop:TCP:80")) == 3 &&
-				len(w.cloud.Objects("healthmonitor")) == 2 && len(w.cloud.Objects("listener")) == 2 && len(w.cloud.Objects("pool")) == 2
+			return run.object("a", "x").State == state.Done && len(w.members("shop:TCP:8080")) == 3 &&
+				len(w.members("shop:TCP:80")) == 3 &&
+				len(w.cloud.Objects("healthmonitor")) == 2 && len(w.cloud.Objects("listener")) == 2 &&
+				len(w.cloud.Objects("pool")) == 2
 		})
 		if got := len(w.cloud.LoadBalancers()); got != 1 {
 			t.Errorf("request %d cut off: %d load balancers:\n%s", n, got, w.dump())

@@ -15,7 +15,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// scripted is a driver that says what a test wants. Its source objects are the ConfigMaps whose label "for" has its name.
+// scripted is a driver that says what a test wants. Its source objects are the ConfigMaps whose label "for" has its
+// name.
 type scripted struct {
 	name  string
 	kinds []drivers.Kind
@@ -61,7 +62,8 @@ func (s *scripted) Info() drivers.Info {
 func (*scripted) Configure(context.Context, drivers.Values) error { return nil }
 func (s *scripted) Watches() []drivers.Watch {
 	return append([]drivers.Watch{{
-		Name: "maps", GVR: configMaps(), Kind: "ConfigMap", LabelSelector: "for=" + s.name, Source: true, Fields: []string{"data"},
+		Name: "maps", GVR: configMaps(), Kind: "ConfigMap", LabelSelector: "for=" + s.name, Source: true,
+		Fields: []string{"data"},
 	}}, s.more...)
 }
 
@@ -187,7 +189,10 @@ func subnet(name, cidr string) drivers.Resource {
 }
 
 func port(name string) drivers.Resource {
-	return drivers.Resource{Name: "port", Spec: drivers.Port{Name: new(name), NetworkID: drivers.From("network")}, After: []drivers.Ref{{Name: "subnet"}}}
+	return drivers.Resource{
+		Name: "port", Spec: drivers.Port{Name: new(name), NetworkID: drivers.From("network")},
+		After: []drivers.Ref{{Name: "subnet"}},
+	}
 }
 
 func group(name string) drivers.Resource {

@@ -20,7 +20,8 @@ import (
 const (
 	// terminalTry is how long an object rests that was refused for good, in case the cloud changes its mind.
 	terminalTry = 10 * time.Minute
-	// isolatedTry is how often an object that is kept from its driver is shown to the host again, which knows how long that lasts.
+	// isolatedTry is how often an object that is kept from its driver is shown to the host again, which knows how long
+	// that lasts.
 	isolatedTry = time.Minute
 )
 
@@ -93,11 +94,14 @@ func (e *Engine) writeWhatIs(ctx context.Context, w *watcher, o *state.Object, m
 }
 
 // writeOutputs writes outputs where they differ from what the source object carries.
-func (e *Engine) writeOutputs(ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, out state.Outputs) error {
+func (e *Engine) writeOutputs(
+	ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, out state.Outputs,
+) error {
 	kept := out.Keep(meta, w.manager)
 	metadata := writeback.Differs(meta, w.manager, out.Annotations, out.Labels)
 	addresses := out.Addresses()
-	status := !kept && slices.Contains(w.info.Load().Status, drivers.StatusLoadBalancer) && writeback.IngressDiffers(meta, w.manager, addresses)
+	status := !kept && slices.Contains(w.info.Load().Status, drivers.StatusLoadBalancer) &&
+		writeback.IngressDiffers(meta, w.manager, addresses)
 	if !metadata && !status {
 		return nil
 	}
@@ -128,8 +132,8 @@ func target(o *state.Object) writeback.Target {
 	return writeback.Target{GVR: t.Watch.GVR, Kind: t.Watch.Kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID}
 }
 
-// repeatable returns the create with unknown outcome that keeps a step from being asked for: a second one would make two. Some kinds cannot be
-// there twice.
+// repeatable returns the create with unknown outcome that keeps a step from being asked for: a second one would make
+// two. Some kinds cannot be there twice.
 func (e *Engine) repeatable(tx *state.Tx, step plan.Step) *state.UnknownCreate {
 	u, ok := tx.UnknownCreate(step.Kind, step.Identity)
 	if !ok || tx.Kinds().Of(step.Kind).Idempotent || !tx.Now().Before(u.Until) {
@@ -185,7 +189,8 @@ func (e *Engine) stillUnknown(step plan.Step, now time.Time) (f *backend.Failure
 	return f
 }
 
-// watchUnknown asks for a drift check for creates with unknown outcome that are not wanted any more: nobody else looks for them.
+// watchUnknown asks for a drift check for creates with unknown outcome that are not wanted any more: nobody else
+// looks for them.
 func (e *Engine) watchUnknown(o *state.Object) {
 	var until time.Time
 	e.state.Update(func(tx *state.LoopTx) { until = tx.TakeUnknown(o.ID) })
@@ -194,8 +199,8 @@ func (e *Engine) watchUnknown(o *state.Object) {
 	}
 }
 
-// settleGone ends a reconcile for an object that is gone: it is forgotten once it has nothing left. What still comes of its creates with
-// unknown outcome is found by the drift check and collected.
+// settleGone ends a reconcile for an object that is gone: it is forgotten once it has nothing left. What still comes
+// of its creates with unknown outcome is found by the drift check and collected.
 func (e *Engine) settleGone(o *state.Object, out outcome) result {
 	left := 0
 	e.state.Update(func(tx *state.LoopTx) {
@@ -226,8 +231,8 @@ func (e *Engine) settleGone(o *state.Object, out outcome) result {
 //	an object kept from its driver permanent, but shown to the host again
 //	everything else                failing: tried again, ever later
 //
-// That an account may not write is among what passes: an API server that was just started refuses everything until it has read the roles, and
-// a role that is put right wakes nobody.
+// That an account may not write is among what passes: an API server that was just started refuses everything until it
+// has read the roles, and a role that is put right wakes nobody.
 func (e *Engine) classify(err error) backend.Failure {
 	var (
 		f       *backend.Failure
@@ -282,7 +287,8 @@ func (e *Engine) settleErrors(ctx context.Context, o *state.Object, errs []error
 	if changed && phase != state.Waiting {
 		level = slog.LevelWarn
 	}
-	e.log.Log(ctx, level, said(phase), "object", o.Target.String(), "driver", o.Request.Driver, "phase", phase, "reasons", messages,
+	e.log.Log(ctx, level, said(phase), "object", o.Target.String(), "driver", o.Request.Driver, "phase", phase,
+		"reasons", messages,
 		"after", next.requeueAfter)
 	if !quiet && (phase != state.Failing || tries > 2) {
 		e.event(o, "RavenCannotApply", strings.Join(messages, "; "))
@@ -316,7 +322,9 @@ func rank(p state.Phase) int {
 }
 
 // setPhase notes where an object stands. It says whether that is news, and how often the object has failed in a row.
-func (e *Engine) setPhase(o *state.Object, phase state.Phase, reasons []string, again time.Duration) (changed bool, tries int) {
+func (e *Engine) setPhase(
+	o *state.Object, phase state.Phase, reasons []string, again time.Duration,
+) (changed bool, tries int) {
 	e.state.Update(func(tx *state.LoopTx) {
 		changed = o.Phase != phase || !slices.Equal(o.Reasons, reasons)
 		if o.Phase != phase {

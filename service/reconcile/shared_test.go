@@ -31,7 +31,8 @@ func TestClaimsGoWithTheLast(t *testing.T) {
 	w.none("network", "all")
 }
 
-// TestADisabledDriversShare: while resources of a driver that is not enabled are there, nothing shared ends, claimed or not.
+// TestADisabledDriversShare: while resources of a driver that is not enabled are there, nothing shared ends, claimed
+// or not.
 func TestADisabledDriversShare(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a, b := script("a", always(claims())), script("b", always(setOf(group("b"))))
@@ -101,7 +102,8 @@ func keys(m map[string]bool) (list []string) {
 	return list
 }
 
-// TestClaimsOfANewConfiguration: while drivers are answering anew, claims that differ are no disagreement, and change nothing.
+// TestClaimsOfANewConfiguration: while drivers are answering anew, claims that differ are no disagreement, and change
+// nothing.
 func TestClaimsOfANewConfiguration(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(claims()))
@@ -132,7 +134,10 @@ func TestARoleThatTwoExport(t *testing.T) {
 	set := setOf(exporting(claiming(network("first"), "first"), "home"))
 	a, b := script("a", always(set)), script("b", always(setOf(exporting(claiming(network("second"), "second"), "home"))))
 	role := drivers.Role{Role: "home"}
-	c := script("c", always(setOf(drivers.Resource{Name: "port", Spec: drivers.Port{Name: new("guest"), NetworkID: drivers.FromRole(role)}})))
+	c := script("c",
+		always(
+			setOf(drivers.Resource{Name: "port", Spec: drivers.Port{Name: new("guest"), NetworkID: drivers.FromRole(role)}}),
+		))
 	r := w.start(with(a, b, c))
 	w.createMap("a", "x")
 	w.createMap("c", "z")
@@ -147,7 +152,8 @@ func TestARoleThatTwoExport(t *testing.T) {
 	r.settled(2)
 }
 
-// TestWaitsAreWokenByArrival, also where a Lookup stands behind the role; the reason names the object that is waited for.
+// TestWaitsAreWokenByArrival, also where a Lookup stands behind the role; the reason names the object that is waited
+// for.
 func TestWaitsAreWokenByArrival(t *testing.T) {
 	for name, exported := range map[string]drivers.Resource{
 		"a resource": network("home"),
@@ -158,8 +164,10 @@ func TestWaitsAreWokenByArrival(t *testing.T) {
 			w := newWorld(t, simkube.Options{}, simcloud.Options{})
 			a := script("a", always(setOf(exporting(exported, "home"))))
 			b := script("b", always(drivers.Set{
-				Resources: []drivers.Resource{{Name: "port", Spec: drivers.Port{Name: new("guest"), NetworkID: drivers.FromRole(of("x", "home"))}}},
-				Outputs:   []drivers.Output{{Kind: drivers.Annotation, Key: "b/a", Document: &drivers.Ref{Name: "port"}}},
+				Resources: []drivers.Resource{
+					{Name: "port", Spec: drivers.Port{Name: new("guest"), NetworkID: drivers.FromRole(of("x", "home"))}},
+				},
+				Outputs: []drivers.Output{{Kind: drivers.Annotation, Key: "b/a", Document: &drivers.Ref{Name: "port"}}},
 			}))
 			w.by("POST", "/networks", doc("network", "name", "existing"), 201)
 			r := w.start(with(a, b))
@@ -181,7 +189,8 @@ func TestWaitsAreWokenByArrival(t *testing.T) {
 func TestTheRootOfAWait(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{Quotas: map[string]int{"network": 0}})
 	a := script("a", always(setOf(exporting(network("home"), "home"))))
-	b := script("b", always(setOf(drivers.Resource{Name: "port", Spec: drivers.Port{NetworkID: drivers.FromRole(of("x", "home"))}})))
+	b := script("b",
+		always(setOf(drivers.Resource{Name: "port", Spec: drivers.Port{NetworkID: drivers.FromRole(of("x", "home"))}})))
 	r := w.start(with(a, b))
 	w.createMap("a", "x")
 	w.createMap("b", "y")

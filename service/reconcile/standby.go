@@ -9,8 +9,8 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// An engine that stands by asks the drivers about every object and remembers the answers, so that it can take over at once. What it lacks is
-// the cloud: it knows nothing of that, and does nothing, until Lead.
+// An engine that stands by asks the drivers about every object and remembers the answers, so that it can take over at
+// once. What it lacks is the cloud: it knows nothing of that, and does nothing, until Lead.
 
 // StandingBy says whether the engine does nothing yet: see Config.Standby and Lead.
 func (e *Engine) StandingBy() (standby bool) {
@@ -27,8 +27,8 @@ func (e *Engine) whenLeading(ctx context.Context, loop func(context.Context)) {
 	}
 }
 
-// preview asks the driver about a key and remembers what it says. An object that is gone leaves nothing behind: whoever leads ends what it
-// had.
+// preview asks the driver about a key and remembers what it says. An object that is gone leaves nothing behind:
+// whoever leads ends what it had.
 func (e *Engine) preview(ctx context.Context, w *watcher, key watch.Key) result {
 	object, meta, known := w.source.Get(key)
 	request := state.Request{Driver: w.name, Key: key}
@@ -64,9 +64,9 @@ func (e *Engine) dropPreviews(request state.Request, uid string) {
 	})
 }
 
-// Lead ends standing by: what this cluster has in the cloud is listed by identity, and from then on the engine does what the drivers say.
-// After Config.AmbiguousWait it lists once more, for what another leader may have left under way. An error means that the cloud could not be
-// listed, and that the engine still stands by. Run must be running.
+// Lead ends standing by: what this cluster has in the cloud is listed by identity, and from then on the engine does
+// what the drivers say. After Config.AmbiguousWait it lists once more, for what another leader may have left under
+// way. An error means that the cloud could not be listed, and that the engine still stands by. Run must be running.
 func (e *Engine) Lead(ctx context.Context) error {
 	if !e.StandingBy() {
 		return nil

@@ -140,7 +140,9 @@ func TestAbortBreaksOffWhatIsUnderWay(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{config: func(c *config) { c.Grace = time.Hour }})
 	r.settled(systemNamespaces)
-	if _, err := w.cloud.AddFault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionTimeout}); err != nil {
+	if _, err := w.cloud.AddFault(simcloud.Rule{
+		Method: "POST", Kind: "network", Action: simcloud.ActionTimeout,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	w.createNamespace("shop")

@@ -36,7 +36,8 @@ type ObjectStatus struct {
 	NextTry   *time.Time  `json:"nextTry,omitempty"`
 	Tries     int         `json:"tries,omitempty"`
 	Deleted   bool        `json:"deleted,omitempty"` // the object is gone, what it had is going
-	// HandoverGap is for how many seconds nobody served a Service when it was handed over from one kind of load balancers to the other.
+	// HandoverGap is for how many seconds nobody served a Service when it was handed over from one kind of load
+	// balancers to the other.
 	HandoverGap float64 `json:"handoverGap,omitempty"`
 	// Messages are the driver's diagnostics.
 	Messages  []string         `json:"messages,omitempty"`
@@ -79,7 +80,8 @@ func (f Filter) selects(o *state.Object) bool {
 
 func statusOf(tx *state.LoopTx, o *state.Object) ObjectStatus {
 	st := ObjectStatus{
-		Driver: o.Request.Driver, Kind: o.Target.Watch.Kind, Namespace: o.Target.Namespace, Name: o.Target.Name, UID: o.Target.UID,
+		Driver: o.Request.Driver, Kind: o.Target.Watch.Kind, Namespace: o.Target.Namespace, Name: o.Target.Name,
+		UID:   o.Target.UID,
 		State: o.Phase, Reasons: o.Reasons, Since: o.Since, Tries: o.Tries, Deleted: o.Gone,
 		HandoverGap: o.Gap.Seconds(),
 	}
@@ -134,7 +136,8 @@ func rootsOf(tx *state.LoopTx, o *state.Object) []string {
 func resourceStatus(tx *state.LoopTx, r plan.Observed, shared bool) ResourceStatus {
 	name, _ := r.Attrs["name"].(string)
 	return ResourceStatus{
-		Kind: r.Kind, Name: name, ID: r.ID, Role: strings.TrimPrefix(r.Identity.Name, tx.Kinds().Of(r.Kind).NamePrefix), Shared: shared, Status: r.Status, Attrs: r.Attrs,
+		Kind: r.Kind, Name: name, ID: r.ID, Role: strings.TrimPrefix(r.Identity.Name, tx.Kinds().Of(r.Kind).NamePrefix),
+		Shared: shared, Status: r.Status, Attrs: r.Attrs,
 	}
 }
 

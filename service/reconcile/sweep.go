@@ -40,8 +40,9 @@ func (e *Engine) requestSweep() {
 	}
 }
 
-// sweep ends what owners left behind whose source objects are gone: those that carry our identity and a driver's name, are
-// not in that driver's synced caches, and were not in the pass before either. It says whether another pass is worth while soon.
+// sweep ends what owners left behind whose source objects are gone: those that carry our identity and a driver's
+// name, are not in that driver's synced caches, and were not in the pass before either. It says whether another pass
+// is worth while soon.
 func (e *Engine) sweep() bool {
 	soon := false
 	for _, w := range e.all() {
@@ -58,7 +59,8 @@ func (e *Engine) sweep() bool {
 	return soon
 }
 
-// orphansOf lists the owners of a driver that were orphans in the last pass and still are. It says whether there are new ones.
+// orphansOf lists the owners of a driver that were orphans in the last pass and still are. It says whether there are
+// new ones.
 func (e *Engine) orphansOf(w *watcher) (orphans []plan.Owner, fresh bool) {
 	for name := range w.sources {
 		if _, synced := w.source.Keys(name); !synced {
@@ -107,5 +109,6 @@ func (e *Engine) sweepOne(w *watcher, id plan.Owner) {
 	w.queue.add(key)
 }
 
-// orphanPrefix marks the keys of objects that are gone and of which only the UID is known. No Kubernetes name has a colon.
+// orphanPrefix marks the keys of objects that are gone and of which only the UID is known. No Kubernetes name has a
+// colon.
 const orphanPrefix = "uid:"

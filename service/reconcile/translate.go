@@ -17,8 +17,8 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// translate asks the driver, unless its last answer still stands, and takes over what it says. An error leaves everything as
-// it was: a driver without an opinion has not said "nothing".
+// translate asks the driver, unless its last answer still stands, and takes over what it says. An error leaves
+// everything as it was: a driver without an opinion has not said "nothing".
 func (e *Engine) translate(ctx context.Context, w *watcher, o *state.Object, object drivers.Object) error {
 	var (
 		epoch  int
@@ -98,7 +98,9 @@ func (e *Engine) ask(
 
 // opinionless tells a driver that cannot answer now, which is asked again, from one that cannot answer for this object.
 func opinionless(err error) error {
-	for _, passing := range []error{drivers.ErrUnavailable, drivers.ErrIsolated, context.DeadlineExceeded, context.Canceled} {
+	for _, passing := range []error{
+		drivers.ErrUnavailable, drivers.ErrIsolated, context.DeadlineExceeded, context.Canceled,
+	} {
 		if errors.Is(err, passing) {
 			return err
 		}
@@ -129,7 +131,8 @@ func answer(
 type unknownNeedError struct{ need drivers.Need }
 
 func (u unknownNeedError) Error() string {
-	return fmt.Sprintf("it needs %s, and that watch is not synced or not allowed: see the driver's watches in `raven status`", u.need)
+	return fmt.Sprintf("it needs %s, and that watch is not synced or not allowed: see the driver's watches in `raven "+
+		"status`", u.need)
 }
 
 func inputHash(object drivers.Object, needs []drivers.Need, answers map[drivers.Need][]drivers.Object) uint64 {
@@ -183,8 +186,8 @@ func (r *refusals) note(name string, err error, until time.Time) {
 	r.byName[name] = refusal{err, until}
 }
 
-// once reads something that many ask for at the same time. A refusal stands for a little while, so that they do not all ask again one after
-// the other.
+// once reads something that many ask for at the same time. A refusal stands for a little while, so that they do not
+// all ask again one after the other.
 func (e *Engine) once(name string, read func() error) error {
 	if err := e.refused.standing(name, e.clock.Now()); err != nil {
 		return err
@@ -210,7 +213,8 @@ func (e *Engine) mayContribute(driver string, set drivers.Set) error {
 	}
 	for _, c := range set.Contributions {
 		if !slices.Contains(allowed, c.Attribute) {
-			return backend.Permanentf("driver(%s): contribution %q: it adds to the %s of %s, which [driver:%s] allow_contributions does not name",
+			return backend.Permanentf("driver(%s): contribution %q: it adds to the %s of %s, which [driver:%s] "+
+				"allow_contributions does not name",
 				driver, c.Name, c.Attribute, c.Target, driver)
 		}
 	}

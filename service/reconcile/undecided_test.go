@@ -21,7 +21,8 @@ func (w *world) unchanged(want string) {
 	}
 }
 
-// TestAnotherServiceCIDR: the service network cannot be laid out any more, so it stays as it is, and the namespaces are told.
+// TestAnotherServiceCIDR: the service network cannot be laid out any more, so it stays as it is, and the namespaces
+// are told.
 func TestAnotherServiceCIDR(t *testing.T) {
 	w := newWorld(t, simkube.Options{ServiceCIDR: "10.96.0.0/16"}, simcloud.Options{})
 	r := w.start(setup{})
@@ -46,8 +47,8 @@ func TestAnotherServiceCIDR(t *testing.T) {
 	w.unchanged(want)
 }
 
-// TestUndecided: of what is undecided nothing is made, changed or deleted, not even by a replay or by another owner, and
-// references lead to it.
+// TestUndecided: of what is undecided nothing is made, changed or deleted, not even by a replay or by another owner,
+// and references lead to it.
 func TestUndecided(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	whole := setOf(

@@ -30,7 +30,8 @@ func TestFurtherAddressesComeAndGo(t *testing.T) {
 		set.Resources = append(set.Resources, second)
 		if where == "own" {
 			set.Resources = append(set.Resources, drivers.Resource{Name: "lb-2", Spec: drivers.LoadBalancer{
-				Name: new("second"), VIPSubnetID: drivers.From("second"), VIPAddress: new(address), AdditionalVIPs: []drivers.AdditionalVIP{},
+				Name: new("second"), VIPSubnetID: drivers.From("second"), VIPAddress: new(address),
+				AdditionalVIPs: []drivers.AdditionalVIP{},
 			}})
 		}
 		return set
@@ -102,7 +103,8 @@ func TestMembersChangeTheirSubnet(t *testing.T) {
 
 // TestFurtherAddressesAreRefused: what is left of the wish is made, and people are told.
 func TestFurtherAddressesAreRefused(t *testing.T) {
-	w := newWorld(t, simkube.Options{}, simcloud.Options{Providers: []simcloud.Provider{amphora()}, NoAdditionalVIPs: true})
+	w := newWorld(t, simkube.Options{},
+		simcloud.Options{Providers: []simcloud.Provider{amphora()}, NoAdditionalVIPs: true})
 	want := shopOf(2)
 	want.extra = func(lb *drivers.LoadBalancer) {
 		lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.From("second"), IPAddress: "10.8.0.9"}}
@@ -118,7 +120,8 @@ func TestFurtherAddressesAreRefused(t *testing.T) {
 	w.wantWrites("POST loadbalancer 400", "POST loadbalancer 201")
 	w.eventually("an Event", func() (bool, string) {
 		list, err := w.kube.List(events(), "default")
-		return err == nil && strings.Contains(fmt.Sprint(list), "let it have a load balancer for each address"), fmt.Sprint(list)
+		return err == nil && strings.Contains(fmt.Sprint(list), "let it have a load balancer for each address"),
+			fmt.Sprint(list)
 	})
 	r.stop()
 	w.cloud.ResetLog()

@@ -30,7 +30,8 @@ func (a *activity) do(f func()) {
 	f()
 }
 
-// Work tells of every queue and loop, by name. It takes the locks of the queues, and none that is held while something is done.
+// Work tells of every queue and loop, by name. It takes the locks of the queues, and none that is held while
+// something is done.
 func (e *Engine) Work() []Work {
 	e.runMu.Lock()
 	queues := []*keyQueue{e.shared, e.leavings}

@@ -37,7 +37,8 @@ func (r *raven) work(name string) reconcile.Work {
 	return reconcile.Work{}
 }
 
-// A queue whose passes all hang holds work and ends none of it, while nothing is asked of the cloud; when they go on it moves.
+// A queue whose passes all hang holds work and ends none of it, while nothing is asked of the cloud; when they go on
+// it moves.
 func TestWorkThatHangsIsSeen(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.createNamespace("shop")
@@ -70,7 +71,8 @@ func TestWorkThatWaitsForTheCloudIsBusy(t *testing.T) {
 		t.Error("busy at rest")
 	}
 	if _, err := w.cloud.AddFault(simcloud.Rule{
-		Method: http.MethodPost, Kind: "network", Times: 1, Action: simcloud.ActionDelay, Delay: simcloud.Duration(time.Second),
+		Method: http.MethodPost, Kind: "network", Times: 1, Action: simcloud.ActionDelay,
+		Delay: simcloud.Duration(time.Second),
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,8 @@ func pods() schema.GroupVersionResource {
 
 func (w *world) createNamespace(name string) {
 	w.t.Helper()
-	w.create(namespaces(), map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
+	w.create(namespaces(),
+		map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
 }
 
 func (w *world) createPod(ns, name string) {
@@ -282,12 +283,15 @@ func (r *raven) register(c config, more ...*backend.Registration) error {
 	return r.engine.Register(r.backends...)
 }
 
-func newBackends(env backend.Env, cloud *cloud.Cloud, c config) (*handover.Handover, *ovn.Backend, []*backend.Registration) {
+func newBackends(
+	env backend.Env, cloud *cloud.Cloud, c config,
+) (*handover.Handover, *ovn.Backend, []*backend.Registration) {
 	balancers := octavia.NewBackend(cloud.Octavia, cloud.Neutron, env, c.octaviaConfig)
 	rows := ovn.NewBackend(c.Northbound, env)
 	h := handover.New(env, balancers, rows, cloud.Neutron)
 	wrappedBalancers, wrappedRows := h.Wrap(balancers.Registration(), rows.Registration())
-	return h, rows, []*backend.Registration{neutron.NewBackend(cloud.Neutron, env).Registration(), wrappedBalancers, wrappedRows}
+	return h, rows,
+		[]*backend.Registration{neutron.NewBackend(cloud.Neutron, env).Registration(), wrappedBalancers, wrappedRows}
 }
 
 func kinds() *plan.Kinds {
@@ -304,8 +308,11 @@ func (w *world) cleanup(database ovn.Database, patience time.Duration) *cleanup.
 	w.t.Cleanup(cloud.Close)
 	kinds := kinds()
 	st := state.New(state.Config{Cluster: "cluster-1", Kinds: kinds, Clock: clock.RealClock{}})
-	_, _, backends := newBackends(backend.Env{State: st.State, Clock: clock.RealClock{}, Log: testLog(w.t)}, cloud, config{Northbound: database})
-	return &cleanup.Cleanup{Backends: backends, Kinds: kinds, Cluster: "cluster-1", Patience: patience, Clock: clock.RealClock{}}
+	_, _, backends := newBackends(backend.Env{State: st.State, Clock: clock.RealClock{}, Log: testLog(w.t)}, cloud,
+		config{Northbound: database})
+	return &cleanup.Cleanup{
+		Backends: backends, Kinds: kinds, Cluster: "cluster-1", Patience: patience, Clock: clock.RealClock{},
+	}
 }
 
 func (s setup) all() map[string]drivers.Driver {
@@ -379,7 +386,8 @@ func (r *raven) settled(objects int) {
 			if o.State == state.Done {
 				done++
 			} else {
-				open = append(open, fmt.Sprintf("%s %s/%s %s: %s", o.Kind, o.Namespace, o.Name, o.State, strings.Join(o.Reasons, "; ")))
+				open = append(open,
+					fmt.Sprintf("%s %s/%s %s: %s", o.Kind, o.Namespace, o.Name, o.State, strings.Join(o.Reasons, "; ")))
 			}
 		}
 		return done == objects && len(open) == 0, fmt.Sprintf("%d done, open: %v", done, open)

@@ -26,8 +26,9 @@ type entry struct {
 	written uint64
 }
 
-// Cache is what is known of the cloud: every resource that carries the cluster's identity, as it was last seen or written. It is kept by
-// lists and by the answers to writes, so that reconciling reads nothing. It has no lock: that of the state guards it.
+// Cache is what is known of the cloud: every resource that carries the cluster's identity, as it was last seen or
+// written. It is kept by lists and by the answers to writes, so that reconciling reads nothing. It has no lock: that
+// of the state guards it.
 type Cache struct {
 	kinds   *plan.Kinds
 	entries map[ResourceKey]*entry
@@ -76,7 +77,8 @@ func (c *Cache) End(o plan.Observed) {
 	}
 }
 
-// Put adds or replaces a resource. It says whether it was written to since, and whether it is new or has other attributes.
+// Put adds or replaces a resource. It says whether it was written to since, and whether it is new or has other
+// attributes.
 func (c *Cache) Put(o plan.Observed) (changed, differs bool) {
 	c.sequence++
 	o.Kind = c.kinds.KindOf(&o)
@@ -93,7 +95,8 @@ func (c *Cache) Put(o plan.Observed) (changed, differs bool) {
 		add(c.usedBy, id, key)
 	}
 	differs = old == nil || !reflect.DeepEqual(old.Attrs, o.Attrs) || c.kinds.Of(o.Kind).Status && old.Status != o.Status
-	return differs || old.Revision != o.Revision || !slices.Equal(old.Tags, o.Tags) || old.Description != o.Description, differs
+	return differs || old.Revision != o.Revision || !slices.Equal(old.Tags, o.Tags) || old.Description != o.Description,
+		differs
 }
 
 // Remove forgets a resource, and says whether it was known.
@@ -127,8 +130,8 @@ type Change struct {
 	Differs bool
 }
 
-// Replace takes over a list of all resources of the listed kinds that was begun at a sequence: what it lacks is gone, unless it was written
-// after the list began; what was removed after that stays removed. It returns what has changed.
+// Replace takes over a list of all resources of the listed kinds that was begun at a sequence: what it lacks is gone,
+// unless it was written after the list began; what was removed after that stays removed. It returns what has changed.
 func (c *Cache) Replace(listed func(drivers.Kind) bool, list []plan.Observed, begun uint64) []Change {
 	var changes []Change
 	seen := make(map[ResourceKey]bool, len(list))
@@ -232,7 +235,8 @@ func (c *Cache) OwnedOf(owner plan.Owner, kind drivers.Kind) []plan.Observed {
 	return list
 }
 
-// Dependants returns the resources that refer to the one with this id, in a stable order; those that are being made as well.
+// Dependants returns the resources that refer to the one with this id, in a stable order; those that are being made
+// as well.
 func (c *Cache) Dependants(_ drivers.Kind, id string) []plan.Observed {
 	out := c.collect(c.usedBy[id])
 	being := slices.Collect(maps.Values(c.pending[id]))
@@ -299,7 +303,8 @@ func (c *Cache) References(o plan.Observed) []string {
 	return nil
 }
 
-// Keep drops the attributes that neither a plan compares nor a document shows, which for 10,000 ports is most of the memory.
+// Keep drops the attributes that neither a plan compares nor a document shows, which for 10,000 ports is most of the
+// memory.
 func (c *Cache) Keep(kind drivers.Kind, attrs map[string]any) map[string]any {
 	kept := drivers.Document(kind, attrs)
 	for _, attribute := range c.kinds.Schema(kind) {
@@ -330,8 +335,8 @@ func drop[K comparable, V comparable](index map[K]map[V]bool, key K, value V) {
 	}
 }
 
-// drift returns the names of the attributes that others have changed: those that were known before and are otherwise now, but for what changes
-// by itself.
+// drift returns the names of the attributes that others have changed: those that were known before and are otherwise
+// now, but for what changes by itself.
 func (c *Cache) drift(before, now plan.Observed) []string {
 	was, is := before.Attrs, now.Attrs
 	if stable := c.kinds.Of(now.Kind).Stable; stable != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// TestReplaceBesideWrites: a list that ran beside writes neither takes back what was made meanwhile nor brings back what was
-// deleted.
+// TestReplaceBesideWrites: a list that ran beside writes neither takes back what was made meanwhile nor brings back
+// what was deleted.
 func TestReplaceBesideWrites(t *testing.T) {
 	network := func(id string, revision int64) plan.Observed {
 		return plan.Observed{
@@ -51,7 +51,8 @@ func TestReplaceBesideWrites(t *testing.T) {
 	if diff := cmp.Diff(map[string]int64{"stays": 1, "made": 1, "updated": 2, "found": 1}, have); diff != "" {
 		t.Error(diff)
 	}
-	if changes = m.Replace(every, nil, m.Sequence()); len(changes) != 4 || len(m.entries)+len(m.byOwner)+len(m.usedBy) != 0 {
+	if changes = m.Replace(every, nil, m.Sequence()); len(changes) != 4 ||
+		len(m.entries)+len(m.byOwner)+len(m.usedBy) != 0 {
 		t.Errorf("an empty list leaves %v", m.entries)
 	}
 }

@@ -46,7 +46,8 @@ func claimOf(set drivers.Set, name string) string {
 	return ""
 }
 
-// claimed returns a claimed resource with its references put in terms that all its claimants share: claim names and lookups.
+// claimed returns a claimed resource with its references put in terms that all its claimants share: claim names and
+// lookups.
 func claimed(set drivers.Set, r drivers.Resource) drivers.Resource {
 	names := map[string]string{}
 	for _, other := range set.Resources {
@@ -149,7 +150,9 @@ func (tx *Tx) leaveOpen(out *shares) {
 			continue // those who do claim it count, or nothing changes where they disagree
 		}
 		out.set.Undecided = append(out.set.Undecided, name)
-		if !slices.ContainsFunc(tx.Cache.Owned(plan.Owner{Driver: Shared}), func(r plan.Observed) bool { return tx.kinds.StandsFor(r, name) }) {
+		if !slices.ContainsFunc(tx.Cache.Owned(plan.Owner{Driver: Shared}), func(r plan.Observed) bool {
+			return tx.kinds.StandsFor(r, name)
+		}) {
 			continue
 		}
 		who := map[string]bool{}
@@ -171,7 +174,8 @@ func disagreement(name string, texts map[string][]string) string {
 		parties = append(parties, strings.Join(who, ", "))
 	}
 	slices.Sort(parties)
-	return fmt.Sprintf("the claims of shared resource %q disagree: %s; it stays as it is until their drivers have the same options",
+	return fmt.Sprintf("the claims of shared resource %q disagree: %s; it stays as it is until their drivers have the "+
+		"same options",
 		name, strings.Join(parties, " against "))
 }
 
@@ -196,8 +200,8 @@ func (tx *Tx) Decided(id plan.Owner, set drivers.Set) []plan.Observed {
 	})
 }
 
-// TakeShares gives the shared object its Set, and wakes who must be told of a dispute or its end. It returns the object, and of what is
-// disputed or undecided why it stays as it is.
+// TakeShares gives the shared object its Set, and wakes who must be told of a dispute or its end. It returns the
+// object, and of what is disputed or undecided why it stays as it is.
 func (tx *LoopTx) TakeShares() (*Object, map[string]string) {
 	o := tx.SharedObject()
 	sh := tx.shares()

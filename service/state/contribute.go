@@ -13,17 +13,18 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// The account of contributed elements is kept on the resource itself, by one tag per element: a mark. So it is known after a
-// restart which elements Raven put there for others, and which are somebody else's:
+// The account of contributed elements is kept on the resource itself, by one tag per element: a mark. So it is known
+// after a restart which elements Raven put there for others, and which are somebody else's:
 //
 //	attribute              set by the resource's owner     not set by it (a router's routes)
 //	contributed now        beside the owner's elements     beside what is there; marked first, put there then
 //	marked, not now        goes, once all have answered    goes, once all have answered; then the mark
 //	neither                goes: the attribute is managed  stays: it is an operator's
 //
-// An element with Replace takes the place of those that the owner gives, and of those that are there if the owner gives none;
-// what was there then does not come back when the contribution goes. A resource that an operator named (a lookup) is never
-// changed. Neutron keeps fifty tags of a resource, so that there can be maxElements contributions to it.
+// An element with Replace takes the place of those that the owner gives, and of those that are there if the owner
+// gives none; what was there then does not come back when the contribution goes. A resource that an operator named (a
+// lookup) is never changed. Neutron keeps fifty tags of a resource, so that there can be maxElements contributions to
+// it.
 const (
 	addMark     = "raven:add="
 	replaceMark = "raven:replace="
@@ -125,7 +126,8 @@ type merger struct {
 	kept     bool            // out
 }
 
-// foundation puts what contributions are added to: the Set's own list, or else what the cloud has that none of them made.
+// foundation puts what contributions are added to: the Set's own list, or else what the cloud has that none of them
+// made.
 func (m *merger) foundation(put func(string, any)) {
 	if m.base != nil {
 		for _, value := range listOf(m.base) {
@@ -191,9 +193,12 @@ func (m *merger) served(mark string, present, wanted map[string]bool) bool {
 	return true
 }
 
-// replaced says whether contributed elements take the place of the owner'tx. As long as not all have answered, a mark counts.
+// replaced says whether contributed elements take the place of the owner'tx. As long as not all have answered, a mark
+// counts.
 func (m *merger) replaced() bool {
-	if slices.ContainsFunc(m.elements, func(el element) bool { return el.replace && (m.base != nil || m.marks[el.mark]) }) {
+	if slices.ContainsFunc(m.elements, func(el element) bool {
+		return el.replace && (m.base != nil || m.marks[el.mark])
+	}) {
 		return true
 	}
 	return !m.complete && slices.ContainsFunc(m.observed, func(value any) bool {
@@ -281,7 +286,8 @@ func (tx *Tx) Unmet(w *Want) (messages []string) {
 		for e := range tx.roles[c.Target] {
 			if tx.isLookup(e) {
 				messages = append(messages, fmt.Sprintf(
-					"contribution %q is not made: the %s is an existing resource that was named in the configuration, which is never changed",
+					"contribution %q is not made: the %s is an existing resource that was named in the configuration, which is "+
+						"never changed",
 					c.Name, c.Target))
 			}
 		}
@@ -297,8 +303,8 @@ func (tx *Tx) isLookup(e exporter) bool {
 	})
 }
 
-// contributePlain puts into a resource's lists what others contribute. Nothing but Raven has others join these, so that no account is kept;
-// until all have answered, what is in the lists stays.
+// contributePlain puts into a resource's lists what others contribute. Nothing but Raven has others join these, so
+// that no account is kept; until all have answered, what is in the lists stays.
 func (tx *Tx) contributePlain(w *Want, r drivers.Resource, d *plan.Desired) {
 	there, _ := tx.Cache.Find(d.Identity, d.Kind)
 	elements := tx.elementsFor(w, r, there)

@@ -42,7 +42,8 @@ func (w *Want) IsLookup(name string) bool {
 	return lookup
 }
 
-// SetKind has a reference by a logical name lead to a resource of a kind that the Set does not name: a further one that stands for one it does.
+// SetKind has a reference by a logical name lead to a resource of a kind that the Set does not name: a further one
+// that stands for one it does.
 func (w *Want) SetKind(name string, kind drivers.Kind) { w.kinds[name] = kind }
 
 // Names returns how an owner's references are resolved.
@@ -105,18 +106,22 @@ func (tx *Tx) Identity(id plan.Owner, r drivers.Resource) plan.Identity {
 	if o := tx.objects[id]; o != nil {
 		source = watch.ResourceName(o.Target.Watch.GVR)
 	}
-	return plan.Identity{Cluster: tx.config.Cluster, Owner: id, Name: name, Policy: cmp.Or(r.OnDelete, drivers.Delete), Source: source}
+	return plan.Identity{
+		Cluster: tx.config.Cluster, Owner: id, Name: name, Policy: cmp.Or(r.OnDelete, drivers.Delete), Source: source,
+	}
 }
 
 // Plan compares what an owner wants with what it has. Without prune nothing is deleted.
 func (tx *Tx) Plan(w *Want, observed []plan.Observed, prune bool) plan.Plan {
 	return tx.kinds.Compute(plan.Input{
-		Desired: w.Desired, Observed: observed, Resolve: tx.Resolve(w), Dependants: tx.Cache.Dependants, Prune: prune, Unsure: tx.unsure(w),
+		Desired: w.Desired, Observed: observed, Resolve: tx.Resolve(w), Dependants: tx.Cache.Dependants, Prune: prune,
+		Unsure:  tx.unsure(w),
 		Blocked: w.Blocked,
 	})
 }
 
-// Resolve returns a function that gives the value of a reference of this owner. It must not be used after the lock is released.
+// Resolve returns a function that gives the value of a reference of this owner. It must not be used after the lock is
+// released.
 func (tx *Tx) Resolve(w *Want) func(drivers.Ref) (any, bool) {
 	return func(ref drivers.Ref) (any, bool) {
 		o, ok := tx.Referred(w, ref)
@@ -225,7 +230,8 @@ func (tx *Tx) standing(w *Want, name string) (plan.Observed, bool) {
 }
 
 func (tx *Tx) find(id plan.Owner, kind drivers.Kind, logical string) (plan.Observed, bool) {
-	return tx.Cache.Find(plan.Identity{Cluster: tx.config.Cluster, Owner: id, Name: tx.kinds.LogicalName(kind, logical)}, kind)
+	return tx.Cache.Find(plan.Identity{Cluster: tx.config.Cluster, Owner: id, Name: tx.kinds.LogicalName(kind, logical)},
+		kind)
 }
 
 // FindShared finds a claimed resource.
@@ -247,7 +253,8 @@ func (tx *Tx) ForgetLookups(ids []string) (any bool) {
 	return any
 }
 
-// SetLookup notes what a configured name leads to, and wakes who names it, or refers by role to what it leads to, where that is news.
+// SetLookup notes what a configured name leads to, and wakes who names it, or refers by role to what it leads to,
+// where that is news.
 func (tx *LoopTx) SetLookup(l drivers.Lookup, found plan.Observed) {
 	found.Attrs = tx.Cache.Keep(l.Of, found.Attrs)
 	old, known := tx.lookups[l]
@@ -302,7 +309,8 @@ func (tx *Tx) lookupChanged(l drivers.Lookup) {
 
 func sameAttrs(a, b plan.Observed) bool { return reflect.DeepEqual(a.Attrs, b.Attrs) }
 
-// unsure lists the kinds of what an owner names and is not known: it may stand for something of that kind which is there.
+// unsure lists the kinds of what an owner names and is not known: it may stand for something of that kind which is
+// there.
 func (tx *Tx) unsure(w *Want) map[drivers.Kind]bool {
 	var kinds map[drivers.Kind]bool
 	for _, l := range w.lookups {

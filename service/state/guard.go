@@ -9,9 +9,10 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// FinishEpoch ends a driver's replay once every key has been answered and every backend that it uses was listed. Until then its word ended
-// nothing; now what it would end is counted, and held if it is more than the guard allows. Objects of which that is not known yet are counted
-// when it is: see Admit. It says whether the replay is over, and whether the guard holds it for the first time.
+// FinishEpoch ends a driver's replay once every key has been answered and every backend that it uses was listed.
+// Until then its word ended nothing; now what it would end is counted, and held if it is more than the guard allows.
+// Objects of which that is not known yet are counted when it is: see Admit. It says whether the replay is over, and
+// whether the guard holds it for the first time.
 func (tx *LoopTx) FinishEpoch(name string) (over, trips bool) {
 	d := tx.drivers[name]
 	if d == nil || !d.Complete() || d.Prune {
@@ -43,9 +44,10 @@ func (tx *LoopTx) FinishEpoch(name string) (over, trips bool) {
 	return d.Prune, d.Guarded && !before
 }
 
-// MayPrune says whether an object's wish may end resources: its source is gone, or the mass-deletion guard has counted what its driver's answer
-// would end and does not hold it: what changes later is not the replay's doing. The shared object's may when every driver has answered for
-// every object, and nothing is there of a driver that is not enabled.
+// MayPrune says whether an object's wish may end resources: its source is gone, or the mass-deletion guard has
+// counted what its driver's answer would end and does not hold it: what changes later is not the replay's doing. The
+// shared object's may when every driver has answered for every object, and nothing is there of a driver that is not
+// enabled.
 func (tx *Tx) MayPrune(o *Object) bool {
 	if o.ID.Driver == Shared {
 		return tx.Complete() && tx.Disabled() == ""
@@ -54,11 +56,12 @@ func (tx *Tx) MayPrune(o *Object) bool {
 	return o.Gone || (d != nil && d.Over() && d.Complete() && o.Compared == d.Epoch && !o.Guarded && !tx.Untranslated(o))
 }
 
-// Admit counts what an object's answer would end that was not known when the replay was over. It says whether the object may end it, and
-// whether the guard holds for the first time.
+// Admit counts what an object's answer would end that was not known when the replay was over. It says whether the
+// object may end it, and whether the guard holds for the first time.
 func (tx *LoopTx) Admit(o *Object, p plan.Plan) (may, trips bool) {
 	d := tx.drivers[o.Request.Driver]
-	if o.ID.Driver == Shared || d == nil || !d.Over() || o.Compared == d.Epoch || tx.Untranslated(o) || tx.mayReplaceLater(p) {
+	if o.ID.Driver == Shared || d == nil || !d.Over() || o.Compared == d.Epoch || tx.Untranslated(o) ||
+		tx.mayReplaceLater(p) {
 		return false, false
 	}
 	o.Compared = d.Epoch
@@ -84,7 +87,8 @@ func (tx *LoopTx) Admit(o *Object, p plan.Plan) (may, trips bool) {
 func (tx *Tx) HeldText(o *Object) string {
 	switch {
 	case o.ID.Driver == Shared && tx.Disabled() != "":
-		return fmt.Sprintf("%d deletions are held: driver %s is not enabled but has resources, and may share these", o.Held, tx.Disabled())
+		return fmt.Sprintf("%d deletions are held: driver %s is not enabled but has resources, and may share these", o.Held,
+			tx.Disabled())
 	case o.Guarded:
 		return fmt.Sprintf("%d deletions are held by the mass-deletion guard: see `raven plan`", o.Held)
 	}
@@ -92,11 +96,12 @@ func (tx *Tx) HeldText(o *Object) string {
 	if backend := tx.Unlisted(o.Request.Driver); backend != "" && d != nil && d.Complete() {
 		return fmt.Sprintf("%d deletions are held until %s was listed once", o.Held, backend)
 	}
-	return fmt.Sprintf("%d deletions are held until every object has been answered; still open: %s", o.Held, tx.Unanswered())
+	return fmt.Sprintf("%d deletions are held until every object has been answered; still open: %s", o.Held,
+		tx.Unanswered())
 }
 
-// ends counts what a plan would end. A resource that another backend's takes the place of ends nothing: it goes only when the other one can
-// come.
+// ends counts what a plan would end. A resource that another backend's takes the place of ends nothing: it goes only
+// when the other one can come.
 func ends(p plan.Plan) int { return p.Held - p.Replaced }
 
 // mayReplaceLater says whether a plan may come to replace or end a resource, once what it refers to is there.
@@ -126,8 +131,8 @@ func (c *Config) allowed(existing int) int {
 	return max(share, min(c.MaxDeletes, fewDeletes))
 }
 
-// wouldDelete counts what a driver's answers would end of objects that still exist, out of how many resources, and returns the objects
-// concerned. Once the guard holds, only what it held at first counts.
+// wouldDelete counts what a driver's answers would end of objects that still exist, out of how many resources, and
+// returns the objects concerned. Once the guard holds, only what it held at first counts.
 func (tx *LoopTx) wouldDelete(d *DriverState) (held, existing int, objects []*Object) {
 	short := plan.ShortDriver(d.owns)
 	for id, keys := range tx.Cache.Owners() {
@@ -157,7 +162,8 @@ func (tx *LoopTx) wouldDelete(d *DriverState) (held, existing int, objects []*Ob
 	return held + sharedHeld, existing + sharedExisting, objects
 }
 
-// sharedWouldDelete counts what the claims, as they are now, would end of what is shared, while every object has answered.
+// sharedWouldDelete counts what the claims, as they are now, would end of what is shared, while every object has
+// answered.
 func (tx *LoopTx) sharedWouldDelete() (held, existing int) {
 	for _, d := range tx.drivers {
 		if !d.Complete() {

@@ -17,7 +17,8 @@ type exporter struct {
 	name  string // logical name in the owner's Set
 }
 
-// Key is something that may arrive, change or go: an object that waits for it is woken. What says what it is; backends have their own.
+// Key is something that may arrive, change or go: an object that waits for it is woken. What says what it is;
+// backends have their own.
 type Key struct {
 	What string
 	Role drivers.Role
@@ -49,8 +50,8 @@ func ByQuota(kind drivers.Kind) Key { return Key{What: "quota", Name: string(kin
 // ByBackend is that a backend which was unavailable can be asked again.
 func ByBackend(name string) Key { return Key{What: "backend", Name: name} }
 
-// SetDesired takes over a new Set of an object and keeps the indexes of roles, claims and contributions. Who must look again because of it
-// is woken.
+// SetDesired takes over a new Set of an object and keeps the indexes of roles, claims and contributions. Who must
+// look again because of it is woken.
 func (tx *LoopTx) SetDesired(o *Object, set drivers.Set) {
 	before, after := exportsOf(o.Target, o.Set), exportsOf(o.Target, set)
 	for role, name := range before {
@@ -102,7 +103,8 @@ func (tx *LoopTx) SetDesired(o *Object, set drivers.Set) {
 	}
 }
 
-// kindsOf are the kinds that an object has resources of by its Set, and those that it had when their backend was last available.
+// kindsOf are the kinds that an object has resources of by its Set, and those that it had when their backend was last
+// available.
 func (tx *Tx) kindsOf(o *Object, set drivers.Set) map[drivers.Kind]bool {
 	kinds := make(map[drivers.Kind]bool, len(o.kinds))
 	for _, r := range set.Resources {
@@ -129,7 +131,8 @@ func (tx *Tx) withdraw(o *Object) map[drivers.Role]bool {
 	return touched
 }
 
-// roleChanged wakes who must look again because another resource stands behind a role: who refers to it, and who exports it.
+// roleChanged wakes who must look again because another resource stands behind a role: who refers to it, and who
+// exports it.
 func (tx *Tx) roleChanged(role drivers.Role) {
 	tx.Wake(ByRole(role))
 	for e := range tx.roles[role] {
@@ -190,7 +193,8 @@ func (tx *Tx) exporters(role drivers.Role) []exporter {
 		list = append(list, e)
 	}
 	slices.SortFunc(list, func(a, b exporter) int {
-		return cmp.Or(cmp.Compare(a.owner.Driver, b.owner.Driver), cmp.Compare(a.owner.UID, b.owner.UID), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.owner.Driver, b.owner.Driver), cmp.Compare(a.owner.UID, b.owner.UID),
+			cmp.Compare(a.name, b.name))
 	})
 	return list
 }
@@ -211,7 +215,8 @@ func (tx *Tx) RoleConflict(role drivers.Role) string {
 	for _, e := range exporters {
 		names = append(names, "driver "+e.owner.Driver)
 	}
-	return fmt.Sprintf("the %s is exported more than once, by %s: enable only one of them", role, strings.Join(names, " and "))
+	return fmt.Sprintf("the %s is exported more than once, by %s: enable only one of them", role,
+		strings.Join(names, " and "))
 }
 
 // Conflicts lists what an object has with others: roles that they export too, claims on which they disagree.
@@ -256,8 +261,8 @@ func (tx *Tx) Wake(key Key) {
 	}
 }
 
-// WakeNext wakes two of those who wait for a thing of which there is not enough for all: first those of the owners that come first, if they
-// wait for it. Who succeeds wakes others.
+// WakeNext wakes two of those who wait for a thing of which there is not enough for all: first those of the owners
+// that come first, if they wait for it. Who succeeds wakes others.
 func (tx *Tx) WakeNext(key Key, first ...plan.Owner) {
 	tx.signals[key]++
 	n := 0
@@ -294,8 +299,8 @@ func (tx *Tx) Signals(keys ...Key) uint64 {
 // Waiting says how many wait for a thing.
 func (tx *Tx) Waiting(key Key) int { return len(tx.waiters[key]) }
 
-// Arrive takes a resource that was made, changed or seen into the cache, and wakes who waited for it. It says whether it is new or has other
-// attributes.
+// Arrive takes a resource that was made, changed or seen into the cache, and wakes who waited for it. It says whether
+// it is new or has other attributes.
 func (tx *Tx) Arrive(o plan.Observed) (differs bool) {
 	tx.ForgetUnknown(o.Kind, o.Identity)
 	o.Kind = tx.kinds.KindOf(&o)
@@ -339,8 +344,8 @@ func (tx *Tx) departed(old plan.Observed) {
 	}
 }
 
-// Observe takes over a list of all resources of the listed kinds that was begun at a sequence; see Cache.Replace. Whoever is concerned by
-// what has changed is woken. It returns what others have changed.
+// Observe takes over a list of all resources of the listed kinds that was begun at a sequence; see Cache.Replace.
+// Whoever is concerned by what has changed is woken. It returns what others have changed.
 func (tx *LoopTx) Observe(listed func(drivers.Kind) bool, list []plan.Observed, begun uint64) []Drift {
 	var drifted []Drift
 	for _, change := range tx.Cache.Replace(listed, list, begun) {
@@ -365,8 +370,8 @@ func (tx *LoopTx) Observe(listed func(drivers.Kind) bool, list []plan.Observed, 
 	return drifted
 }
 
-// Seen takes over a resource as it was read since a sequence, or that it is not there, unless it was written to after that. It says whether it
-// is not as it was known; its owner is woken then.
+// Seen takes over a resource as it was read since a sequence, or that it is not there, unless it was written to after
+// that. It says whether it is not as it was known; its owner is woken then.
 func (tx *Tx) Seen(key ResourceKey, now plan.Observed, there bool, begun uint64) (differs bool) {
 	_, known := tx.Cache.Get(key.Kind, key.ID)
 	switch {

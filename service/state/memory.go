@@ -20,8 +20,8 @@ type memory struct {
 	prune int // how many entries make it worth while to look for those of objects that are gone
 }
 
-// Reserve makes room for an object's new Set, or refuses it: a driver must not take all memory by many answers, each of which is within its
-// bounds.
+// Reserve makes room for an object's new Set, or refuses it: a driver must not take all memory by many answers, each
+// of which is within its bounds.
 func (tx *LoopTx) Reserve(driver string, o *Object, size int) error {
 	m := &tx.drivers[driver].memory
 	if m.of == nil {
@@ -33,8 +33,8 @@ func (tx *LoopTx) Reserve(driver string, o *Object, size int) error {
 		total = m.total - m.of[o.ID] + size
 	}
 	if most := tx.config.memory(len(m.of)); total > most && size > m.of[o.ID] {
-		return fmt.Errorf("driver(%s): its answers take too much memory: %d MiB with this one, which takes %d bytes; at most %d MiB, "+
-			"for %d objects", driver, total>>20, size, most>>20, len(m.of))
+		return fmt.Errorf("driver(%s): its answers take too much memory: %d MiB with this one, which takes %d bytes; at "+
+			"most %d MiB, for %d objects", driver, total>>20, size, most>>20, len(m.of))
 	}
 	m.total, m.of[o.ID] = total, size
 	return nil

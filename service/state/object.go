@@ -52,7 +52,8 @@ func (t Target) String() string {
 	return t.Watch.Kind + " " + t.Namespace + "/" + t.Name
 }
 
-// Object is what is known of one source object of one driver, by UID. Only a reconcile of its request changes it, but for what Tx does.
+// Object is what is known of one source object of one driver, by UID. Only a reconcile of its request changes it, but
+// for what Tx does.
 type Object struct {
 	ID      plan.Owner
 	Request Request
@@ -61,7 +62,8 @@ type Object struct {
 
 	Set    drivers.Set
 	HasSet bool // the driver has answered in this process
-	// Answered is the driver's epoch at its last good answer; Input is a hash of what that was made from, Needs what it asked for.
+	// Answered is the driver's epoch at its last good answer; Input is a hash of what that was made from, Needs what it
+	// asked for.
 	Answered int
 	Input    uint64
 	Needs    []drivers.Need
@@ -69,7 +71,8 @@ type Object struct {
 	Unanswered int
 	// Held counts deletions that are held back.
 	Held int
-	// Compared is the driver's epoch for which the mass-deletion guard has counted what the answer would end; Guarded says that it holds that.
+	// Compared is the driver's epoch for which the mass-deletion guard has counted what the answer would end; Guarded
+	// says that it holds that.
 	Compared int
 	Guarded  bool
 
@@ -81,7 +84,8 @@ type Object struct {
 	Tries   int
 	// Blocked are those of what wakes the object that it cannot go on without.
 	Blocked []Key
-	// Gap is for how long nobody served the object when a resource of one backend last took the place of another backend's.
+	// Gap is for how long nobody served the object when a resource of one backend last took the place of another
+	// backend's.
 	Gap time.Duration
 	// Said are the last Events, by what they are about.
 	Said map[string]string
@@ -99,7 +103,8 @@ type Written struct {
 	Version string
 }
 
-// MayHave says whether an object has resources of a kind, or may have: its Set has some, or had when those were last known.
+// MayHave says whether an object has resources of a kind, or may have: its Set has some, or had when those were last
+// known.
 func (o *Object) MayHave(kind drivers.Kind) bool { return o.kinds[kind] }
 
 // DriverState is how far a driver has come in answering.
@@ -148,8 +153,8 @@ func OwnerOf(driver, uid string) plan.Owner {
 	return plan.Owner{Driver: k.Driver, UID: k.UID}
 }
 
-// OwnerOf returns the owner of an object of a driver: what a driver makes that holds a role belongs to the role, so that another driver can
-// take it over.
+// OwnerOf returns the owner of an object of a driver: what a driver makes that holds a role belongs to the role, so
+// that another driver can take it over.
 func (tx *Tx) OwnerOf(driver, uid string) plan.Owner {
 	if d := tx.drivers[driver]; d != nil {
 		driver = d.owns
@@ -184,7 +189,8 @@ func (tx *LoopTx) AddDriver(name, role string, kinds []drivers.Kind) {
 	}
 }
 
-// StandbyKey keeps a replay open while the engine stands by: what the answers would end is counted when the cloud is known.
+// StandbyKey keeps a replay open while the engine stands by: what the answers would end is counted when the cloud is
+// known.
 func StandbyKey() watch.Key { return watch.Key{Watch: "leadership"} }
 
 // BeginEpoch starts a replay: until every key has been answered, the driver's word ends nothing.
@@ -238,7 +244,8 @@ func (tx *LoopTx) Ensure(r Request, t Target) *Object {
 	return o
 }
 
-// EnsureGone returns the object of an owner whose source object is gone, made if it is new: there is nothing but its UID.
+// EnsureGone returns the object of an owner whose source object is gone, made if it is new: there is nothing but its
+// UID.
 func (tx *LoopTx) EnsureGone(id plan.Owner, r Request, w drivers.Watch) *Object {
 	if o := tx.objects[id]; o != nil {
 		return o
@@ -266,7 +273,8 @@ func (tx *LoopTx) SharedObject() *Object {
 	return o
 }
 
-// Requested returns the owners behind a request: more than one if an object has been followed by another of the same name.
+// Requested returns the owners behind a request: more than one if an object has been followed by another of the same
+// name.
 func (tx *LoopTx) Requested(r Request) []*Object {
 	list := make([]*Object, 0, len(tx.byRequest[r]))
 	for id := range tx.byRequest[r] {
@@ -312,7 +320,8 @@ func (tx *Tx) Complete() bool {
 	return true
 }
 
-// Untranslated says whether nobody knows yet what an owner's object should have under the present driver and configuration.
+// Untranslated says whether nobody knows yet what an owner's object should have under the present driver and
+// configuration.
 func (tx *Tx) Untranslated(o *Object) bool {
 	if o.ID.Driver == Shared || o.Gone {
 		return false
@@ -351,8 +360,8 @@ func (tx *Tx) Release() {
 	clear(tx.deferred)
 }
 
-// Disabled names a driver that is not enabled and still has resources in the cloud; "" if there is none. What it claimed is not known, so
-// nothing that is shared may end.
+// Disabled names a driver that is not enabled and still has resources in the cloud; "" if there is none. What it
+// claimed is not known, so nothing that is shared may end.
 func (tx *Tx) Disabled() string {
 	enabled := tx.Enabled()
 	found := ""
@@ -373,8 +382,8 @@ func (tx *Tx) Enabled() map[string]bool {
 	return enabled
 }
 
-// UnknownOwner says why an owner that is not known may be there all the same, and "" if its object is gone: its driver has answered for all
-// that there are.
+// UnknownOwner says why an owner that is not known may be there all the same, and "" if its object is gone: its
+// driver has answered for all that there are.
 func (tx *Tx) UnknownOwner(id plan.Owner) string {
 	if id.Driver == Shared {
 		return "it is shared"
@@ -414,7 +423,8 @@ func (tx *Tx) UnknownCreate(kind drivers.Kind, id plan.Identity) (UnknownCreate,
 // ForgetUnknown forgets a create whose outcome was unknown.
 func (tx *Tx) ForgetUnknown(kind drivers.Kind, id plan.Identity) { delete(tx.unknown, KeyOf(kind, id)) }
 
-// TakeUnknown forgets all creates of an owner whose outcome is unknown, and returns until when one of them may be carried out.
+// TakeUnknown forgets all creates of an owner whose outcome is unknown, and returns until when one of them may be
+// carried out.
 func (tx *LoopTx) TakeUnknown(id plan.Owner) (until time.Time) {
 	for key, u := range tx.unknown {
 		if key.Key.Driver == id.Driver && key.Key.UID == id.UID {

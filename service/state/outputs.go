@@ -18,8 +18,8 @@ type Outputs struct {
 	Labels      map[string]string
 	// Ingress are the addresses of status.loadBalancer by key.
 	Ingress map[string]string
-	// Missing says, for people, what cannot be written yet. Partial says that there is something of which the rest has to wait, since
-	// it is under way.
+	// Missing says, for people, what cannot be written yet. Partial says that there is something of which the rest has
+	// to wait, since it is under way.
 	Missing []string
 	Partial bool
 	// Left are those of which nobody knows when they can be written, if ever: what is written of them stays written.

@@ -1,8 +1,10 @@
-// Package state holds what the loop and the backends know: the resources that were observed, the objects and what their drivers want,
-// who waits for what, and how far every driver has come. It must never do I/O, log, or call a driver.
+// Package state holds what the loop and the backends know: the resources that were observed, the objects and what
+// their drivers want, who waits for what, and how far every driver has come. It must never do I/O, log, or call a
+// driver.
 //
-// There is one lock, and it has a type: what needs it hangs on Tx, or on LoopTx where only the loop may do it, and can be called inside of
-// Update and View only. A backend guards its own bookkeeping the same way, by methods that take a Tx.
+// There is one lock, and it has a type: what needs it hangs on Tx, or on LoopTx where only the loop may do it, and
+// can be called inside of Update and View only. A backend guards its own bookkeeping the same way, by methods that
+// take a Tx.
 package state
 
 import (
@@ -29,7 +31,8 @@ type Config struct {
 	Kinds *plan.Kinds
 	// Clock tells the time.
 	Clock clock.PassiveClock
-	// MaxDeletes and MaxDeleteShare bound what a replay may delete of objects that still exist: a count, and a share of what exists.
+	// MaxDeletes and MaxDeleteShare bound what a replay may delete of objects that still exist: a count, and a share of
+	// what exists.
 	MaxDeletes     int
 	MaxDeleteShare float64
 	// MemoryPerDriver bounds what the Sets of one driver take of memory, in bytes. 0: it grows with the driver's objects.
@@ -38,7 +41,8 @@ type Config struct {
 	Deliver func([]Request)
 }
 
-// Hooks are what a backend adds to the state for its kinds. Each is called with the lock held and must do no I/O. A nil hook does nothing.
+// Hooks are what a backend adds to the state for its kinds. Each is called with the lock held and must do no I/O. A
+// nil hook does nothing.
 type Hooks struct {
 	// Backend names the backend for people, such as "the load balancing service".
 	Backend string
@@ -50,8 +54,9 @@ type Hooks struct {
 	Arrived func(tx *Tx, before *plan.Observed, now plan.Observed)
 	// Departed is called when a resource has left the cache.
 	Departed func(tx *Tx, gone plan.Observed)
-	// Document renders a document that is made of more than one resource, or of a part of one, such as the subnets of a port; missing
-	// are resources that have to be read before. Without one, or where handled is false, a document is the resource's own.
+	// Document renders a document that is made of more than one resource, or of a part of one, such as the subnets of a
+	// port; missing are resources that have to be read before. Without one, or where handled is false, a document is the
+	// resource's own.
 	Document func(tx *Tx, o plan.Observed, attribute string) (doc any, missing []ResourceKey, handled bool)
 	// Unsupported lists the best-effort attributes of a kind that the credentials may not set.
 	Unsupported func(drivers.Kind) []string
@@ -67,7 +72,8 @@ type backend struct {
 // Loop is the state for the loop.
 type Loop struct{ *State }
 
-// State is what the daemon knows. Nothing in it is needed after a restart: it is made again from the cloud and from the drivers' answers.
+// State is what the daemon knows. Nothing in it is needed after a restart: it is made again from the cloud and from
+// the drivers' answers.
 type State struct {
 	deliver func([]Request)
 
@@ -140,7 +146,8 @@ func New(c Config) *Loop {
 	return &Loop{&State{deliver: c.Deliver, tx: LoopTx{Tx: tx, Orphans: map[plan.Owner]int{}}}}
 }
 
-// Update runs f while the state is locked. What f wakes is delivered, and what it has put off with After is run, when the lock is released.
+// Update runs f while the state is locked. What f wakes is delivered, and what it has put off with After is run, when
+// the lock is released.
 func (s *State) Update(f func(*Tx)) { s.update(func(tx *LoopTx) { f(tx.Tx) }) }
 
 // View runs f while the state is locked. f must change nothing.
@@ -218,14 +225,15 @@ func (tx *Tx) Unavailable(kind drivers.Kind) error {
 	return nil
 }
 
-// Listed says whether resources of a kind were listed once, or are known not to exist. Before, nothing may be concluded from their absence.
+// Listed says whether resources of a kind were listed once, or are known not to exist. Before, nothing may be
+// concluded from their absence.
 func (tx *Tx) Listed(kind drivers.Kind) bool {
 	b := tx.byKind[kind]
 	return b == nil || b.listed
 }
 
-// SetListed notes how listing a backend's kinds went; absent says that the cloud has no such service, so that there is nothing to list.
-// It says whether the backend was never listed before.
+// SetListed notes how listing a backend's kinds went; absent says that the cloud has no such service, so that there
+// is nothing to list. It says whether the backend was never listed before.
 func (tx *LoopTx) SetListed(kind drivers.Kind, err error, absent bool) (first bool) {
 	b := tx.byKind[kind]
 	first = !b.listed && (err == nil || absent)
@@ -250,7 +258,8 @@ func (tx *Tx) SetAvailable(kind drivers.Kind) {
 	tx.Wake(ByBackend(b.Backend))
 }
 
-// Unlisted names the backends that were never listed and of whose kinds a driver may have resources; "" if there are none.
+// Unlisted names the backends that were never listed and of whose kinds a driver may have resources; "" if there are
+// none.
 func (tx *Tx) Unlisted(driver string) string {
 	d := tx.drivers[driver]
 	for _, b := range tx.backends {

@@ -22,13 +22,14 @@ func (tx *Tx) otherWriters(o *Object) []*Object {
 	return list
 }
 
-// clash says whether two drivers write the same thing on one object: a key, or the addresses of its status, which are one list.
+// clash says whether two drivers write the same thing on one object: a key, or the addresses of its status, which are
+// one list.
 func clash(a, b drivers.Output) bool {
 	return a.Kind == b.Kind && (a.Key == b.Key || a.Kind == drivers.Ingress)
 }
 
-// Contested says, for people, which of an owner's outputs another driver writes on the object as well. Then neither writes there: they would
-// undo each other's work for ever.
+// Contested says, for people, which of an owner's outputs another driver writes on the object as well. Then neither
+// writes there: they would undo each other's work for ever.
 func (tx *Tx) Contested(o *Object) []string {
 	if len(o.Set.Outputs) == 0 {
 		return nil
@@ -52,7 +53,8 @@ func contestedText(o, other *Object, output drivers.Output) string {
 	if output.Kind == drivers.Ingress {
 		what = "status.loadBalancer"
 	}
-	return fmt.Sprintf("%s is written by driver %s and by driver %s: nothing is written on the object until one of them is left out or writes something else",
+	return fmt.Sprintf("%s is written by driver %s and by driver %s: nothing is written on the object until one of "+
+		"them is left out or writes something else",
 		what, names[0], names[1])
 }
 

@@ -1,5 +1,5 @@
-// Package backend is a backend for tests: it keeps resources of a trivial kind in memory. Nothing of the loop, of plan or of the state knows
-// of it: it shows that a new kind needs no change there.
+// Package backend is a backend for tests: it keeps resources of a trivial kind in memory. Nothing of the loop, of
+// plan or of the state knows of it: it shows that a new kind needs no change there.
 package backend
 
 import (

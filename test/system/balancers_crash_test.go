@@ -21,7 +21,8 @@ func served() []phase {
 		},
 		func(r *rig) {
 			r.scale("shop", "web", 0)
-			r.patchService("shop", "outside", `{"spec":{"type":"ClusterIP","ports":[{"name":"alt","port":8000,"targetPort":8080}]}}`)
+			r.patchService("shop", "outside",
+				`{"spec":{"type":"ClusterIP","ports":[{"name":"alt","port":8000,"targetPort":8080}]}}`)
 		},
 		func(r *rig) { r.scale("shop", "web", 3) },
 		func(r *rig) { r.deleteService("shop", "web") },

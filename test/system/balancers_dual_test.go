@@ -11,13 +11,14 @@ import (
 // newDualRig makes a rig whose cluster has both IP versions, and whose cloud may be old.
 func newDualRig(t *testing.T, provider simcloud.Provider, old bool) *rig {
 	t.Helper()
-	r := newBalancerRigIn(t, simcloud.Options{Providers: []simcloud.Provider{provider}, NoAdditionalVIPs: old}, "10.96.0.0/16,fd00:10:96::/112")
+	r := newBalancerRigIn(t, simcloud.Options{Providers: []simcloud.Provider{provider}, NoAdditionalVIPs: old},
+		"10.96.0.0/16,fd00:10:96::/112")
 	r.conf.Set("namespace_subnet", "ip_families", "dual")
 	return r
 }
 
-// addressesAmiss says what of a Service's clusterIPs is not served as it should be: by so many load balancers, ACTIVE, that have these
-// addresses and no others, each with the pods of the Service as members of each of its ports.
+// addressesAmiss says what of a Service's clusterIPs is not served as it should be: by so many load balancers,
+// ACTIVE, that have these addresses and no others, each with the pods of the Service as members of each of its ports.
 func (r *rig) addressesAmiss(p *raven, name string, families, balancers int) string {
 	svc, err := r.kube.Get(services(), "shop", name)
 	r.check(err)
@@ -37,7 +38,8 @@ func (r *rig) addressesAmiss(p *raven, name string, families, balancers int) str
 			vips = append(vips, fmt.Sprint(at(vip, "ip_address")))
 		}
 	}
-	if want := texts(at(svc, "spec", "clusterIPs")); len(want) != families || !sameTexts(want, vips) || count != balancers {
+	if want := texts(at(svc, "spec", "clusterIPs")); len(want) != families || !sameTexts(want, vips) ||
+		count != balancers {
 		return fmt.Sprintf("%d load balancers with %v, the Service has %v; %s", count, vips, want, p.settled())
 	}
 	list, err := r.kube.List(pods(), "shop")
@@ -61,8 +63,9 @@ func (r *rig) addressesAmiss(p *raven, name string, families, balancers int) str
 	return r.amiss(p)
 }
 
-// Both addresses of a Service are served: by one load balancer where the provider has additional VIPs, else by two: also in a cloud that is older than these, and where an
-// operator asks for additional VIPs of a provider that shows them and makes none.
+// Both addresses of a Service are served: by one load balancer where the provider has additional VIPs, else by two:
+// also in a cloud that is older than these, and where an operator asks for additional VIPs of a provider that shows
+// them and makes none.
 func TestDualStackServices(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -89,7 +92,8 @@ func TestDualStackServices(t *testing.T) {
 	}
 }
 
-// A Service goes from one address to two and back, served by one load balancer and by two, and an address that it gives up is another's.
+// A Service goes from one address to two and back, served by one load balancer and by two, and an address that it
+// gives up is another's.
 func TestDualStackComesAndGoes(t *testing.T) {
 	t.Parallel()
 	r := newDualRig(t, simcloud.Amphora(brief()), false)
@@ -107,12 +111,14 @@ func TestDualStackComesAndGoes(t *testing.T) {
 	r.check(err)
 	first, released := fmt.Sprint(at(svc, "spec", "clusterIP")), "fd00:10:96::77"
 	families := func(policy, families, addresses string) { // as the API server does it
-		r.patchService("shop", "web", fmt.Sprintf(`{"spec":{"ipFamilyPolicy":%q,"ipFamilies":[%s],"clusterIPs":[%s]}}`, policy, families, addresses))
+		r.patchService("shop", "web",
+			fmt.Sprintf(`{"spec":{"ipFamilyPolicy":%q,"ipFamilies":[%s],"clusterIPs":[%s]}}`, policy, families, addresses))
 	}
 	families("PreferDualStack", `"IPv4","IPv6"`, fmt.Sprintf("%q,%q", first, released))
 	served("a further one", 2, 1)
 	const tcp = `{"name":"http","port":80,"targetPort":8080,"protocol":"TCP"}`
-	r.patchService("shop", "web", `{"spec":{"ports":[`+tcp+`,{"name":"dns","port":53,"targetPort":5353,"protocol":"UDP"}]}}`)
+	r.patchService("shop", "web",
+		`{"spec":{"ports":[`+tcp+`,{"name":"dns","port":53,"targetPort":5353,"protocol":"UDP"}]}}`)
 	served("both, with a port that is not passed from one IP version to the other", 2, 2)
 	r.patchService("shop", "web", `{"spec":{"ports":[`+tcp+`]}}`)
 	served("both, without it", 2, 1)
@@ -125,7 +131,8 @@ func TestDualStackComesAndGoes(t *testing.T) {
 	}
 
 	families("SingleStack", `"IPv4"`, fmt.Sprintf("%q", first))
-	r.createService("shop", "next", object{"ipFamilies": []any{"IPv6"}, "clusterIP": released, "clusterIPs": []any{released}})
+	r.createService("shop", "next",
+		object{"ipFamilies": []any{"IPv6"}, "clusterIP": released, "clusterIPs": []any{released}})
 	must(t, "the address at another Service", func() string {
 		if text := r.addressesAmiss(p, "web", 1, 1); text != "" {
 			return text

@@ -28,11 +28,14 @@ func endpointSlices() schema.GroupVersionResource {
 // brief is how long a provider works in these tests: long enough to be met at work.
 func brief() simcloud.Work {
 	const ms = time.Millisecond
-	return simcloud.Work{Create: 120 * ms, Delete: 80 * ms, Update: 20 * ms, Listener: 20 * ms, Pool: 20 * ms, Member: 5 * ms, Monitor: 20 * ms}
+	return simcloud.Work{
+		Create: 120 * ms, Delete: 80 * ms, Update: 20 * ms, Listener: 20 * ms, Pool: 20 * ms, Member: 5 * ms,
+		Monitor: 20 * ms,
+	}
 }
 
-// newBalancerRig makes a rig whose cluster runs pods and keeps their endpoints, whose cloud has load balancers of one provider, and
-// whose raven has the driver lbaas.
+// newBalancerRig makes a rig whose cluster runs pods and keeps their endpoints, whose cloud has load balancers of one
+// provider, and whose raven has the driver lbaas.
 func newBalancerRig(t *testing.T, provider simcloud.Provider) *rig {
 	t.Helper()
 	return newBalancerRigWith(t, provider, "")
@@ -90,15 +93,17 @@ func (r *rig) floatingIP(address string) {
 			public = fmt.Sprint(n["id"])
 		}
 	}
-	code, doc := r.cloud.Call(simcloud.UserAdmin, simcloud.ProjectKuryr, http.MethodPost, "/floatingips", object{"floatingip": object{
-		"floating_network_id": public, "floating_ip_address": address, "description": operators,
-	}})
+	code, doc := r.cloud.Call(simcloud.UserAdmin, simcloud.ProjectKuryr, http.MethodPost, "/floatingips",
+		object{"floatingip": object{
+			"floating_network_id": public, "floating_ip_address": address, "description": operators,
+		}})
 	if code != http.StatusCreated {
 		r.t.Fatalf("creating a floating IP: %d %v", code, doc)
 	}
 }
 
-// balancerDump is the state of the cloud without what an administrator made: Raven leaves it there, and writes on it that it was used.
+// balancerDump is the state of the cloud without what an administrator made: Raven leaves it there, and writes on it
+// that it was used.
 func (r *rig) balancerDump() string {
 	var out strings.Builder
 	for line := range strings.Lines(r.dump()) {
@@ -132,8 +137,9 @@ func (r *rig) scale(namespace, app string, n int) {
 			continue
 		}
 		_, err := r.kube.Create(pods(), object{
-			"apiVersion": "v1", "kind": "Pod", "metadata": object{"namespace": namespace, "name": name, "labels": object{"app": app}},
-			"spec": object{"containers": []any{object{"name": "c", "image": "i"}}},
+			"apiVersion": "v1", "kind": "Pod",
+			"metadata": object{"namespace": namespace, "name": name, "labels": object{"app": app}},
+			"spec":     object{"containers": []any{object{"name": "c", "image": "i"}}},
 		})
 		r.check(err)
 	}
@@ -165,9 +171,9 @@ func texts(v any) []string {
 	return out
 }
 
-// balancersAmiss says where Services and load balancers do not agree: every clusterIP has one load balancer, and every further floating
-// IP another one, ACTIVE, with a listener for every port and the ready endpoints as members; every Service of type LoadBalancer has
-// the floating IP that its status names; and there is nothing else.
+// balancersAmiss says where Services and load balancers do not agree: every clusterIP has one load balancer, and
+// every further floating IP another one, ACTIVE, with a listener for every port and the ready endpoints as members;
+// every Service of type LoadBalancer has the floating IP that its status names; and there is nothing else.
 func (r *rig) balancersAmiss() string {
 	var amiss []string
 	wrong := func(format string, args ...any) { amiss = append(amiss, fmt.Sprintf(format, args...)) }
@@ -283,7 +289,8 @@ func ready(slice object, name any, protocol string) []string {
 	endpoints, _ := at(slice, "endpoints").([]any)
 	var members []string
 	for _, p := range ports {
-		if fmt.Sprint(cmp.Or(at(p, "name"), any(""))) != fmt.Sprint(cmp.Or(name, any(""))) || at(p, "protocol") != any(protocol) {
+		if fmt.Sprint(cmp.Or(at(p, "name"), any(""))) != fmt.Sprint(cmp.Or(name, any(""))) ||
+			at(p, "protocol") != any(protocol) {
 			continue
 		}
 		for _, e := range endpoints {
@@ -324,7 +331,8 @@ func (r *rig) orphans() string {
 	vips := 0
 	for _, port := range r.cloud.Ports() {
 		name := fmt.Sprint(port["name"])
-		if strings.HasPrefix(name, "ovn-lb-vip-") || strings.HasPrefix(name, "octavia-lb-") && !strings.Contains(name, "vrrp") {
+		if strings.HasPrefix(name, "ovn-lb-vip-") ||
+			strings.HasPrefix(name, "octavia-lb-") && !strings.Contains(name, "vrrp") {
 			vips++
 		}
 	}

@@ -26,7 +26,8 @@ func providers(t *testing.T, test func(*testing.T, *rig)) {
 // both is a Service with ports of two protocols.
 func both() object {
 	return object{"ports": []any{
-		object{"name": "http", "port": 80, "targetPort": 8080}, object{"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 5353},
+		object{"name": "http", "port": 80, "targetPort": 8080},
+		object{"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 5353},
 	}}
 }
 
@@ -227,7 +228,8 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 	r.createNamespace("shop")
 	r.createService("shop", "web", object{"type": "LoadBalancer"})
 	const key, method = "loadbalancer.openstack.org/connection-limit", "loadbalancer.openstack.org/lb-method"
-	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"77",%q:"LEAST_CONNECTIONS"}}}`, key, method))
+	r.patchService("shop", "web",
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"77",%q:"LEAST_CONNECTIONS"}}}`, key, method))
 	limit := func() string {
 		for _, l := range r.cloud.Objects("listener") {
 			if strings.HasPrefix(fmt.Sprint(l["name"]), "shop/web") {
@@ -242,12 +244,14 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 		}
 		svc, err := r.kube.Get(services(), "shop", "web")
 		r.check(err)
-		if pool, _ := at(svc, "metadata", "annotations", "kuryr.org/neutron-pool").(string); !strings.Contains(pool, "LEAST_CONNECTIONS") {
+		if pool, _ := at(svc, "metadata", "annotations", "kuryr.org/neutron-pool").(string); !strings.Contains(pool,
+			"LEAST_CONNECTIONS") {
 			return "the pool is " + pool
 		}
 		return r.servicesAmiss(p)
 	})
-	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"many",%q:"FASTEST","loadbalancer.openstack.org/floating-network-id":"x"}}}`, key, method))
+	r.patchService("shop", "web",
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"many",%q:"FASTEST","loadbalancer.openstack.org/floating-network-id":"x"}}}`, key, method))
 	for _, name := range []string{key, method, "floating-network-id"} {
 		must(t, "an Event", func() string {
 			for _, e := range r.events() {
@@ -268,7 +272,9 @@ func TestBadAnnotationKeepsTheLastGoodState(t *testing.T) {
 	if limit() != "77" || r.cloud.Count("floatingip") != 1 {
 		t.Errorf("limit %s, %d floating IPs", limit(), r.cloud.Count("floatingip"))
 	}
-	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null,"loadbalancer.openstack.org/floating-network-id":null}}}`, key, method))
+	r.patchService("shop", "web",
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null,"loadbalancer.openstack.org/floating-network-id":null}}}`,
+			key, method))
 	must(t, "no limit", func() string {
 		if limit() != "-1" {
 			return "it is " + limit()
@@ -302,7 +308,8 @@ func TestBadAnnotationMovesNoExternalIP(t *testing.T) {
 		return strings.Join(list, ", ")
 	}
 	must(t, "two floating IPs", func() string {
-		if strings.Count(where(), "172.24.4.6") != 3 || r.cloud.Count("loadbalancer") != 3 { // two, and the name of a load balancer
+		// two, and the name of a load balancer
+		if strings.Count(where(), "172.24.4.6") != 3 || r.cloud.Count("loadbalancer") != 3 {
 			return where()
 		}
 		return p.settled()
@@ -374,7 +381,8 @@ func TestGroupThatIsNotThere(t *testing.T) {
 	p.stop()
 }
 
-// A value that is well formed and leads nowhere is said by its name, and costs neither the load balancer nor what is behind it.
+// A value that is well formed and leads nowhere is said by its name, and costs neither the load balancer nor what is
+// behind it.
 func TestAnnotationThatLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	r := newBalancerRig(t, simcloud.Amphora(brief()))
@@ -393,7 +401,8 @@ func TestAnnotationThatLeadsNowhere(t *testing.T) {
 	}
 	before := named()
 	const key = "loadbalancer.openstack.org/flavor-id"
-	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"0f0e0d0c-0b0a-4908-8706-050403020100"}}}`, key))
+	r.patchService("shop", "web",
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"0f0e0d0c-0b0a-4908-8706-050403020100"}}}`, key))
 	must(t, "an Event", func() string {
 		for _, e := range r.events() {
 			if strings.Contains(e, "stays as it is: annotation "+key+": the cloud has no flavor") {
@@ -421,7 +430,8 @@ func TestFloatingIPIsNotGivenUp(t *testing.T) {
 	r.awaitServices(p)
 	first := r.cloud.FloatingIPs()[0]
 	same := func() string {
-		if fips := r.cloud.FloatingIPs(); len(fips) != 1 || fips[0]["id"] != first["id"] || fips[0]["port_id"] != first["port_id"] {
+		if fips := r.cloud.FloatingIPs(); len(fips) != 1 || fips[0]["id"] != first["id"] ||
+			fips[0]["port_id"] != first["port_id"] {
 			return fmt.Sprintf("floating IPs are %v; %s", fips, p.settled())
 		}
 		return r.balancersAmiss()

@@ -55,7 +55,8 @@ func TestCleanupRemovesWhatOneClusterLeftAndNothingElse(t *testing.T) {
 	}
 
 	t.Run("the command line is checked", func(t *testing.T) {
-		if got := one.raven("cleanup", "--config-file", one.configure(), "--yes"); got.status != 64 || !strings.Contains(got.errors, "--cluster") {
+		if got := one.raven("cleanup", "--config-file", one.configure(), "--yes"); got.status != 64 ||
+			!strings.Contains(got.errors, "--cluster") {
 			t.Errorf("--yes without --cluster: exit status %d: %s", got.status, got.errors)
 		}
 	})

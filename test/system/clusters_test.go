@@ -24,7 +24,9 @@ func (r *rig) clusterID() string {
 // belongings are the lines of the cloud's dump, with every id, that carry a cluster's identity.
 func belongings(cloud *simcloud.Cloud, cluster string) string {
 	var lines []string
-	for line := range strings.Lines(cloud.Dump(simcloud.DumpOptions{IDs: true, Identity: true, Addresses: true, MACs: true})) {
+	for line := range strings.Lines(cloud.Dump(simcloud.DumpOptions{
+		IDs: true, Identity: true, Addresses: true, MACs: true,
+	})) {
 		if strings.Contains(line, "raven:cluster="+cluster) {
 			lines = append(lines, line)
 		}
@@ -66,7 +68,8 @@ func TestTwoClustersInOneProjectTouchNothingOfEachOther(t *testing.T) {
 	}
 	must(t, "both clusters at rest", rest)
 	before := belongings(cloud, clusterTwo)
-	if a, b := len(strings.Split(belongings(cloud, clusterOne), "\n")), len(strings.Split(before, "\n")); a != b || a < 20 {
+	if a, b := len(strings.Split(belongings(cloud, clusterOne), "\n")), len(strings.Split(before, "\n")); a != b ||
+		a < 20 {
 		t.Errorf("cluster one has %d resources, two has %d", a, b)
 	}
 	for _, pod := range []string{"a", "b", "c"} {

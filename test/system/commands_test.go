@@ -61,7 +61,10 @@ func TestPlanSaysWhatThereIsToDoAndWritesNothing(t *testing.T) {
 		t.Errorf("for an empty cloud: %+v", p)
 	}
 	text := r.raven("plan", "--config-file", r.configure())
-	for _, pattern := range []string{`Pod shop/a +driver pod`, `\+ create port "a"`, `\+ create network "shop"`, `\d+ to create, \d+ to change, 0 to delete`} {
+	for _, pattern := range []string{
+		`Pod shop/a +driver pod`, `\+ create port "a"`, `\+ create network "shop"`,
+		`\d+ to create, \d+ to change, 0 to delete`,
+	} {
 		if !regexp.MustCompile(pattern).MatchString(text.out) {
 			t.Errorf("raven plan has nothing like %s:\n%s", pattern, text.out)
 		}
@@ -76,7 +79,8 @@ func TestPlanSaysWhatThereIsToDoAndWritesNothing(t *testing.T) {
 	if p := r.plan(0); p != (planned{}) {
 		t.Errorf("after everything is done: %+v", p)
 	}
-	if got := r.raven("plan", "--config-file", r.configure()); got.out != "Nothing to do: the cloud is as the cluster wants it.\n" {
+	if got := r.raven("plan", "--config-file", r.configure()); got.out != "Nothing to do: the cloud is as the cluster "+
+		"wants it.\n" {
 		t.Errorf("raven plan says:\n%s", got.out)
 	}
 
@@ -145,17 +149,21 @@ spec: {hostNetwork: true}
 		slices.Sort(names)
 		return strings.Join(names, ", ")
 	}
-	if want := "namespace Namespace shop, pod Pod shop/a, pod Pod shop/host"; objects(fromYAML) != want || objects(fromJSON) != want {
+	if want := "namespace Namespace shop, pod Pod shop/a, pod Pod shop/host"; objects(fromYAML) != want ||
+		objects(fromJSON) != want {
 		t.Errorf("translated: %s; as JSON: %s; wanted %s", objects(fromYAML), objects(fromJSON), want)
 	}
-	if text := r.raven("translate", "--config-file", conf, "-f", manifest).out; !strings.Contains(text, "device_id: 22222222-2222-2222-2222-222222222222") {
+	if text := r.raven("translate", "--config-file", conf, "-f", manifest).out; !strings.Contains(text,
+		"device_id: 22222222-2222-2222-2222-222222222222") {
 		t.Errorf("the port's device_id is not shown:\n%s", text)
 	}
 	if len(r.kube.Requests()) > 0 || r.cloud.Stats().Requests > 0 {
 		t.Error("a cluster or a cloud was asked")
 	}
-	bad := r.write("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {kuryr.org/neutron-security-group: x}}\n")
-	if got := r.raven("translate", "--config-file", conf, "-f", bad); got.status != 1 || !strings.Contains(got.errors, "is not the UUID of a security group") {
+	bad := r.write("bad.yaml",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {kuryr.org/neutron-security-group: x}}\n")
+	if got := r.raven("translate", "--config-file", conf, "-f", bad); got.status != 1 ||
+		!strings.Contains(got.errors, "is not the UUID of a security group") {
 		t.Errorf("exit status %d: %s%s", got.status, got.out, got.errors)
 	}
 }
@@ -221,7 +229,8 @@ func TestStatusInEveryFormatAndFiltered(t *testing.T) {
 		}
 	}
 	var asYAML status
-	if err := yaml.Unmarshal([]byte(r.raven("status", "--address", d.address(), "-o", "yaml").out), &asYAML); err != nil || len(asYAML.Objects) < 5 {
+	if err := yaml.Unmarshal([]byte(r.raven("status", "--address", d.address(), "-o", "yaml").out),
+		&asYAML); err != nil || len(asYAML.Objects) < 5 {
 		t.Errorf("raven status -o yaml: %v, %d objects", err, len(asYAML.Objects))
 	}
 	d.stop()
@@ -243,7 +252,8 @@ func TestSampleConfigurationIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.status != 0 || got.out != string(want) {
-		t.Errorf("kuryr.conf.sample is stale: run `make generate` (exit status %d):\n%s", got.status, harness.LineDiff(string(want), got.out))
+		t.Errorf("kuryr.conf.sample is stale: run `make generate` (exit status %d):\n%s", got.status,
+			harness.LineDiff(string(want), got.out))
 	}
 	for _, private := range []string{"/tmp/", "/work", "/root", r.dir} {
 		if strings.Contains(got.out, private) {

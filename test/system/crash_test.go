@@ -25,7 +25,8 @@ const (
 // lateness is how much later; less than the ambiguous_create_wait of the rigs.
 const lateness = 600 * time.Millisecond
 
-// With -short a campaign keeps one of so many of its runs. They are odd, so that both ways to start raven again are tried.
+// With -short a campaign keeps one of so many of its runs. They are odd, so that both ways to start raven again are
+// tried.
 const (
 	stepOfWrites        = 23
 	stepOfAnnotations   = 3
@@ -93,27 +94,30 @@ func TestCampaignKillsAtAnnotations(t *testing.T) {
 			jobs = append(jobs, job{n, true}, job{n, false})
 		}
 	}
-	each(t, jobs, func(j job) string { return fmt.Sprintf("patch %d/applied %t", j.n, j.apply) }, func(t *testing.T, j job) {
-		c := newCrash(t, ref)
-		// The request hangs, applied or not, until raven is dead.
-		remove, err := c.kube.Inject(simkube.Fault{Method: http.MethodPatch, Skip: j.n - 1, Times: 1, Apply: j.apply, Hang: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var seen atomic.Int32
-		c.kube.OnRequest(func(q simkube.Request) {
-			if q.Verb == "patch" && int(seen.Add(1)) == j.n {
-				go func() {
-					time.Sleep(50 * time.Millisecond)
-					c.die(applied)
-				}()
+	each(t, jobs, func(j job) string { return fmt.Sprintf("patch %d/applied %t", j.n, j.apply) },
+		func(t *testing.T, j job) {
+			c := newCrash(t, ref)
+			// The request hangs, applied or not, until raven is dead.
+			remove, err := c.kube.Inject(simkube.Fault{
+				Method: http.MethodPatch, Skip: j.n - 1, Times: 1, Apply: j.apply, Hang: true,
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
+			var seen atomic.Int32
+			c.kube.OnRequest(func(q simkube.Request) {
+				if q.Verb == "patch" && int(seen.Add(1)) == j.n {
+					go func() {
+						time.Sleep(50 * time.Millisecond)
+						c.die(applied)
+					}()
+				}
+			})
+			if c.play(j.n%2 == 1) {
+				killed.Add(1)
+			}
+			remove()
 		})
-		if c.play(j.n%2 == 1) {
-			killed.Add(1)
-		}
-		remove()
-	})
 	if least := len(jobs) * 8 / 10; int(killed.Load()) < least {
 		t.Errorf("raven was killed in %d of %d runs only, wanted %d", killed.Load(), len(jobs), least)
 	}

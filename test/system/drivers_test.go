@@ -109,7 +109,8 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &info); err != nil || got.status != 0 {
 		t.Fatalf("status %d, %v: %s%s", got.status, err, got.out, got.errors)
 	}
-	if info.Name != "pod" || len(info.SHA256) != 64 || len(info.Watches) == 0 || len(info.Rules) == 0 || len(info.Sandbox) < 5 {
+	if info.Name != "pod" || len(info.SHA256) != 64 || len(info.Watches) == 0 || len(info.Rules) == 0 ||
+		len(info.Sandbox) < 5 {
 		t.Errorf("%+v", info)
 	}
 	for _, m := range info.Sandbox {
@@ -120,7 +121,8 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 		t.Errorf("pinned by what info says: %s", got.errors)
 	}
 	r.conf.Set("driver:pod", "sha256", strings.Repeat("0", 64))
-	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "is not the program that was pinned") {
+	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 ||
+		!strings.Contains(got.errors, "is not the program that was pinned") {
 		t.Errorf("another digest: status %d, %s", got.status, got.errors)
 	}
 	r.conf.Set("driver:pod", "sha256", info.SHA256)
@@ -138,7 +140,8 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 	if err := os.Chmod(r.path("bin"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "everybody may write to it") {
+	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 ||
+		!strings.Contains(got.errors, "everybody may write to it") {
 		t.Errorf("a folder for all: status %d, %s", got.status, got.errors)
 	}
 }
@@ -169,7 +172,8 @@ func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 		return ""
 	})
 	must(t, "degraded readiness", func() string {
-		if page := p.page("/readyz"); !strings.Contains(page, "degraded") || !strings.Contains(page, "its process is quarantined") {
+		if page := p.page("/readyz"); !strings.Contains(page, "degraded") ||
+			!strings.Contains(page, "its process is quarantined") {
 			return page
 		}
 		return ""
@@ -200,7 +204,8 @@ func TestDriverThatCrashesIsQuarantined(t *testing.T) {
 	})
 	r.createPod("late", "b")
 	got := r.raven("driver", "restart", "pod", "--config-file", r.configure())
-	if got.status != 1 || p.settledDrivers() != "driver pod is quarantined" && p.settledDrivers() != "driver pod is restarting" {
+	if got.status != 1 ||
+		p.settledDrivers() != "driver pod is quarantined" && p.settledDrivers() != "driver pod is restarting" {
 		t.Errorf("restarted while it is broken: status %d, %s: %s%s", got.status, p.settledDrivers(), got.out, got.errors)
 	}
 	r.install("raven-driver-pod", "bin/raven-driver-pod")
@@ -248,7 +253,8 @@ func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
 			return err.Error()
 		}
 		for _, o := range s.Objects {
-			if o.Name == "exit" && o.State == "terminal" && strings.Contains(fmt.Sprint(o.Reasons), "the driver ended or hung 3 times with it") {
+			if o.Name == "exit" && o.State == "terminal" &&
+				strings.Contains(fmt.Sprint(o.Reasons), "the driver ended or hung 3 times with it") {
 				return ""
 			}
 		}
@@ -290,7 +296,8 @@ func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
 	p.stop()
 }
 
-// What a driver made that is left out on a reload stays as it is, until its objects go, or it is cleaned up by name; enabled again, it takes all over.
+// What a driver made that is left out on a reload stays as it is, until its objects go, or it is cleaned up by name;
+// enabled again, it takes all over.
 func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -302,7 +309,8 @@ func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 	}
 	r.awaitRest(p)
 	ports := len(r.portIDs())
-	if got := r.raven("cleanup", "--config-file", r.configure(), "--driver", "pod", "--yes"); got.status != 1 || !strings.Contains(got.errors, "is enabled") {
+	if got := r.raven("cleanup", "--config-file", r.configure(), "--driver", "pod", "--yes"); got.status != 1 ||
+		!strings.Contains(got.errors, "is enabled") {
 		t.Errorf("of an enabled driver: status %d: %s", got.status, got.errors)
 	}
 	enable := func(names string, count int) {
@@ -321,7 +329,8 @@ func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
 	if now := len(r.portIDs()); now != ports || ports < 3 {
 		t.Errorf("of %d ports %d are left", ports, now)
 	}
-	if got := r.raven("status", "--config-file", r.configure(), "--address", p.address()); !strings.Contains(got.out, "driver pod is not enabled: its 3 resources for 3 objects") {
+	if got := r.raven("status", "--config-file", r.configure(), "--address", p.address()); !strings.Contains(got.out,
+		"driver pod is not enabled: its 3 resources for 3 objects") {
 		t.Errorf("status does not tell: %s%s", got.out, got.errors)
 	}
 	r.cloud.ResetLog()
@@ -376,7 +385,8 @@ func TestDriverIsAttachedTo(t *testing.T) {
 		_, socket, _ = strings.Cut(lines.Text(), "attach = /")
 	}
 	r.conf.Set("driver:pod", "attach", "/"+socket)
-	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "allow_attach") {
+	if got := r.raven("driver", "list", "--config-file", r.configure()); got.status != 1 ||
+		!strings.Contains(got.errors, "allow_attach") {
 		t.Errorf("without consent: status %d: %s%s", got.status, got.out, got.errors)
 	}
 	r.conf.Set("raven", "allow_attach", true)

@@ -14,7 +14,8 @@ import (
 	simkube "github.com/kuryr/raven/test/sim/kube"
 )
 
-// closedPort is an address that nobody listens on, nor will until the test ends: a socket is bound to it that does not listen.
+// closedPort is an address that nobody listens on, nor will until the test ends: a socket is bound to it that does
+// not listen.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -65,7 +66,8 @@ func daemonMistakes() []mistake {
 			status: 1, says: `http://127\.0\.0\.1:\d+/v3.*connection refused`,
 		},
 		{
-			name: "unreachable network service", make: func(r *rig) { r.conf.Set("neutron", "endpoint_override", "http://"+closedPort(r.t)) },
+			name:   "unreachable network service",
+			make:   func(r *rig) { r.conf.Set("neutron", "endpoint_override", "http://"+closedPort(r.t)) },
 			status: 1, says: `http://127\.0\.0\.1:\d+.*connection refused`,
 		},
 		{
@@ -108,7 +110,8 @@ func daemonMistakes() []mistake {
 		},
 		{
 			name: "unknown driver", make: func(r *rig) { r.conf.Set("raven", "drivers", "namespace,nosuch") },
-			status: 1, says: `driver\(nosuch\): not found: no raven-driver-nosuch in \S+plugins or \S+bin; see \[raven\] plugin_dir`,
+			status: 1,
+			says:   `driver\(nosuch\): not found: no raven-driver-nosuch in \S+plugins or \S+bin; see \[raven\] plugin_dir`,
 		},
 		{
 			name: "no driver but one of another protocol version", make: func(r *rig) { // beside others it is left out
@@ -135,9 +138,11 @@ func daemonMistakes() []mistake {
 		},
 		{
 			name: "driver that refuses its configuration", make: func(r *rig) {
-				r.conf.Set("namespace_subnet", "cluster_subnet_pool", "10.96.0.0/16").Set("namespace_subnet", "service_cidr", "10.96.0.0/12")
+				r.conf.Set("namespace_subnet", "cluster_subnet_pool", "10.96.0.0/16").Set("namespace_subnet", "service_cidr",
+					"10.96.0.0/12")
 			},
-			status: 1, says: `driver\(namespace\): configuration refused: \[namespace_subnet\] service_cidr: 10\.96\.0\.0/12 overlaps \[namespace_subnet\] cluster_subnet_pool`,
+			status: 1,
+			says:   `driver\(namespace\): configuration refused: \[namespace_subnet\] service_cidr: 10\.96\.0\.0/12 overlaps \[namespace_subnet\] cluster_subnet_pool`,
 		},
 		{
 			name: "no drivers", make: func(r *rig) { r.conf.Set("raven", "drivers", "") },
@@ -153,11 +158,13 @@ func daemonMistakes() []mistake {
 		},
 		{
 			name: "unknown option, strictly", make: func(r *rig) { r.conf.Set("raven", "sweep_intervall", "5") },
-			args: []string{"--strict", "run"}, status: 1, says: `kuryr\.conf:\d+: \[raven\] sweep_intervall: no such option; did you mean sweep_interval`,
+			args: []string{"--strict", "run"}, status: 1,
+			says: `kuryr\.conf:\d+: \[raven\] sweep_intervall: no such option; did you mean sweep_interval`,
 		},
 		{
 			name: "unknown group, strictly", make: func(r *rig) { r.conf.Set("neutro", "x", "5") },
-			args: []string{"--strict", "run"}, status: 1, says: `kuryr\.conf:\d+: \[neutro\]: no such group; did you mean \[neutron\]`,
+			args: []string{"--strict", "run"}, status: 1,
+			says: `kuryr\.conf:\d+: \[neutro\]: no such group; did you mean \[neutron\]`,
 		},
 		{
 			name: "no credentials", make: func(r *rig) { delete(r.conf["neutron"], "password") },
@@ -231,21 +238,52 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 	empty := r.write("empty.conf", "")
 	for _, m := range []mistake{
 		{name: "unknown command", args: []string{"fly"}, status: 64, says: `unknown command "fly"`},
-		{name: "unknown flag", args: []string{"run", "--fast"}, status: 64, says: `unknown flag: --fast; see "raven run --help"`},
-		{name: "argument too many", args: []string{"plan", "x"}, status: 64, says: `unknown command "x" for "raven plan"|accepts no arg|see "raven plan --help"`},
-		{name: "bad output format", args: []string{"status", "-o", "xml"}, status: 64, says: `-o "xml": it must be one of table, json, yaml`},
-		{name: "bad --set", args: []string{"--set", "debug", "run"}, status: 64, says: `--set "debug": it must be GROUP\.NAME=VALUE`},
+		{
+			name: "unknown flag", args: []string{"run", "--fast"}, status: 64,
+			says: `unknown flag: --fast; see "raven run --help"`,
+		},
+		{
+			name: "argument too many", args: []string{"plan", "x"}, status: 64,
+			says: `unknown command "x" for "raven plan"|accepts no arg|see "raven plan --help"`,
+		},
+		{
+			name: "bad output format", args: []string{"status", "-o", "xml"}, status: 64,
+			says: `-o "xml": it must be one of table, json, yaml`,
+		},
+		{
+			name: "bad --set", args: []string{"--set", "debug", "run"}, status: 64,
+			says: `--set "debug": it must be GROUP\.NAME=VALUE`,
+		},
 		{name: "translate without a file", args: []string{"translate"}, status: 64, says: `-f is missing`},
-		{name: "unknown option by --set", args: []string{"run", "--config-file", empty, "--set", "raven.nosuch=1"}, status: 1, says: `\[raven\] nosuch: no such option`},
-		{name: "missing configuration file", args: []string{"run", "--config-file", r.path("nowhere.conf")}, status: 1, says: `nowhere\.conf: .*no such file`},
-		{name: "empty configuration file", args: []string{"run", "--config-file", empty}, status: 1, says: `localhost:6443.*connection refused.*\[kubernetes\]`},
-		{name: "no configuration at all", args: []string{"run"}, status: 1, says: `localhost:6443.*connection refused.*\[kubernetes\]`},
-		{name: "no daemon to ask", args: []string{"status", "--address", closedPort(t)}, status: 1, says: `127\.0\.0\.1:\d+.*connection refused.*raven run`},
-		{name: "unreadable manifest", args: []string{"translate", "--config-file", empty, "-f", r.path("nowhere.yaml")}, status: 1, says: `nowhere\.yaml: no such file`},
+		{
+			name: "unknown option by --set", args: []string{"run", "--config-file", empty, "--set", "raven.nosuch=1"},
+			status: 1, says: `\[raven\] nosuch: no such option`,
+		},
+		{
+			name: "missing configuration file", args: []string{"run", "--config-file", r.path("nowhere.conf")}, status: 1,
+			says: `nowhere\.conf: .*no such file`,
+		},
+		{
+			name: "empty configuration file", args: []string{"run", "--config-file", empty}, status: 1,
+			says: `localhost:6443.*connection refused.*\[kubernetes\]`,
+		},
+		{
+			name: "no configuration at all", args: []string{"run"}, status: 1,
+			says: `localhost:6443.*connection refused.*\[kubernetes\]`,
+		},
+		{
+			name: "no daemon to ask", args: []string{"status", "--address", closedPort(t)}, status: 1,
+			says: `127\.0\.0\.1:\d+.*connection refused.*raven run`,
+		},
+		{
+			name: "unreadable manifest", args: []string{"translate", "--config-file", empty, "-f", r.path("nowhere.yaml")},
+			status: 1, says: `nowhere\.yaml: no such file`,
+		},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			r.t = t
-			r.oneLine(r.raven(append([]string{"--set", "health_server.port=0", "--set", "prometheus_exporter.port=0"}, m.args...)...), m)
+			r.oneLine(r.raven(append([]string{"--set", "health_server.port=0", "--set", "prometheus_exporter.port=0"},
+				m.args...)...), m)
 		})
 	}
 	r.t = t
@@ -264,7 +302,8 @@ func TestUnknownOptionsAndGroupsAreWarnings(t *testing.T) {
 		t.Error("the password is in the log at debug level")
 	}
 	for _, command := range []string{"show", "validate"} {
-		if got := r.raven("config", command, "--config-file", r.configure()); got.status != 0 || strings.Contains(got.out+got.errors, password) {
+		if got := r.raven("config", command, "--config-file", r.configure()); got.status != 0 ||
+			strings.Contains(got.out+got.errors, password) {
 			t.Errorf("raven config %s: status %d, or a secret:\n%s%s", command, got.status, got.out, got.errors)
 		}
 	}

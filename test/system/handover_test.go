@@ -13,8 +13,9 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestServicesAreHandedOver changes the driver of a running cluster from lbaas to kubeproxy and back, by a restart and by a reload, which brings the
-// database as well: floating IPs stay what they are, and never do both serve one address.
+// TestServicesAreHandedOver changes the driver of a running cluster from lbaas to kubeproxy and back, by a restart
+// and by a reload, which brings the database as well: floating IPs stay what they are, and never do both serve one
+// address.
 func TestServicesAreHandedOver(t *testing.T) {
 	t.Parallel()
 	restart := func(r *northRig, p *raven) *raven {
@@ -52,7 +53,8 @@ func TestServicesAreHandedOver(t *testing.T) {
 			r.floatingIP("172.24.4.77")
 			r.createService("shop", "web", both())
 			for i := range 3 {
-				r.createService("shop", fmt.Sprintf("outside-%d", i), object{"type": "LoadBalancer", "selector": object{"app": "web"}})
+				r.createService("shop", fmt.Sprintf("outside-%d", i),
+					object{"type": "LoadBalancer", "selector": object{"app": "web"}})
 			}
 			r.createService("shop", "named", object{"externalIPs": []any{"172.24.4.77"}, "selector": object{"app": "web"}})
 			r.awaitServices(p)
@@ -89,7 +91,8 @@ func TestServicesAreHandedOver(t *testing.T) {
 					}
 				}
 				gaps := p.gaps(driver)
-				t.Logf("to %s: all within %s; without a load balancer were %v", driver, time.Since(began).Round(time.Millisecond), gaps)
+				t.Logf("to %s: all within %s; without a load balancer were %v", driver, time.Since(began).Round(time.Millisecond),
+					gaps)
 				if len(gaps) != len(shown) {
 					t.Errorf("to %s: %d Services were handed over, not %d", driver, len(gaps), len(shown))
 				}
@@ -116,14 +119,16 @@ func TestServicesAreHandedOver(t *testing.T) {
 	}
 }
 
-// databaseStays shows that a reload without the database is refused while OVN serves: nobody would see its load balancers then.
+// databaseStays shows that a reload without the database is refused while OVN serves: nobody would see its load
+// balancers then.
 func (r *northRig) databaseStays(p *raven) {
 	r.t.Helper()
 	delete(r.conf["ovn"], "nb_connection")
 	r.configure()
 	p.signal(syscall.SIGHUP)
 	must(r.t, "a reload that is refused", func() string {
-		if page := p.page("/readyz"); !strings.Contains(page, "degraded  raven: ") || !strings.Contains(page, "[ovn] nb_connection is not in it any more") {
+		if page := p.page("/readyz"); !strings.Contains(page, "degraded  raven: ") ||
+			!strings.Contains(page, "[ovn] nb_connection is not in it any more") {
 			return page
 		}
 		return ""
@@ -152,14 +157,16 @@ func (r *northRig) balancersStay(p *raven, services int) string {
 	if !s.Ready || waiting != services || s.Handover.Waiting != services {
 		return fmt.Sprintf("%d of %d Services wait, %d of them to be handed over", waiting, services, s.Handover.Waiting)
 	}
-	told := fmt.Sprintf("%d Services wait to be handed over, and their old load balancers serve on with the endpoints of ", services)
+	told := fmt.Sprintf("%d Services wait to be handed over, and their old load balancers serve on with the endpoints "+
+		"of ", services)
 	if page := p.page("/readyz"); !strings.Contains(page, "degraded  ovn: ") || !strings.Contains(page, told) {
 		return "/readyz does not say that they wait:\n" + page
 	}
 	return ""
 }
 
-// gaps are the times for which Services had no load balancer when they were handed over to a driver, as raven's log tells.
+// gaps are the times for which Services had no load balancer when they were handed over to a driver, as raven's log
+// tells.
 func (p *raven) gaps(driver string) map[string]string {
 	to := map[string]string{"kubeproxy": "ovn_loadbalancer", "lbaas": "loadbalancer"}[driver]
 	gaps := map[string]string{}

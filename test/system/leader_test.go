@@ -51,7 +51,8 @@ func TestTheOtherOneTakesOver(t *testing.T) {
 			r.awaitRest(one.raven)
 			must(t, "the other one, warm", func() string { return two.follows(one) })
 			if n := len(two.cloud.asked(0)); n != 1 || len(two.cloud.changes()) != 0 {
-				t.Errorf("the one that stands by asked for %v and sent %v; wanted the list of extensions only", two.cloud.asked(0), two.cloud.changes())
+				t.Errorf("the one that stands by asked for %v and sent %v; wanted the list of extensions only",
+					two.cloud.asked(0), two.cloud.changes())
 			}
 			r.kube.ResetLog()
 			before := len(two.cloud.asked(0))
@@ -71,7 +72,8 @@ func TestTheOtherOneTakesOver(t *testing.T) {
 					t.Errorf("taking over listed %s", q.Path)
 				}
 			}
-			// By identity, once when it takes over and once when the last create of the other can have taken effect; nothing one by one.
+			// By identity, once when it takes over and once when the last create of the other can have taken effect; nothing
+			// one by one.
 			must(t, "the second list", func() string {
 				if n := lists(two.cloud.asked(before), "networks"); n < 2 {
 					return "there was none"
@@ -97,8 +99,8 @@ func lists(paths []string, kind string) int {
 	return n
 }
 
-// The leader is cut off from the cluster while a create of its own is slow and takes effect when the other has looked and made
-// its own.
+// The leader is cut off from the cluster while a create of its own is slow and takes effect when the other has looked
+// and made its own.
 func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 	t.Parallel()
 	r := pair(t)
@@ -108,15 +110,23 @@ func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 	r.awaitRest(one.raven)
 	// Neutron is slow for everyone, and this one create is applied long after its sender was cut.
 	late, err := r.cloud.AddFault(simcloud.Rule{
-		Method: http.MethodPost, Kind: "network", Times: 1, Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(leaseDuration + 2*time.Second),
+		Method: http.MethodPost, Kind: "network", Times: 1, Action: simcloud.ActionApplyLate,
+		Delay: simcloud.Duration(leaseDuration + 2*time.Second),
 	})
 	r.check(err)
-	for kind, delay := range map[string]time.Duration{"subnet": time.Second, "port": time.Second, "security_group": 2 * time.Second} {
-		_, err := r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Kind: kind, Action: simcloud.ActionDelay, Delay: simcloud.Duration(delay)})
+	for kind, delay := range map[string]time.Duration{
+		"subnet": time.Second, "port": time.Second, "security_group": 2 * time.Second,
+	} {
+		_, err := r.cloud.AddFault(simcloud.Rule{
+			Method: http.MethodPost, Kind: kind, Action: simcloud.ActionDelay, Delay: simcloud.Duration(delay),
+		})
 		r.check(err)
 	}
-	// This one comes two seconds later, from a leader that does not know yet that it is cut off, and would outlast its Lease.
-	_, err = r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Kind: "security_group_rule", Times: 1, Action: simcloud.ActionTimeout})
+	// This one comes two seconds later, from a leader that does not know yet that it is cut off, and would outlast its
+	// Lease.
+	_, err = r.cloud.AddFault(simcloud.Rule{
+		Method: http.MethodPost, Kind: "security_group_rule", Times: 1, Action: simcloud.ActionTimeout,
+	})
 	r.check(err)
 	r.createNamespace("shop")
 	r.createPod("shop", "a")
@@ -172,8 +182,9 @@ func (r *rig) networksNamed(name string) int {
 	return n
 }
 
-// A process that was frozen for longer than its Lease must not go on with what it was doing. It is frozen while answers are on
-// their way: a request that it is about to send at that instant, nothing can take back; see the second list.
+// A process that was frozen for longer than its Lease must not go on with what it was doing. It is frozen while
+// answers are on their way: a request that it is about to send at that instant, nothing can take back; see the second
+// list.
 func TestALeaderThatWasFrozenSendsNothing(t *testing.T) {
 	t.Parallel()
 	r := pair(t)
@@ -181,7 +192,9 @@ func TestALeaderThatWasFrozenSendsNothing(t *testing.T) {
 	one, two := r.team()
 	r.awaitRest(one.raven)
 	const slow = time.Second
-	_, err := r.cloud.AddFault(simcloud.Rule{Method: http.MethodPost, Action: simcloud.ActionDelay, Delay: simcloud.Duration(slow)})
+	_, err := r.cloud.AddFault(simcloud.Rule{
+		Method: http.MethodPost, Action: simcloud.ActionDelay, Delay: simcloud.Duration(slow),
+	})
 	r.check(err)
 	began := len(one.cloud.changes())
 	for _, name := range []string{"shop", "blog", "wiki"} {
@@ -221,7 +234,10 @@ func TestWhoLeadsIsSaid(t *testing.T) {
 		ready    string
 		measured string
 	}{
-		{one, `this one leads since \d+s: \S+_\S+ holds Lease kube-system/raven`, `ready +leader: this one leads`, `raven_leading\{.*\} 1`},
+		{
+			one, `this one leads since \d+s: \S+_\S+ holds Lease kube-system/raven`, `ready +leader: this one leads`,
+			`raven_leading\{.*\} 1`,
+		},
 		{two, `standing by as \S+: \S+_\S+ leads since`, `ready +leader: standing by`, `raven_leading\{.*\} 0`},
 	} {
 		for where, has := range map[string]struct {
@@ -245,7 +261,9 @@ func TestWhoLeadsIsSaid(t *testing.T) {
 	}
 	two.stop()
 	one.stop()
-	lease, err := r.kube.Get(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, "kube-system", "raven")
+	lease, err := r.kube.Get(schema.GroupVersionResource{
+		Group: "coordination.k8s.io", Version: "v1", Resource: "leases",
+	}, "kube-system", "raven")
 	spec, _ := lease["spec"].(map[string]any)
 	if err != nil || spec["holderIdentity"] != "" {
 		t.Errorf("after the end of all the Lease is %v (%v)", spec, err)
@@ -258,12 +276,14 @@ func TestALeaseThatIsTooShortIsRefused(t *testing.T) {
 	r.conf.Set("neutron", "timeout", 60)
 	for _, command := range []string{"run", "config validate"} {
 		got := r.raven(append(strings.Fields(command), "--config-file", r.configure())...)
-		if got.status != 1 || !strings.Contains(got.errors, "[neutron] timeout (1m0s) must be less than [kubernetes] lease_duration (4s)") {
+		if got.status != 1 ||
+			!strings.Contains(got.errors, "[neutron] timeout (1m0s) must be less than [kubernetes] lease_duration (4s)") {
 			t.Errorf("raven %s: exit status %d: %s", command, got.status, got.errors)
 		}
 	}
 	r.conf.Set("neutron", "timeout", 3).Set("kubernetes", "lease_renew_deadline", 4)
-	if got := r.raven("config", "validate", "--config-file", r.configure()); got.status != 1 || !strings.Contains(got.errors, "two would lead at once") {
+	if got := r.raven("config", "validate", "--config-file", r.configure()); got.status != 1 ||
+		!strings.Contains(got.errors, "two would lead at once") {
 		t.Errorf("exit status %d: %s", got.status, got.errors)
 	}
 }

@@ -24,8 +24,14 @@ func brokenLists() []brokenList {
 		{"503", simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusServiceUnavailable}, `503`},
 		{"an answer in vain", simcloud.Rule{Action: simcloud.ActionTimeout}, `timeout|deadline|no answer|Timeout`},
 		{"a cut page", simcloud.Rule{Action: simcloud.ActionTruncate}, `unexpected EOF|cut|incomplete`},
-		{"a cut second page", simcloud.Rule{Action: simcloud.ActionTruncate, Query: "marker="}, `unexpected EOF|cut|incomplete`},
-		{"a 500 for the second page", simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusInternalServerError, Query: "marker="}, `500`},
+		{
+			"a cut second page", simcloud.Rule{Action: simcloud.ActionTruncate, Query: "marker="},
+			`unexpected EOF|cut|incomplete`,
+		},
+		{
+			"a 500 for the second page",
+			simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusInternalServerError, Query: "marker="}, `500`,
+		},
 	}
 }
 
@@ -65,7 +71,8 @@ func TestListThatFailsAtStartEndsInAnErrorAndChangesNothing(t *testing.T) {
 				t.Errorf("%s: the exit status is %d, wanted 1", b.name, status)
 			}
 			last := lastLine(p.log.String())
-			if !strings.HasPrefix(last, "raven: ") || !strings.Contains(last, "listing") || !regexp.MustCompile(b.says).MatchString(last) {
+			if !strings.HasPrefix(last, "raven: ") || !strings.Contains(last, "listing") ||
+				!regexp.MustCompile(b.says).MatchString(last) {
 				t.Errorf("%s: the error does not say that a list failed, and how (%s): %s", b.name, b.says, last)
 			}
 			r.wroteNothing(before)
@@ -101,7 +108,8 @@ func TestListThatFailsInADriftCheckChangesNothing(t *testing.T) {
 		r.cloud.ClearFaults()
 		// And it is awake: what somebody takes away comes back.
 		id := r.portOf("shop", "a")
-		if code, _ := r.cloud.Call(simcloud.UserAdmin, simcloud.ProjectAdmin, http.MethodDelete, "/ports/"+id, nil); code != http.StatusNoContent {
+		if code, _ := r.cloud.Call(simcloud.UserAdmin, simcloud.ProjectAdmin, http.MethodDelete, "/ports/"+id,
+			nil); code != http.StatusNoContent {
 			t.Fatalf("%s: deleting the port: %d", b.name, code)
 		}
 		must(t, b.name+": another port for the pod", func() string {

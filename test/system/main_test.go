@@ -1,5 +1,6 @@
-// Package system_test runs the programs as they are built, raven and its drivers, against the simulated cluster and cloud. It
-// must never reach into them otherwise than an operator, a cluster and a cloud can: by files, signals, requests and answers.
+// Package system_test runs the programs as they are built, raven and its drivers, against the simulated cluster and
+// cloud. It must never reach into them otherwise than an operator, a cluster and a cloud can: by files, signals,
+// requests and answers.
 package system_test
 
 import (
@@ -13,8 +14,8 @@ import (
 	testprograms "github.com/kuryr/raven/test/programs"
 )
 
-// programs is the folder with the built programs, set by TestMain. Each rig has links of its own to them, so that its processes
-// can be told from those of the others.
+// programs is the folder with the built programs, set by TestMain. Each rig has links of its own to them, so that its
+// processes can be told from those of the others.
 var programs string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -43,13 +44,15 @@ func run(m *testing.M) int {
 	return status
 }
 
-// build puts all programs into a folder. They are the ones that users get, without the race detector, which would triple the time.
+// build puts all programs into a folder. They are the ones that users get, without the race detector, which would
+// triple the time.
 func build(dir string) (string, error) {
 	bin := filepath.Join(dir, "bin")
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		return "", err
 	}
-	wanted := append(testprograms.Shipped(), testprograms.Flat, testprograms.Hostile, testprograms.EmptyPod, testprograms.Protocol2)
+	wanted := append(testprograms.Shipped(), testprograms.Flat, testprograms.Hostile, testprograms.EmptyPod,
+		testprograms.Protocol2)
 	return bin, testprograms.Put(bin, wanted...)
 }
 

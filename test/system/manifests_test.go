@@ -68,13 +68,15 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 		}
 	}
 	if file := strings.Join(lines, ""); got.status != 0 || got.out != file {
-		t.Errorf("etc/kubernetes/20-rbac.yaml is stale: make it anew as its first line says (exit status %d %s):\n%s", got.status, got.errors,
+		t.Errorf("etc/kubernetes/20-rbac.yaml is stale: make it anew as its first line says (exit status %d %s):\n%s",
+			got.status, got.errors,
 			harness.LineDiff(file, got.out))
 	}
 
 	// The README shows the one for all drivers of Raven.
 	r.install("raven-driver-lbaas", "bin/raven-driver-lbaas")
-	got = r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set", "raven.drivers=namespace,pod,lbaas",
+	got = r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set",
+		"raven.drivers=namespace,pod,lbaas",
 		"--set", "raven.runtime_dir="+r.path("run"))
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -91,9 +93,12 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 	}
 
 	// Namespaced rights and named ones, and nothing for what is turned off.
-	got = r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set", "raven.drivers=pod", "--set", "raven.cluster_id=x",
-		"--set", "kubernetes.use_events=false", "--name", "kuryr", "--namespace", "net", "--set", "raven.runtime_dir="+r.path("run"))
-	if text := got.out; strings.Contains(text, "events") || strings.Contains(text, "kube-system") || strings.Contains(text, "leases") ||
+	got = r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set", "raven.drivers=pod", "--set",
+		"raven.cluster_id=x",
+		"--set", "kubernetes.use_events=false", "--name", "kuryr", "--namespace", "net", "--set",
+		"raven.runtime_dir="+r.path("run"))
+	if text := got.out; strings.Contains(text, "events") || strings.Contains(text, "kube-system") ||
+		strings.Contains(text, "leases") ||
 		!strings.Contains(text, "  name: kuryr\n  namespace: net\n") {
 		t.Errorf("raven driver rbac prints:\n%s", text)
 	}
@@ -124,7 +129,8 @@ func TestManifestsConfigureRaven(t *testing.T) {
 	}
 	r.write("conf.d/credentials.conf", secret.StringData["credentials.conf"])
 	args := []string{
-		"--strict", "--config-file", r.write("k.conf", conf.Data["kuryr.conf"]), "--config-dir", r.path("conf.d"), "--set", "raven.runtime_dir=" + r.path("run"),
+		"--strict", "--config-file", r.write("k.conf", conf.Data["kuryr.conf"]), "--config-dir", r.path("conf.d"), "--set",
+		"raven.runtime_dir=" + r.path("run"),
 	}
 	if got := r.raven(append([]string{"config", "validate"}, args...)...); got.status != 0 || got.errors != "" {
 		t.Errorf("raven config validate: exit status %d: %s", got.status, got.errors)

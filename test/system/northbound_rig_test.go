@@ -15,8 +15,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// northRig is a rig with OVN's real northbound database, in which the simulated Neutron makes its switches and routers, and the drivers
-// for Services of both kinds.
+// northRig is a rig with OVN's real northbound database, in which the simulated Neutron makes its switches and
+// routers, and the drivers for Services of both kinds.
 type northRig struct {
 	*rig
 	north *northbound.Server
@@ -59,7 +59,8 @@ type northRow struct {
 
 // rows reads a table of the database.
 func (r *northRig) rows(table string, columns ...string) []northRow {
-	out, err := r.north.Ctl(r.t.Context(), "--format=json", "--columns=_uuid,name,"+strings.Join(columns, ","), "list", table)
+	out, err := r.north.Ctl(r.t.Context(), "--format=json", "--columns=_uuid,name,"+strings.Join(columns, ","), "list",
+		table)
 	if err != nil {
 		if r.t.Context().Err() == nil {
 			r.t.Error(err)
@@ -174,7 +175,8 @@ func (r *northRig) proxiedAmiss() string {
 	return strings.Join(append(amiss, r.groupAmiss()...), "; ")
 }
 
-// wantedVIPs says what OVN should have for a Service: its ports at the clusterIP, at what its status names and at its externalIPs.
+// wantedVIPs says what OVN should have for a Service: its ports at the clusterIP, at what its status names and at its
+// externalIPs.
 func (r *northRig) wantedVIPs(svc object) []string {
 	vip := fmt.Sprint(at(svc, "spec", "clusterIP"))
 	if vip == "None" || at(svc, "spec", "type") == "ExternalName" {
@@ -203,7 +205,8 @@ func (r *northRig) wantedVIPs(svc object) []string {
 	return want
 }
 
-// groupAmiss says where the group is not what every load balancer is in, and every namespace's switch and the router refer to.
+// groupAmiss says where the group is not what every load balancer is in, and every namespace's switch and the router
+// refer to.
 func (r *northRig) groupAmiss() []string {
 	if r.conf["namespace_subnet"]["topology"] == "dedicated" {
 		return r.apartAmiss()
@@ -228,9 +231,11 @@ func (r *northRig) groupAmiss() []string {
 	return amiss
 }
 
-// apartAmiss says where the groups are not those of namespaces apart: one for each, with its load balancers, its switch and its router.
+// apartAmiss says where the groups are not those of namespaces apart: one for each, with its load balancers, its
+// switch and its router.
 func (r *northRig) apartAmiss() []string {
-	in, title := map[string]string{}, map[string]string{} // the group's name by the id of a load balancer's row, and by its own
+	// the group's name by the id of a load balancer's row, and by its own
+	in, title := map[string]string{}, map[string]string{}
 	for _, group := range r.rows("Load_Balancer_Group", "load_balancer") {
 		_, name, _ := strings.Cut(group.name, " name=")
 		title[group.id] = name
@@ -266,7 +271,9 @@ func (r *northRig) apartAmiss() []string {
 	list, err := r.kube.List(namespaces(), "")
 	r.check(err)
 	if len(title) != len(list) || joined != len(list) || len(routers) != len(list) {
-		amiss = append(amiss, fmt.Sprintf("of %d namespaces %d have a group, %d switches and %d routers", len(list), len(title), joined, len(routers)))
+		amiss = append(amiss,
+			fmt.Sprintf("of %d namespaces %d have a group, %d switches and %d routers", len(list), len(title), joined,
+				len(routers)))
 	}
 	return amiss
 }
@@ -290,8 +297,8 @@ func (r *northRig) floatingIDs() map[string]string {
 	return ids
 }
 
-// onlyOne looks all the time, until it is ended, that never a load balancer of Octavia's and one of OVN's serve one address, and, where OVN's
-// are on their way out, that they serve as long as they are there.
+// onlyOne looks all the time, until it is ended, that never a load balancer of Octavia's and one of OVN's serve one
+// address, and, where OVN's are on their way out, that they serve as long as they are there.
 func (r *northRig) onlyOne(leaving bool) (end func()) {
 	stop := make(chan struct{})
 	var work sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestKubeProxyServesByOVN has the driver kubeproxy serve Services in the northbound database: all of them, as they are, without Octavia,
-// and nothing is left of those that go.
+// TestKubeProxyServesByOVN has the driver kubeproxy serve Services in the northbound database: all of them, as they
+// are, without Octavia, and nothing is left of those that go.
 func TestKubeProxyServesByOVN(t *testing.T) {
 	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))
@@ -25,7 +25,8 @@ func TestKubeProxyServesByOVN(t *testing.T) {
 	r.createService("shop", "lonely", nil)
 	r.createService("shop", "headless", object{"clusterIP": "None"})
 	r.floatingIP("172.24.4.77")
-	r.createService("shop", "outside", object{"type": "LoadBalancer", "externalIPs": []any{"172.24.4.77"}, "selector": object{"app": "web"}})
+	r.createService("shop", "outside",
+		object{"type": "LoadBalancer", "externalIPs": []any{"172.24.4.77"}, "selector": object{"app": "web"}})
 	r.awaitProxied(p)
 	r.scale("shop", "web", 1)
 	r.awaitProxied(p)
@@ -58,11 +59,12 @@ func TestKubeProxyServesByOVN(t *testing.T) {
 }
 
 func sameRow(a, b northRow) bool {
-	return a.id == b.id && a.name == b.name && a.protocol == b.protocol && maps.Equal(a.vips, b.vips) && maps.Equal(a.ids, b.ids)
+	return a.id == b.id && a.name == b.name && a.protocol == b.protocol && maps.Equal(a.vips, b.vips) &&
+		maps.Equal(a.ids, b.ids)
 }
 
-// TestAddressThatCannotBeLimitedIsClosed: OVN's load balancers know no source ranges, so that the address of a Service that has some serves
-// nobody. It is not given away meanwhile, and serves again without them.
+// TestAddressThatCannotBeLimitedIsClosed: OVN's load balancers know no source ranges, so that the address of a
+// Service that has some serves nobody. It is not given away meanwhile, and serves again without them.
 func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
 	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))
@@ -105,7 +107,8 @@ func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
 	p.stop()
 }
 
-// TestKubeProxyKeepsNamespacesApart: in the dedicated topology a Service is served in its own namespace, and nowhere else.
+// TestKubeProxyKeepsNamespacesApart: in the dedicated topology a Service is served in its own namespace, and nowhere
+// else.
 func TestKubeProxyKeepsNamespacesApart(t *testing.T) {
 	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))

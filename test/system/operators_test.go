@@ -22,8 +22,8 @@ func (r *rig) asOperator(method, path string, body any) object {
 	return doc
 }
 
-// TestWhatOperatorsWriteSurvives: their tags and descriptions stay, also over a restart, and neither makes a second resource. Where
-// they took our tags away, the description still proves whose it is.
+// TestWhatOperatorsWriteSurvives: their tags and descriptions stay, also over a restart, and neither makes a second
+// resource. Where they took our tags away, the description still proves whose it is.
 func TestWhatOperatorsWriteSurvives(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -36,14 +36,18 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 
 	count := func() map[string]int {
 		counts := map[string]int{}
-		for _, kind := range []string{"network", "subnet", "router", "port", "security_group", "subnetpool", "security_group_rule"} {
+		for _, kind := range []string{
+			"network", "subnet", "router", "port", "security_group", "subnetpool", "security_group_rule",
+		} {
 			counts[kind] = r.cloud.Count(kind)
 		}
 		return counts
 	}
 	before := fmt.Sprint(count())
 	edited, stripped := map[string]string{}, []string{}
-	for kind, path := range map[string]string{"network": "networks", "subnet": "subnets", "router": "routers", "port": "ports"} {
+	for kind, path := range map[string]string{
+		"network": "networks", "subnet": "subnets", "router": "routers", "port": "ports",
+	} {
 		for i, o := range r.cloud.Objects(kind) {
 			id, description := fmt.Sprint(o["id"]), fmt.Sprint(o["description"])
 			if !strings.Contains(description, "raven:cluster=") {
@@ -89,8 +93,8 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 	}
 }
 
-// TestAForbiddenNeedDeletesNothing: without the ServiceCIDRs nobody knows what the service network should be. What there is stays,
-// over several drift checks and sweeps.
+// TestAForbiddenNeedDeletesNothing: without the ServiceCIDRs nobody knows what the service network should be. What
+// there is stays, over several drift checks and sweeps.
 func TestAForbiddenNeedDeletesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -58,10 +58,12 @@ func (r *rig) peer(name string) *peer {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(p.kube.Close)
-	kubeconfig := r.write(name+".kubeconfig", strings.ReplaceAll(string(r.kube.Kubeconfig()), server, to.Scheme+"://"+p.kube.Address()))
+	kubeconfig := r.write(name+".kubeconfig",
+		strings.ReplaceAll(string(r.kube.Kubeconfig()), server, to.Scheme+"://"+p.kube.Address()))
 	own := harness.Settings{}
 	own.Set("kubernetes", "kubeconfig", kubeconfig)
-	own.Set("neutron", "auth_url", p.cloud.server.URL+"/v3").Set("neutron", "endpoint_override", p.cloud.server.URL+"/networking")
+	own.Set("neutron", "auth_url", p.cloud.server.URL+"/v3").Set("neutron", "endpoint_override",
+		p.cloud.server.URL+"/networking")
 	own.Set("raven", "runtime_dir", r.path("run-"+name))
 	p.raven = r.start("--config-file", r.write(name+".conf", own.String()))
 	p.name = "raven " + name
@@ -191,7 +193,8 @@ func oneAtATime(t *testing.T, a, b *peer) {
 				}
 			}
 			if x.begun.Before(y.end) && y.begun.Before(x.end) {
-				t.Errorf("two wrote at once: %s of %s (%s to %s), %s of %s (%s to %s)", x.what, a.name, clockOf(x.begun), clockOf(x.end),
+				t.Errorf("two wrote at once: %s of %s (%s to %s), %s of %s (%s to %s)", x.what, a.name, clockOf(x.begun),
+					clockOf(x.end),
 					y.what, b.name, clockOf(y.begun), clockOf(y.end))
 			}
 		}

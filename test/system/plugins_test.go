@@ -129,7 +129,9 @@ func TestDriverThatHangsLosesAndDeletesNothing(t *testing.T) {
 			do(r)
 		}
 		last := len(ref.dumps) - 1
-		must(t, "the state of an undisturbed run", func() string { return harness.LineDiff(ref.dumps[last], r.dump()) + r.amiss(p) })
+		must(t, "the state of an undisturbed run", func() string {
+			return harness.LineDiff(ref.dumps[last], r.dump()) + r.amiss(p)
+		})
 		if now := p.plugin(name); now == stopped || now == 0 {
 			t.Errorf("driver %s hangs and was not replaced: its process was %d and is %d", name, stopped, now)
 		}

@@ -214,7 +214,8 @@ func (p *raven) settled() string {
 	}
 	for _, o := range s.Objects {
 		if o.State != "done" || o.Deleted {
-			return fmt.Sprintf("%s %s/%s is %s (deleted: %t): %s", o.Kind, o.Namespace, o.Name, o.State, o.Deleted, strings.Join(o.Reasons, "; "))
+			return fmt.Sprintf("%s %s/%s is %s (deleted: %t): %s", o.Kind, o.Namespace, o.Name, o.State, o.Deleted,
+				strings.Join(o.Reasons, "; "))
 		}
 	}
 	return ""

@@ -94,7 +94,8 @@ func (r *rig) defaults() {
 		Set("neutron", "password", password).Set("neutron", "project_name", simcloud.ProjectKuryr).
 		Set("neutron", "ambiguous_create_wait", 1)
 	r.conf.Set("health_server", "port", 0).Set("prometheus_exporter", "port", 0)
-	r.conf.Set("raven", "runtime_dir", r.path("run")).Set("raven", "sweep_interval", 1).Set("raven", "plugin_dir", r.path("plugins"))
+	r.conf.Set("raven", "runtime_dir", r.path("run")).Set("raven", "sweep_interval", 1).Set("raven", "plugin_dir",
+		r.path("plugins"))
 }
 
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
@@ -173,8 +174,8 @@ func (r *rig) note(_ apiwatch.EventType, object map[string]any) {
 	r.names[uid] = "<" + name + ">"
 }
 
-// dump is the state of the cloud, identity and all, with names in place of UIDs. Which addresses pods get, and their load balancers name,
-// differs from run to run.
+// dump is the state of the cloud, identity and all, with names in place of UIDs. Which addresses pods get, and their
+// load balancers name, differs from run to run.
 func (r *rig) dump() string {
 	text := r.cloud.Dump(simcloud.DumpOptions{Identity: true, Hide: []string{"device_id", "status", "address"}})
 	r.mu.Lock()
@@ -196,7 +197,8 @@ func within(t *testing.T, what string, amiss func() string) {
 	}
 }
 
-// waitFor asks until nothing is amiss or the time is over, and returns what is then. The longer it has waited, the less often it asks.
+// waitFor asks until nothing is amiss or the time is over, and returns what is then. The longer it has waited, the
+// less often it asks.
 func waitFor(bound time.Duration, amiss func() string) string {
 	for began := time.Now(); ; {
 		last := amiss()

@@ -47,7 +47,8 @@ func TestNamespaceDriverFromOutsideServesThePodDriver(t *testing.T) {
 	for _, port := range r.cloud.Ports() {
 		fixed, _ := port["fixed_ips"].([]any)
 		groups, _ := port["security_groups"].([]any)
-		if len(fixed) != 1 || port["network_id"] != flat || fixed[0].(map[string]any)["subnet_id"] != subnet || fmt.Sprint(groups) != fmt.Sprint([]any{group}) {
+		if len(fixed) != 1 || port["network_id"] != flat || fixed[0].(map[string]any)["subnet_id"] != subnet ||
+			fmt.Sprint(groups) != fmt.Sprint([]any{group}) {
 			t.Errorf("the port is not on the flat network: %v", port)
 		}
 	}

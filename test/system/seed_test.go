@@ -35,7 +35,8 @@ func TestSeedEventsEndAsTheySay(t *testing.T) {
 				must(t, "rest", func() string { return r.amiss(p) })
 			}
 			for _, file := range []string{
-				"namespaces.watch.jsonl", "services.watch.jsonl", "endpoints.watch.jsonl", "pods.watch.jsonl", "pods-nginx-app.watch.jsonl",
+				"namespaces.watch.jsonl", "services.watch.jsonl", "endpoints.watch.jsonl", "pods.watch.jsonl",
+				"pods-nginx-app.watch.jsonl",
 			} {
 				r.replay(file)
 				if !before {
@@ -59,7 +60,8 @@ func TestSeedEventsEndAsTheySay(t *testing.T) {
 	}
 }
 
-// seedPorts checks the ports: the events leave pod nginx-app-o0kvl in namespace default, and take my-nginx-y67ky and namespace test.
+// seedPorts checks the ports: the events leave pod nginx-app-o0kvl in namespace default, and take my-nginx-y67ky and
+// namespace test.
 func (r *rig) seedPorts() {
 	r.t.Helper()
 	var names []string

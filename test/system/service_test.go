@@ -49,19 +49,23 @@ func TestDiffDefaultAndDocs(t *testing.T) {
 		t.Errorf("it shows the secret, or what is as by default:\n%s", got.out)
 	}
 	docs := r.raven("config", "docs").out
-	for _, want := range []string{"## `[namespace_subnet]`", "### `backdoor_socket`", "OS_NEUTRON__PASSWORD", "Secret: never shown."} {
+	for _, want := range []string{
+		"## `[namespace_subnet]`", "### `backdoor_socket`", "OS_NEUTRON__PASSWORD", "Secret: never shown.",
+	} {
 		if !strings.Contains(docs, want) {
 			t.Errorf("there is no %q in the reference", want)
 		}
 	}
 }
 
-// TestMutate: with restart_method mutate, a SIGHUP changes mutable options in place, and the others it names; nothing is started anew.
+// TestMutate: with restart_method mutate, a SIGHUP changes mutable options in place, and the others it names; nothing
+// is started anew.
 func TestMutate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("DEFAULT", "restart_method", "mutate")
-	r.conf.Set("neutron", "ambiguous_create_wait", patience) // after it all is listed once more, which would be taken for a new start
+	// after it all is listed once more, which would be taken for a new start
+	r.conf.Set("neutron", "ambiguous_create_wait", patience)
 	p := r.start()
 	r.createNamespace("shop")
 	r.createPod("shop", "a")
@@ -90,7 +94,8 @@ func TestMutate(t *testing.T) {
 	p.stop()
 }
 
-// TestAMutatedGraceHolds: work in flight gets the time that graceful_shutdown_timeout says now, not what it said at the start.
+// TestAMutatedGraceHolds: work in flight gets the time that graceful_shutdown_timeout says now, not what it said at
+// the start.
 func TestAMutatedGraceHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -152,7 +157,9 @@ func TestBackdoor(t *testing.T) {
 	})
 	r.createNamespace("shop")
 	r.awaitRest(p)
-	for what, want := range map[string]string{"/config": "password = ****", "/goroutines": "reconcile.(*Engine).Run", "/debug/pprof/heap?debug=1": "heap profile"} {
+	for what, want := range map[string]string{
+		"/config": "password = ****", "/goroutines": "reconcile.(*Engine).Run", "/debug/pprof/heap?debug=1": "heap profile",
+	} {
 		if text := through(t, socket, what); !strings.Contains(text, want) || strings.Contains(text, password) {
 			t.Errorf("%s: without %q, or with the password:\n%.2000s", what, want, text)
 		}

@@ -156,7 +156,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// SIGHUP reloads at a terminal as it does without one, and so does the hang-up of that terminal: nothing is lost with it.
+// SIGHUP reloads at a terminal as it does without one, and so does the hang-up of that terminal: nothing is lost with
+// it.
 func TestReloadAtATerminal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -204,14 +205,16 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// A signal that comes while the configuration is still being read is not lost, and does nothing else than it does later.
+// A signal that comes while the configuration is still being read is not lost, and does nothing else than it does
+// later.
 func TestASignalThatComesEarly(t *testing.T) {
 	t.Parallel()
 	early := func(t *testing.T) (*rig, *raven) {
 		t.Helper()
 		r := newRig(t)
 		// A driver that is asked for its options, and answers when there is a file.
-		script := fmt.Sprintf("#!/bin/sh\n: > %[1]s/asked\nwhile [ ! -e %[1]s/answer ]; do sleep 0.05; done\nexec %[1]s/bin/raven-driver-pod\n", r.dir)
+		script := fmt.Sprintf("#!/bin/sh\n: > %[1]s/asked\nwhile [ ! -e %[1]s/answer ]; do sleep 0.05; done\nexec "+
+			"%[1]s/bin/raven-driver-pod\n", r.dir)
 		if err := os.WriteFile(r.path("slow"), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -249,11 +252,19 @@ func TestReloadOfABadFileKeepsTheOldConfiguration(t *testing.T) {
 		make func(*rig)
 		says string
 	}{
-		"a bad value":         {func(r *rig) { r.conf.Set("raven", "sweep_interval", "often") }, `kuryr\.conf:\d+: \[raven\] sweep_interval`},
-		"no file":             {func(r *rig) { _ = os.Remove(r.path("kuryr.conf")) }, `kuryr\.conf.*no such file`},
-		"an unknown driver":   {func(r *rig) { r.conf.Set("raven", "drivers", "namespace,pod,nosuch") }, `driver\(nosuch\): not found`},
-		"a refused option":    {func(r *rig) { r.conf.Set("namespace_subnet", "topology", "round") }, `\[namespace_subnet\] topology`},
-		"a wrong password":    {func(r *rig) { r.conf.Set("neutron", "password", "wrong-"+password) }, `logging in at .* 401`},
+		"a bad value": {
+			func(r *rig) { r.conf.Set("raven", "sweep_interval", "often") }, `kuryr\.conf:\d+: \[raven\] sweep_interval`,
+		},
+		"no file": {func(r *rig) { _ = os.Remove(r.path("kuryr.conf")) }, `kuryr\.conf.*no such file`},
+		"an unknown driver": {
+			func(r *rig) { r.conf.Set("raven", "drivers", "namespace,pod,nosuch") }, `driver\(nosuch\): not found`,
+		},
+		"a refused option": {
+			func(r *rig) { r.conf.Set("namespace_subnet", "topology", "round") }, `\[namespace_subnet\] topology`,
+		},
+		"a wrong password": {
+			func(r *rig) { r.conf.Set("neutron", "password", "wrong-"+password) }, `logging in at .* 401`,
+		},
 		"an unreachable kube": {func(r *rig) { r.conf.Set("kubernetes", "kubeconfig", r.path("nowhere")) }, `nowhere`},
 	}
 	var names []string

@@ -18,11 +18,23 @@ func TestWatchesThatEndLoseNothing(t *testing.T) {
 		options simkube.Options
 		cut     func(api *simkube.API, resource string)
 	}{
-		{"clean EOF", simkube.Options{}, func(api *simkube.API, resource string) { api.CutWatches(resource, simkube.CleanEOF) }},
-		{"EOF in a line", simkube.Options{}, func(api *simkube.API, resource string) { api.CutWatches(resource, simkube.MidLine) }},
+		{
+			"clean EOF", simkube.Options{},
+			func(api *simkube.API, resource string) { api.CutWatches(resource, simkube.CleanEOF) },
+		},
+		{
+			"EOF in a line", simkube.Options{},
+			func(api *simkube.API, resource string) { api.CutWatches(resource, simkube.MidLine) },
+		},
 		{"410 in the stream", simkube.Options{}, func(api *simkube.API, resource string) { api.Expire(resource) }},
-		{"410 as a status", simkube.Options{GoneStatus: true}, func(api *simkube.API, resource string) { api.Expire(resource) }},
-		{"410 without watch-list", simkube.Options{NoWatchList: true}, func(api *simkube.API, resource string) { api.Expire(resource) }},
+		{
+			"410 as a status", simkube.Options{GoneStatus: true},
+			func(api *simkube.API, resource string) { api.Expire(resource) },
+		},
+		{
+			"410 without watch-list", simkube.Options{NoWatchList: true},
+			func(api *simkube.API, resource string) { api.Expire(resource) },
+		},
 		{"410 after EOF", simkube.Options{GoneStatus: true}, func(api *simkube.API, resource string) {
 			api.Compact()
 			api.CutWatches(resource, simkube.CleanEOF)
@@ -56,7 +68,9 @@ func TestWatchesThatEndLoseNothing(t *testing.T) {
 			t.Errorf("a resource was watched again %d times only: the watches were not cut", again)
 		}
 		last := len(ref.dumps) - 1
-		must(t, "the state of an undisturbed run", func() string { return harness.LineDiff(ref.dumps[last], r.dump()) + r.amiss(p) })
+		must(t, "the state of an undisturbed run", func() string {
+			return harness.LineDiff(ref.dumps[last], r.dump()) + r.amiss(p)
+		})
 		p.stop()
 	})
 }

@@ -46,7 +46,8 @@ func (r *rig) check(err error) {
 
 func (r *rig) createNamespace(name string) {
 	r.t.Helper()
-	_, err := r.kube.Create(namespaces(), object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}})
+	_, err := r.kube.Create(namespaces(),
+		object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name}})
 	r.check(err)
 }
 
@@ -54,8 +55,9 @@ func (r *rig) createNamespace(name string) {
 func (r *rig) createPod(namespace, name string) {
 	r.t.Helper()
 	_, err := r.kube.Create(pods(), object{
-		"apiVersion": "v1", "kind": "Pod", "metadata": object{"namespace": namespace, "name": name, "labels": object{"app": "x"}},
-		"spec": object{"nodeName": "node-1", "containers": []any{object{"name": "c", "image": "i"}}},
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": object{"namespace": namespace, "name": name, "labels": object{"app": "x"}},
+		"spec":     object{"nodeName": "node-1", "containers": []any{object{"name": "c", "image": "i"}}},
 	})
 	r.check(err)
 }
@@ -76,8 +78,8 @@ func (r *rig) patchPod(namespace, name, patch string) {
 	r.check(err)
 }
 
-// bare takes away the namespaces that every cluster has, but for the one that gives it its identity. No API server would let
-// anybody do that, so that it is told as an event; it halves what there is to do.
+// bare takes away the namespaces that every cluster has, but for the one that gives it its identity. No API server
+// would let anybody do that, so that it is told as an event; it halves what there is to do.
 func (r *rig) bare() {
 	r.t.Helper()
 	for _, name := range []string{"default", "kube-public", "kube-node-lease"} {
@@ -95,7 +97,8 @@ func (r *rig) bare() {
 // vanish tells of the end of a namespace that nobody may delete.
 func (r *rig) vanish(namespace string) {
 	r.t.Helper()
-	event := fmt.Sprintf(`{"type":"DELETED","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}}`, namespace)
+	event := fmt.Sprintf(`{"type":"DELETED","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}}`,
+		namespace)
 	r.check(r.kube.Replay(strings.NewReader(event)))
 }
 
@@ -115,8 +118,8 @@ func (r *rig) operatorGroup(name string) string {
 // phase is a part of a workload: something happens, and the cloud follows.
 type phase func(*rig)
 
-// workload returns the phases of the ordinary workload: two namespaces and five pods; one pod deleted, one completed, one
-// relabelled; one namespace deleted. The group is the id of the one that the label names.
+// workload returns the phases of the ordinary workload: two namespaces and five pods; one pod deleted, one completed,
+// one relabelled; one namespace deleted. The group is the id of the one that the label names.
 func workload(group string) []phase {
 	return []phase{
 		func(r *rig) {
@@ -136,8 +139,8 @@ func workload(group string) []phase {
 	}
 }
 
-// clusterAmiss says where cluster and cloud do not agree: every namespace has its network; every pod that should have a port
-// names the one that there is for it, which has the security group of its label; and there are no others.
+// clusterAmiss says where cluster and cloud do not agree: every namespace has its network; every pod that should have
+// a port names the one that there is for it, which has the security group of its label; and there are no others.
 func (r *rig) clusterAmiss() string {
 	byPod, networks := map[string][]object{}, map[string]int{}
 	for _, port := range r.cloud.Ports() {
@@ -156,7 +159,9 @@ func (r *rig) clusterAmiss() string {
 		meta, _ := space["metadata"].(map[string]any)
 		name := fmt.Sprint(meta["name"])
 		if networks[name] != 1 || meta["deletionTimestamp"] != nil {
-			amiss = append(amiss, fmt.Sprintf("namespace %s has %d networks and the deletionTimestamp %v", name, networks[name], meta["deletionTimestamp"]))
+			amiss = append(amiss,
+				fmt.Sprintf("namespace %s has %d networks and the deletionTimestamp %v", name, networks[name],
+					meta["deletionTimestamp"]))
 		}
 		delete(networks, name)
 		delete(networks, name+"-service") // with topology dedicated

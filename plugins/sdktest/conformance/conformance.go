@@ -1,8 +1,9 @@
-// Package conformance puts a driver, in whatever language it is written, through what the contract asks of it: it starts the program as
-// Raven does and asks, repeats, disturbs and measures. It must never need a cluster or a cloud, and never pass what it did not see.
+// Package conformance puts a driver, in whatever language it is written, through what the contract asks of it: it
+// starts the program as Raven does and asks, repeats, disturbs and measures. It must never need a cluster or a cloud,
+// and never pass what it did not see.
 //
-// What cannot be seen from outside stays unproven: a driver that looks at a file and closes it between two looks at it, or that
-// behaves well while it is watched.
+// What cannot be seen from outside stays unproven: a driver that looks at a file and closes it between two looks at
+// it, or that behaves well while it is watched.
 package conformance
 
 import (
@@ -67,7 +68,8 @@ type Target struct {
 	Printed func() string
 	// Stop ends it. It returns whether it ended by itself when it was asked to.
 	Stop func() (orderly bool)
-	// Orphan takes Raven's end of the lifeline away, and says whether the process ended by itself in time. Nil where PID is 0.
+	// Orphan takes Raven's end of the lifeline away, and says whether the process ended by itself in time. Nil where PID
+	// is 0.
 	Orphan func(within time.Duration) bool
 }
 
@@ -77,8 +79,8 @@ type Config struct {
 	Start func(ctx context.Context, env ...string) (*Target, error)
 	// Values returns the options' values; nil means the defaults.
 	Values func(drivers.Info) (drivers.Values, error)
-	// Objects are objects, decoded from JSON, that the driver is to be asked about: those of its source watches are translated, and all
-	// of them answer needs. Beside them come samples that are made from what it watches.
+	// Objects are objects, decoded from JSON, that the driver is to be asked about: those of its source watches are
+	// translated, and all of them answer needs. Beside them come samples that are made from what it watches.
 	Objects []map[string]any
 	// Patience is how long the driver may take over anything that is asked of it; 0 means 10 s.
 	Patience time.Duration
@@ -185,7 +187,9 @@ func (s *suite) run(ctx context.Context) {
 		return
 	}
 	s.sources = makeSources(s.watches, s.config.Objects)
-	s.check("translate", "every object gives a valid Set or an error that says why", func(f *finding) { s.translate(ctx, f) })
+	s.check("translate", "every object gives a valid Set or an error that says why", func(f *finding) {
+		s.translate(ctx, f)
+	})
 	for _, c := range s.further() {
 		if s.config.Only == nil || slices.Contains(s.config.Only, c.name) {
 			s.check(c.name, c.what, func(f *finding) { c.run(ctx, f) })

@@ -79,9 +79,12 @@ func TestGoodDriverPasses(t *testing.T) {
 func TestDefectsAreFound(t *testing.T) {
 	t.Parallel()
 	for defect, by := range map[string]string{
-		"no-driver": "start", "name": "info", "kind": "info", "default": "info", "refuses": "configure", "no-source": "watches",
-		"selector": "watches", "invalid": "translate", "unknown-watch": "translate", "unsettled": "needs", "state": "determinism",
-		"order": "determinism", "clock": "processes", "environment": "processes", "opens": "purity", "starts": "purity", "keeps": "memory",
+		"no-driver": "start", "name": "info", "kind": "info", "default": "info", "refuses": "configure",
+		"no-source": "watches",
+		"selector":  "watches", "invalid": "translate", "unknown-watch": "translate", "unsettled": "needs",
+		"state": "determinism",
+		"order": "determinism", "clock": "processes", "environment": "processes", "opens": "purity", "starts": "purity",
+		"keeps":  "memory",
 		"panics": "bad-objects", "dies": "bad-objects", "hangs": "huge-objects", "orphan": "processes",
 	} {
 		t.Run(defect, func(t *testing.T) {

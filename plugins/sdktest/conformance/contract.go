@@ -122,7 +122,8 @@ func (s *suite) checkOptions(f *finding) {
 			f.warn("%s: it has no help, which kuryr.conf.sample would show", at)
 		}
 		seen[key] = true
-		if option.HasDefault && len(option.Choices) > 0 && option.Default != "" && !slices.Contains(option.Choices, option.Default) {
+		if option.HasDefault && len(option.Choices) > 0 && option.Default != "" &&
+			!slices.Contains(option.Choices, option.Default) {
 			f.fail("%s: its default %q is none of its choices", at, option.Default)
 		}
 		if strings.Contains(option.Default, "$") {
@@ -234,7 +235,8 @@ func (s *suite) checkFieldSelectors(f *finding) {
 		}
 		for _, want := range selector.Requirements() {
 			if want.Field != "metadata.name" && want.Field != "metadata.namespace" {
-				f.warn("watch %q: a cluster selects %s by %s only if selectableFields of their definition names it", w.Name, w.GVR.Resource, want.Field)
+				f.warn("watch %q: a cluster selects %s by %s only if selectableFields of their definition names it", w.Name,
+					w.GVR.Resource, want.Field)
 			}
 		}
 	}

@@ -123,7 +123,8 @@ func (s *suite) purity(ctx context.Context, f *finding) {
 	}
 }
 
-// leastLoad is how many objects each quarter of the load has, unless the driver is very slow: what is kept of fewer would not be seen.
+// leastLoad is how many objects each quarter of the load has, unless the driver is very slow: what is kept of fewer
+// would not be seen.
 const leastLoad = 2000
 
 // memory sends ever new objects and looks at the process's memory after each quarter of the time.
@@ -192,7 +193,9 @@ func (s *suite) fresh(number *int, count int) []*ravenv1.TranslateItem {
 		metadata, _ := object["metadata"].(map[string]any)
 		metadata["name"] = fmt.Sprintf("object-%d", *number)
 		metadata["uid"] = fmt.Sprintf("00000000-0000-4000-9000-%012d", *number)
-		metadata["annotations"] = map[string]any{"filler": strings.Repeat(strconv.Itoa(*number)+" ", 4096/(len(strconv.Itoa(*number))+1))}
+		metadata["annotations"] = map[string]any{
+			"filler": strings.Repeat(strconv.Itoa(*number)+" ", 4096/(len(strconv.Itoa(*number))+1)),
+		}
 		raw, err = json.Marshal(object)
 		if err != nil {
 			continue
@@ -213,7 +216,8 @@ func (s *suite) processes(ctx context.Context, f *finding) {
 		f.skip("it runs inside of the test, in one process")
 		return
 	}
-	target, err := s.config.Start(ctx, "TZ=Pacific/Kiritimati", "LANG=tr_TR.UTF-8", "LC_ALL=C", "GOMAXPROCS=1", "PYTHONHASHSEED=7")
+	target, err := s.config.Start(ctx, "TZ=Pacific/Kiritimati", "LANG=tr_TR.UTF-8", "LC_ALL=C", "GOMAXPROCS=1",
+		"PYTHONHASHSEED=7")
 	if err != nil {
 		f.fail("started a second time: %v", err)
 		return

@@ -19,8 +19,9 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// Program returns how a program is started as a driver, much as Raven does it: with mutual TLS, a lifeline, a process group of its own
-// and next to no environment, yet without the confinement that Raven puts around it: it is for a program that whoever runs this trusts.
+// Program returns how a program is started as a driver, much as Raven does it: with mutual TLS, a lifeline, a process
+// group of its own and next to no environment, yet without the confinement that Raven puts around it: it is for a
+// program that whoever runs this trusts.
 func Program(path string, args ...string) func(ctx context.Context, env ...string) (*Target, error) {
 	return func(ctx context.Context, env ...string) (*Target, error) { return launch(ctx, path, args, env) }
 }
@@ -52,11 +53,14 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "PLUGIN_UNIX_SOCKET_DIR=" + p.folder, wire.LifelineEnv + "=3", wire.LogLevelEnv + "=debug",
+		"PATH=" + os.Getenv("PATH"), "PLUGIN_UNIX_SOCKET_DIR=" + p.folder, wire.LifelineEnv + "=3",
+		wire.LogLevelEnv + "=debug",
 	}, env...)
 	p.client = plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig: wire.Handshake(), Plugins: wire.Plugins(&wire.Plugin{}), Cmd: p.cmd, AutoMTLS: true, SkipHostEnv: true,
-		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC}, StartTimeout: 10 * time.Second, Logger: hclog.NewNullLogger(),
+		HandshakeConfig: wire.Handshake(), Plugins: wire.Plugins(&wire.Plugin{}), Cmd: p.cmd, AutoMTLS: true,
+		SkipHostEnv:      true,
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC}, StartTimeout: 10 * time.Second,
+		Logger:          hclog.NewNullLogger(),
 		GRPCDialOptions: wire.DialOptions(), Stderr: p.words, SyncStdout: p.words, SyncStderr: p.words,
 	})
 	protocol, err := p.client.Client()

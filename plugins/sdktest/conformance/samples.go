@@ -54,8 +54,8 @@ func makeSources(watches []drivers.Watch, objects []map[string]any) []source {
 	return all
 }
 
-// sample makes an object that a watch shows, nil where its selectors cannot be met by one. Of the kinds of Kubernetes itself number 0
-// has a body as clusters have it; higher numbers differ in name and have less in them.
+// sample makes an object that a watch shows, nil where its selectors cannot be met by one. Of the kinds of Kubernetes
+// itself number 0 has a body as clusters have it; higher numbers differ in name and have less in them.
 func sample(watch drivers.Watch, number int) map[string]any {
 	name := fmt.Sprintf("sample-%d", number)
 	metadata := map[string]any{
@@ -81,7 +81,9 @@ func sample(watch drivers.Watch, number int) map[string]any {
 }
 
 func clusterScoped(kind string) bool {
-	return slices.Contains([]string{"Namespace", "Node", "ServiceCIDR", "IPAddress", "PersistentVolume", "CustomResourceDefinition"}, kind)
+	return slices.Contains([]string{
+		"Namespace", "Node", "ServiceCIDR", "IPAddress", "PersistentVolume", "CustomResourceDefinition",
+	}, kind)
 }
 
 // body is what objects of the kinds that drivers translate most have in them.

@@ -38,7 +38,9 @@ func open(ctx context.Context, conn grpc.ClientConnInterface) (*session, error) 
 		cancel()
 		return nil, err
 	}
-	s := &session{stream: stream, cancel: cancel, done: make(chan struct{}), waiting: map[uint64]chan *ravenv1.TranslateResult{}}
+	s := &session{
+		stream: stream, cancel: cancel, done: make(chan struct{}), waiting: map[uint64]chan *ravenv1.TranslateResult{},
+	}
 	go s.receive()
 	return s, nil
 }
@@ -60,7 +62,8 @@ func (s *session) receive() {
 		for _, result := range response.GetResults() {
 			waiter := s.waiting[result.GetId()]
 			if waiter == nil {
-				s.strange = append(s.strange, fmt.Sprintf("a result came for id %d, which has one already or was never sent", result.GetId()))
+				s.strange = append(s.strange,
+					fmt.Sprintf("a result came for id %d, which has one already or was never sent", result.GetId()))
 				continue
 			}
 			delete(s.waiting, result.GetId())
@@ -111,7 +114,8 @@ func (s *session) send(items []*ravenv1.TranslateItem, cancel bool) ([]pending, 
 		return nil, s.reason(err)
 	}
 	if cancel {
-		if err := s.stream.Send(&ravenv1.TranslateRequest{Cancel: append(ids, 1<<60)}); err != nil { // the last is none of ours
+		// the last is none of ours
+		if err := s.stream.Send(&ravenv1.TranslateRequest{Cancel: append(ids, 1<<60)}); err != nil {
 			return nil, s.reason(err)
 		}
 	}
@@ -179,7 +183,9 @@ type outcome struct {
 type broken struct{ error }
 
 // settle translates one object, round after round. known answers needs; false leaves one open, which ends it.
-func (s *suite) settle(ctx context.Context, object drivers.Object, known func(drivers.Need) ([]drivers.Object, bool)) (outcome, error) {
+func (s *suite) settle(
+	ctx context.Context, object drivers.Object, known func(drivers.Need) ([]drivers.Object, bool),
+) (outcome, error) {
 	answers := map[drivers.Need][]drivers.Object{}
 	for round := 1; round <= drivers.MaxRounds; round++ {
 		result, err := s.ask(ctx, wire.NewItem(object, answers, round))
@@ -200,7 +206,8 @@ func (s *suite) settle(ctx context.Context, object drivers.Object, known func(dr
 			answers[need] = objects
 		}
 	}
-	return outcome{rounds: drivers.MaxRounds}, broken{fmt.Errorf("its needs did not settle in %d rounds", drivers.MaxRounds)}
+	return outcome{rounds: drivers.MaxRounds},
+		broken{fmt.Errorf("its needs did not settle in %d rounds", drivers.MaxRounds)}
 }
 
 // ask awaits the result of one item. A driver that takes longer than it may answers by itself that it was late.
@@ -217,7 +224,9 @@ func (s *suite) ask(ctx context.Context, item *ravenv1.TranslateItem) (*ravenv1.
 const grace = 3 * time.Second
 
 // read tells what a result says; open says that it waits for answers. The error is a broken.
-func read(result *ravenv1.TranslateResult, answers map[drivers.Need][]drivers.Object) (out outcome, open bool, err error) {
+func read(
+	result *ravenv1.TranslateResult, answers map[drivers.Need][]drivers.Object,
+) (out outcome, open bool, err error) {
 	seen, news := map[drivers.Need]bool{}, false
 	for _, message := range result.GetNeeds() {
 		need := wire.NeedFromProto(message)

@@ -135,7 +135,10 @@ func badOnes(w drivers.Watch, sources []source) []bad {
 		{"that is a list", []byte(`[1,2]`)},
 		{"that is null", []byte(`null`)},
 		{"without anything", []byte(`{}`)},
-		{"that is nested 5000 times", []byte(`{"metadata":{"name":"x"},"spec":` + strings.Repeat(`{"a":`, 5000) + `1` + strings.Repeat(`}`, 5001))},
+		{
+			"that is nested 5000 times",
+			[]byte(`{"metadata":{"name":"x"},"spec":` + strings.Repeat(`{"a":`, 5000) + `1` + strings.Repeat(`}`, 5001)),
+		},
 	}
 	at := slices.IndexFunc(sources, func(one source) bool { return one.watch.Name == w.Name })
 	if at < 0 {
@@ -143,10 +146,12 @@ func badOnes(w drivers.Watch, sources []source) []bad {
 	}
 	for _, path := range paths(sources[at].object, w.Fields) {
 		for what, value := range map[string]any{
-			"null": nil, "text": "\x00 ünïcode \U0001F426", "a number": 1e300, "a list": []any{nil, "x", 7}, "an object": map[string]any{"x": nil},
-			"false": false,
+			"null": nil, "text": "\x00 ünïcode \U0001F426", "a number": 1e300, "a list": []any{nil, "x", 7},
+			"an object": map[string]any{"x": nil},
+			"false":     false,
 		} {
-			all = append(all, bad{fmt.Sprintf("whose %s is %s", strings.Join(path, "."), what), with(sources[at].object, path, value)})
+			all = append(all,
+				bad{fmt.Sprintf("whose %s is %s", strings.Join(path, "."), what), with(sources[at].object, path, value)})
 		}
 	}
 	return all

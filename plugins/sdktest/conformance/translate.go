@@ -66,7 +66,8 @@ func (s *suite) judgeError(f *finding, one source, err *ravenv1.TranslateError) 
 	switch err.GetCode() {
 	case ravenv1.ErrorCode_ERROR_CODE_PANIC:
 		f.fail("%s: it panics: %s", one, err.GetMessage())
-	case ravenv1.ErrorCode_ERROR_CODE_CANCELLED, ravenv1.ErrorCode_ERROR_CODE_DEADLINE, ravenv1.ErrorCode_ERROR_CODE_INVALID:
+	case ravenv1.ErrorCode_ERROR_CODE_CANCELLED, ravenv1.ErrorCode_ERROR_CODE_DEADLINE,
+		ravenv1.ErrorCode_ERROR_CODE_INVALID:
 		f.fail("%s: it answers %s, though nothing was cancelled, late or wrong: %s", one, err.GetCode(), err.GetMessage())
 	default:
 		if one.given {
@@ -162,7 +163,8 @@ func (s *suite) compare(ctx context.Context, f *finding, i int, how string) {
 	}
 }
 
-// sideBySide sends everything in one message, several times over: what they give one by one in the first round must be the same.
+// sideBySide sends everything in one message, several times over: what they give one by one in the first round must
+// be the same.
 func (s *suite) sideBySide(ctx context.Context, f *finding) {
 	var items []*ravenv1.TranslateItem
 	var of []int
@@ -209,7 +211,9 @@ func (s *suite) allAnswers(out outcome) map[drivers.Need][]drivers.Object {
 }
 
 // all sends items in one message and awaits a result of each.
-func (s *suite) all(ctx context.Context, items []*ravenv1.TranslateItem, cancel bool) ([]*ravenv1.TranslateResult, error) {
+func (s *suite) all(
+	ctx context.Context, items []*ravenv1.TranslateItem, cancel bool,
+) ([]*ravenv1.TranslateResult, error) {
 	if len(items) == 0 {
 		return nil, nil
 	}

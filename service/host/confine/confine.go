@@ -1,5 +1,6 @@
-// Package confine makes a process that may do little: the program that Raven executes in its own place (Run) gives up all that a driver
-// does not need, and becomes the driver. It must never let a driver start with less confinement than its Spec asks for.
+// Package confine makes a process that may do little: the program that Raven executes in its own place (Run) gives up
+// all that a driver does not need, and becomes the driver. It must never let a driver start with less confinement
+// than its Spec asks for.
 //
 //	raven ── fork, exec ──▶ raven confined-driver SPEC ── exec, by descriptor ──▶ driver
 //	         group, cgroup  user, capabilities, death signal,
@@ -102,7 +103,8 @@ type step struct {
 	do    func() error
 }
 
-// limiting is the last step. The driver's bounds may be less than what this process has already, and all of it needs memory.
+// limiting is the last step. The driver's bounds may be less than what this process has already, and all of it needs
+// memory.
 const limiting = "limiting resources"
 
 func (s Spec) steps() ([]step, error) {
@@ -130,8 +132,8 @@ func (s Spec) steps() ([]step, error) {
 }
 
 const (
-	// niceness is what a driver gives way by: of a processor that it contends for with Raven a thread of it gets a third of what one of Raven's
-	// gets. Much more, and a driver on a busy machine would seem to hang.
+	// niceness is what a driver gives way by: of a processor that it contends for with Raven a thread of it gets a third
+	// of what one of Raven's gets. Much more, and a driver on a busy machine would seem to hang.
 	niceness = 5
 	// expendable is what makes the kernel, out of memory, end a driver rather than Raven. -1000 is nobody, 1000 the first.
 	expendable = 500
@@ -157,8 +159,8 @@ func giveWay() {
 // niceOf less what getpriority returns is how nice somebody is.
 const niceOf = 20
 
-// Yields returns why a driver cannot give way: everybody may become nicer, but something around Raven refuses the system call, such as a
-// filter or a security module.
+// Yields returns why a driver cannot give way: everybody may become nicer, but something around Raven refuses the
+// system call, such as a filter or a security module.
 func Yields() error {
 	runtime.LockOSThread() // each thread is as nice as it likes
 	defer runtime.UnlockOSThread()
@@ -179,7 +181,8 @@ func dropCapabilities() error {
 	}
 	for capability := range uintptr(capabilityCount) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // no such one, or root of little power, who gives none either
+		// no such one, or root of little power, who gives none either
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
 			return nil
 		}
 		if err != nil {
@@ -290,12 +293,14 @@ func (s Spec) image() (image, error) {
 }
 
 func (i image) execute(s Spec) error {
-	_, _, code := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(i.at), uintptr(unsafe.Pointer(i.name)), //nolint:gosec // what the system call takes
-		uintptr(unsafe.Pointer(&i.argv[0])), uintptr(unsafe.Pointer(&i.env[0])), uintptr(i.flags), 0) //nolint:gosec // as above
+	//nolint:gosec // what the system call takes
+	_, _, code := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(i.at), uintptr(unsafe.Pointer(i.name)),
+		//nolint:gosec // as above
+		uintptr(unsafe.Pointer(&i.argv[0])), uintptr(unsafe.Pointer(&i.env[0])), uintptr(i.flags), 0)
 	runtime.KeepAlive(i)
 	if errors.Is(code, unix.EACCES) && strings.HasPrefix(s.interpreter(), "/") {
-		return fmt.Errorf("%w: it, or its interpreter %s, may not be executed in confinement: user %d must be able to reach it, and [driver:…] "+
-			"allow_read name what is not below /usr", code, s.interpreter(), os.Geteuid())
+		return fmt.Errorf("%w: it, or its interpreter %s, may not be executed in confinement: user %d must be able to "+
+			"reach it, and [driver:…] allow_read name what is not below /usr", code, s.interpreter(), os.Geteuid())
 	}
 	return code
 }

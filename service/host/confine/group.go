@@ -54,7 +54,8 @@ func FindGroups() (*Groups, error) {
 	return openGroups(folder, top && isGroup(folder) || delegated(folder))
 }
 
-// groupFolder returns where this process's group is below a mount point, and whether it is the topmost that can be seen.
+// groupFolder returns where this process's group is below a mount point, and whether it is the topmost that can be
+// seen.
 func groupFolder(mount, own string) (folder string, top bool) {
 	before, after, _ := strings.Cut(mount, " - ")
 	fields := strings.Fields(before)
@@ -153,7 +154,8 @@ func (g *Groups) New(name string, memory int64) (*Group, error) {
 		return nil, errors.Join(fmt.Errorf("bounding memory: %w", err), os.Remove(path))
 	}
 	for file, value := range map[string]string{
-		"memory.swap.max": "0", "memory.oom.group": "1", "pids.max": strconv.Itoa(maxThreads), "cpu.weight": strconv.Itoa(processorShare),
+		"memory.swap.max": "0", "memory.oom.group": "1", "pids.max": strconv.Itoa(maxThreads),
+		"cpu.weight": strconv.Itoa(processorShare),
 	} {
 		_ = write(filepath.Join(path, file), value) // not every kernel has them
 	}

@@ -18,10 +18,14 @@ func TestGroupFolder(t *testing.T) {
 		mount, own, folder string
 		top                bool
 	}{
-		"a service":                 {mount, "0::/system.slice/raven.service\n", "/sys/fs/cgroup/system.slice/raven.service", false},
-		"the top of a container":    {mount, "0::/\n", "/sys/fs/cgroup", true},
-		"ours, made before":         {mount, "0::/raven-core\n", "/sys/fs/cgroup/raven-core", true},
-		"a part of it is mounted":   {strings.Replace(mount, " / /sys", " /docker/x /sys", 1), "0::/docker/x/y\n", "/sys/fs/cgroup/y", false},
+		"a service": {
+			mount, "0::/system.slice/raven.service\n", "/sys/fs/cgroup/system.slice/raven.service", false,
+		},
+		"the top of a container": {mount, "0::/\n", "/sys/fs/cgroup", true},
+		"ours, made before":      {mount, "0::/raven-core\n", "/sys/fs/cgroup/raven-core", true},
+		"a part of it is mounted": {
+			strings.Replace(mount, " / /sys", " /docker/x /sys", 1), "0::/docker/x/y\n", "/sys/fs/cgroup/y", false,
+		},
 		"another part is mounted":   {strings.Replace(mount, " / /sys", " /docker/x /sys", 1), "0::/docker/y\n", "", false},
 		"version 1":                 {strings.Replace(mount, "cgroup2 cgroup2", "cgroup cgroup", 1), "0::/x\n", "", false},
 		"version 1 beside":          {mount, "9:memory:/x\n0::/y\n", "/sys/fs/cgroup/y", false},
@@ -50,10 +54,12 @@ func delegatedFolder(t *testing.T, controllers string) string {
 
 // TestGroups holds what is written where, without a kernel that has control groups.
 func TestGroups(t *testing.T) {
-	if _, err := openGroups(delegatedFolder(t, "cpu pids\n"), true); err == nil || !strings.Contains(err.Error(), "no memory controller") {
+	if _, err := openGroups(delegatedFolder(t, "cpu pids\n"), true); err == nil ||
+		!strings.Contains(err.Error(), "no memory controller") {
 		t.Errorf("without the memory controller: %v", err)
 	}
-	if _, err := openGroups(delegatedFolder(t, "memory\n"), false); err == nil || !strings.Contains(err.Error(), "not delegated") {
+	if _, err := openGroups(delegatedFolder(t, "memory\n"), false); err == nil ||
+		!strings.Contains(err.Error(), "not delegated") {
 		t.Errorf("a group of others: %v", err)
 	}
 	folder := delegatedFolder(t, "cpu memory pids\n")

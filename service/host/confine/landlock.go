@@ -12,7 +12,8 @@ import (
 // The rights of Landlock that we give, and the version of its interface from which on each can be spoken of.
 const (
 	readRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	writeRights = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+	writeRights = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR |
+		unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
@@ -49,12 +50,14 @@ func Landlock() int {
 // Libraries are what programs are made of on this machine, to be read and executed.
 func Libraries() []string {
 	return []string{
-		"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+		"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/ld.so.conf",
+		"/etc/ld.so.conf.d",
 		"/etc/ld.so.preload", "/etc/localtime",
 	}
 }
 
-// devices may be read, and written to: nothing is kept there. /dev/zero is none of them: what is mapped of it is memory that no limit counts.
+// devices may be read, and written to: nothing is kept there. /dev/zero is none of them: what is mapped of it is
+// memory that no limit counts.
 func devices() []string { return []string{"/dev/null", "/dev/random", "/dev/urandom"} }
 
 // ruleset holds rules until they are applied: files are best named before anything is given up. 0 is none.
@@ -75,7 +78,8 @@ func (r *ruleset) build(s Spec) error {
 	if version >= scopeVersion {
 		rules.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
-	fd, _, code := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&rules)), unsafe.Sizeof(rules), 0) //nolint:gosec // what the system call takes
+	//nolint:gosec // what the system call takes
+	fd, _, code := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&rules)), unsafe.Sizeof(rules), 0)
 	if code != 0 {
 		return code
 	}

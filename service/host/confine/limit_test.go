@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLimitsTakeNoMemory: from the first limit on Go's runtime may get none, if what Raven itself has is more than the driver may.
+// TestLimitsTakeNoMemory: from the first limit on Go's runtime may get none, if what Raven itself has is more than
+// the driver may.
 func TestLimitsTakeNoMemory(t *testing.T) {
 	s := Spec{Limits: map[int]uint64{}}
 	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA, unix.RLIMIT_CORE, unix.RLIMIT_NPROC} {

@@ -35,19 +35,21 @@ func bits(argument int, all uint32) condition {
 
 func isNot(argument int, value uint32) condition { return condition{argument: argument, value: value} }
 
-// rules say what a driver is refused, beside what architecture lists: it translates, and for that it needs memory, threads and one socket
-// that it accepts a connection on.
+// rules say what a driver is refused, beside what architecture lists: it translates, and for that it needs memory,
+// threads and one socket that it accepts a connection on.
 func rules(pid uint32) []rule {
 	list := []rule{
 		// No network, and no socket of another program: it listens, and never connects.
 		{unix.SYS_SOCKET, []condition{isNot(0, unix.AF_UNIX)}, unix.EACCES},
 		{unix.SYS_SOCKET, []condition{{argument: 1, mask: 0xf, value: unix.SOCK_STREAM}}, unix.EACCES},
 		{unix.SYS_SOCKETPAIR, []condition{isNot(0, unix.AF_UNIX)}, unix.EACCES},
-		{unix.SYS_SOCKETPAIR, []condition{{argument: 1, mask: 0xf, value: unix.SOCK_STREAM}}, unix.EACCES}, // sendmsg names a receiver out of sight
+		// sendmsg names a receiver out of sight
+		{unix.SYS_SOCKETPAIR, []condition{{argument: 1, mask: 0xf, value: unix.SOCK_STREAM}}, unix.EACCES},
 		{unix.SYS_CONNECT, nil, unix.EACCES},
 		{unix.SYS_SENDTO, []condition{isNot(4, 0)}, unix.EACCES},
 		{unix.SYS_SENDTO, []condition{{argument: 4, high: true}}, unix.EACCES},
-		// No process beside its own: threads only. The flags of clone3 are out of sight, so that libraries are led back to clone.
+		// No process beside its own: threads only. The flags of clone3 are out of sight, so that libraries are led back to
+		// clone.
 		{unix.SYS_CLONE, []condition{{argument: 0, mask: unix.CLONE_THREAD, equal: true}}, unix.EPERM},
 		{unix.SYS_CLONE3, nil, unix.ENOSYS},
 		// It leaves neither its group nor the signal that ends it with Raven.
@@ -86,20 +88,26 @@ const (
 func refused() []uint32 {
 	return []uint32{
 		unix.SYS_SETSID, unix.SYS_SETPGID, unix.SYS_TKILL, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PIDFD_GETFD,
-		unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETPARAM,
+		unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETATTR,
+		unix.SYS_SCHED_SETPARAM,
 		unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_KCMP,
-		unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID, unix.SYS_SETGROUPS,
+		unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
+		unix.SYS_SETGROUPS,
 		unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_CAPSET,
-		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_CHROOT, unix.SYS_PIVOT_ROOT, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_OPEN_TREE,
+		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_CHROOT, unix.SYS_PIVOT_ROOT, unix.SYS_MOUNT, unix.SYS_UMOUNT2,
+		unix.SYS_OPEN_TREE,
 		unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
 		unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, // they do what this filter does not see
 		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_FANOTIFY_INIT,
 		unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET,
 		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_MQ_OPEN,
-		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-		unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME,
-		unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_ACCT,
+		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
+		unix.SYS_DELETE_MODULE,
+		unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY,
+		unix.SYS_CLOCK_SETTIME,
+		unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG,
+		unix.SYS_ACCT,
 		unix.SYS_QUOTACTL, unix.SYS_VHANGUP,
 	}
 }
@@ -161,7 +169,8 @@ func Seccomp() bool {
 		return false
 	}
 	action := uint32(unix.SECCOMP_RET_ERRNO)
-	_, _, code := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action))) //nolint:gosec // what the system call takes
+	//nolint:gosec // what the system call takes
+	_, _, code := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
 	return code == 0
 }
 

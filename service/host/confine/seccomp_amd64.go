@@ -9,5 +9,8 @@ const (
 
 // architecture are further calls that are refused, which only this machine has.
 func architecture() []uint32 {
-	return []uint32{unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_CREATE_MODULE}
+	return []uint32{
+		unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT,
+		unix.SYS_CREATE_MODULE,
+	}
 }

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhereNobodyMayGiveWay: a unit of systemd's that refuses @resources, as ours did. A driver starts all the same, and Raven knows.
+// TestWhereNobodyMayGiveWay: a unit of systemd's that refuses @resources, as ours did. A driver starts all the same,
+// and Raven knows.
 func TestWhereNobodyMayGiveWay(t *testing.T) {
 	if !Seccomp() {
 		t.Skip("this kernel or machine has no filter of system calls")

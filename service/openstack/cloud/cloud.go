@@ -11,7 +11,8 @@ import (
 	"github.com/kuryr/raven/service/openstack/octavia"
 )
 
-// Cloud is the networking and the load balancing service of one project, by one connection. It is safe for concurrent use.
+// Cloud is the networking and the load balancing service of one project, by one connection. It is safe for concurrent
+// use.
 type Cloud struct {
 	*openstack.Connection
 	Neutron *neutron.Client
@@ -32,8 +33,8 @@ func Connect(ctx context.Context, config openstack.Config, logger *slog.Logger) 
 	return &Cloud{connection, networking, octavia.New(connection, networking)}, nil
 }
 
-// Clusters counts, by cluster id and kind, what stands in the project with the identity of any cluster. Load balancers are left out where
-// the cloud has no service for them.
+// Clusters counts, by cluster id and kind, what stands in the project with the identity of any cluster. Load
+// balancers are left out where the cloud has no service for them.
 func (c *Cloud) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, error) {
 	clusters, err := c.Neutron.Clusters(ctx)
 	if err != nil || c.Octavia.Available() != nil {

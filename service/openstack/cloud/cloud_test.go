@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEachKindHasItsService: load balancers are asked for where they are kept, and left out of the count where nothing keeps them.
+// TestEachKindHasItsService: load balancers are asked for where they are kept, and left out of the count where
+// nothing keeps them.
 func TestEachKindHasItsService(t *testing.T) {
 	for name, without := range map[string]bool{"with Octavia": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
@@ -23,7 +24,8 @@ func TestEachKindHasItsService(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(c.Close)
-			network, err := c.Neutron.Create(t.Context(), drivers.KindNetwork, stacktest.Named("net"), map[string]any{"name": "net"})
+			network, err := c.Neutron.Create(t.Context(), drivers.KindNetwork, stacktest.Named("net"),
+				map[string]any{"name": "net"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +40,8 @@ func TestEachKindHasItsService(t *testing.T) {
 				t.Fatal(err)
 			}
 			clusters, err := c.Clusters(t.Context())
-			if err != nil || clusters["c1"][drivers.KindNetwork] != 1 || (clusters["c1"][drivers.KindLoadBalancer] == 0) != without {
+			if err != nil || clusters["c1"][drivers.KindNetwork] != 1 ||
+				(clusters["c1"][drivers.KindLoadBalancer] == 0) != without {
 				t.Errorf("got %v, %v", clusters, err)
 			}
 			found, err := c.Octavia.List(t.Context(), "c1")

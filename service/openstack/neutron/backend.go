@@ -13,7 +13,8 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// Backend keeps the resources of the networking service. What it remembers beside the state is guarded by the state's lock.
+// Backend keeps the resources of the networking service. What it remembers beside the state is guarded by the state's
+// lock.
 type Backend struct {
 	client  *Client
 	env     backend.Env
@@ -128,8 +129,9 @@ func (b *Backend) write(ctx context.Context, step *plan.Step) error {
 	return backend.Permanentf("nothing of kind %s can be %sed", step.Kind, step.Op)
 }
 
-// create makes a resource. A port that names no addresses is placed: see place. Where its subnet is full and another one may have room, that
-// is tried at once. The step has the attributes of the last try afterwards, and the id of what was made.
+// create makes a resource. A port that names no addresses is placed: see place. Where its subnet is full and another
+// one may have room, that is tried at once. The step has the attributes of the last try afterwards, and the id of
+// what was made.
 func (b *Backend) create(ctx context.Context, step *plan.Step) error {
 	attrs := step.Attrs
 	for range plan.MaxExpand {
@@ -182,7 +184,8 @@ func (b *Backend) remove(ctx context.Context, step plan.Step) error {
 	return b.client.Delete(ctx, step.Kind, step.ID)
 }
 
-// tag changes a resource's tags. It has another revision then, which is read when it is needed: an update that comes too late is told so.
+// tag changes a resource's tags. It has another revision then, which is read when it is needed: an update that comes
+// too late is told so.
 func (b *Backend) tag(ctx context.Context, step plan.Step) error {
 	if remove, _ := step.Attrs["remove"].([]string); len(remove) > 0 {
 		if err := b.client.RemoveTags(ctx, step.Kind, step.ID, remove); err != nil {
@@ -246,7 +249,9 @@ func (*Backend) departed(tx *state.Tx, gone plan.Observed) {
 }
 
 // document renders the documents of the subnets of a port's addresses, IPv4 first: the first one, or all.
-func (*Backend) document(tx *state.Tx, o plan.Observed, attribute string) (doc any, missing []state.ResourceKey, handled bool) {
+func (*Backend) document(
+	tx *state.Tx, o plan.Observed, attribute string,
+) (doc any, missing []state.ResourceKey, handled bool) {
 	if attribute != "subnet" && attribute != "subnets" {
 		return nil, nil, false
 	}

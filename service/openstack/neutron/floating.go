@@ -14,13 +14,14 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// existingFloatingIP looks whether a floating IP whose create was refused is there already, and takes it where nobody else has it:
-// Neutron refuses a second one of the address, and the address itself to most credentials. It returns nil where that is not what
-// the refusal is about.
+// existingFloatingIP looks whether a floating IP whose create was refused is there already, and takes it where nobody
+// else has it: Neutron refuses a second one of the address, and the address itself to most credentials. It returns
+// nil where that is not what the refusal is about.
 func (b *Backend) existingFloatingIP(ctx context.Context, r outcome.Refusal) *backend.Failure {
 	address := textOf(r.Step.Attrs["floating_ip_address"])
 	class := openstack.Classify(r.Err)
-	if address == "" || class != openstack.ClassExists && class != openstack.ClassForbidden && class != openstack.ClassRetry {
+	if address == "" ||
+		class != openstack.ClassExists && class != openstack.ClassForbidden && class != openstack.ClassRetry {
 		return nil
 	}
 	switch adopted, err := b.env.Loop.Adopt(ctx, r.Step); {
@@ -32,8 +33,8 @@ func (b *Backend) existingFloatingIP(ctx context.Context, r outcome.Refusal) *ba
 	found, err := b.client.FindFloatingIP(ctx, address)
 	switch missing := openstack.Classify(err) == openstack.ClassNotFound; {
 	case missing && class == openstack.ClassForbidden:
-		r.Note = fmt.Sprintf("these credentials may not ask for an address of their own choice, and the project has no floating IP %s: "+
-			"have an administrator create it in this project, and Raven takes it", address)
+		r.Note = fmt.Sprintf("these credentials may not ask for an address of their own choice, and the project has no "+
+			"floating IP %s: have an administrator create it in this project, and Raven takes it", address)
 		return b.outcome.Failure(r)
 	case missing:
 		r.Note = fmt.Sprintf("%s is not a floating IP of this project: another project has it", address)
@@ -51,7 +52,8 @@ func (b *Backend) existingFloatingIP(ctx context.Context, r outcome.Refusal) *ba
 	return b.outcome.Replan(r)
 }
 
-// taken says why a floating IP cannot be had, and "" if it can: nothing uses it, and no owner that is there, or may be, has a claim to it.
+// taken says why a floating IP cannot be had, and "" if it can: nothing uses it, and no owner that is there, or may
+// be, has a claim to it.
 func (b *Backend) taken(found plan.Observed, step plan.Step) (why string) {
 	b.env.State.View(func(tx *state.Tx) { why = takenBy(tx, found, step) })
 	return why
@@ -75,7 +77,8 @@ func takenBy(tx *state.Tx, found plan.Observed, step plan.Step) string {
 	return ""
 }
 
-// foundMark is the tag, and the word of the description, of a floating IP that was there before Raven took it: it is never deleted.
+// foundMark is the tag, and the word of the description, of a floating IP that was there before Raven took it: it is
+// never deleted.
 const foundMark = "raven:found"
 
 func wasFound(o plan.Observed) bool {
@@ -104,7 +107,8 @@ func (b *Backend) take(ctx context.Context, step plan.Step, found plan.Observed)
 	}
 	tags := append(identity.Tags(), foundMark)
 	b.env.State.View(func(tx *state.Tx) { tags = append(tags, marks(tx, identity.Owner)...) })
-	taken, err := b.client.Update(ctx, found.Kind, found.ID, 0, map[string]any{"description": identity.Describe(description)})
+	taken, err := b.client.Update(ctx, found.Kind, found.ID, 0,
+		map[string]any{"description": identity.Describe(description)})
 	if err == nil {
 		err = b.client.AddTags(ctx, found.Kind, found.ID, tags)
 	}
@@ -113,7 +117,8 @@ func (b *Backend) take(ctx context.Context, step plan.Step, found plan.Observed)
 	}
 	taken.Tags = append(taken.Tags, tags...)
 	taken.Identity, taken.Managed = identity, true
-	b.env.Log.InfoContext(ctx, "adopted a floating IP that was there", "address", step.Attrs["floating_ip_address"], "id", found.ID)
+	b.env.Log.InfoContext(ctx, "adopted a floating IP that was there", "address", step.Attrs["floating_ip_address"],
+		"id", found.ID)
 	b.env.State.Update(func(tx *state.Tx) { tx.Arrive(taken) })
 	return nil
 }

@@ -17,7 +17,9 @@ func TestWhoseAFloatingIPIs(t *testing.T) {
 	mine := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "a", UID: "mine"}, Name: "fip.4"}
 	theirs := func(driver string) plan.Observed {
 		id := plan.Identity{Cluster: "c", Owner: state.OwnerOf(driver, "theirs"), Name: "fip.4"}
-		return plan.Observed{Kind: drivers.KindFloatingIP, ID: "1", Identity: id, Managed: true, Attrs: map[string]any{"port_id": nil}}
+		return plan.Observed{
+			Kind: drivers.KindFloatingIP, ID: "1", Identity: id, Managed: true, Attrs: map[string]any{"port_id": nil},
+		}
 	}
 	key := watch.Key{Watch: "maps", Name: "theirs"}
 	object := func(tx *state.LoopTx) *state.Object {
@@ -44,7 +46,9 @@ func TestWhoseAFloatingIPIs(t *testing.T) {
 		"of what is shared":     {found: theirs(state.Shared), want: "shared"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st := state.New(state.Config{Cluster: "c", Drivers: []string{"a"}, Kinds: plan.NewKinds(Kinds()...), Clock: clock.RealClock{}})
+			st := state.New(state.Config{
+				Cluster: "c", Drivers: []string{"a"}, Kinds: plan.NewKinds(Kinds()...), Clock: clock.RealClock{},
+			})
 			got := ""
 			st.Update(func(tx *state.LoopTx) {
 				tx.AddDriver("a", c.role, nil)

@@ -15,10 +15,10 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// place chooses the subnets of which a new port takes its addresses, one of every IP version, where it names none itself and its network is
-// this cluster's. Neutron would choose among all subnets of the network, also of one that a create with unknown outcome made late beside the
-// one that is kept: such a twin could never be removed any more. Of an expandable subnet and those that were added to it, the first with room
-// is chosen.
+// place chooses the subnets of which a new port takes its addresses, one of every IP version, where it names none
+// itself and its network is this cluster's. Neutron would choose among all subnets of the network, also of one that a
+// create with unknown outcome made late beside the one that is kept: such a twin could never be removed any more. Of
+// an expandable subnet and those that were added to it, the first with room is chosen.
 func (b *Backend) place(tx *state.Tx, kind drivers.Kind, attrs map[string]any) []plan.Observed {
 	network, _ := attrs["network_id"].(string)
 	_, ours := tx.Cache.Get(drivers.KindNetwork, network)
@@ -32,13 +32,14 @@ func (b *Backend) place(tx *state.Tx, kind drivers.Kind, attrs map[string]any) [
 	return chosen
 }
 
-// choices lists the subnets of a network that are wanted, IPv4 first, and of twins the one that is kept; the first of an expandable one before
-// the others.
+// choices lists the subnets of a network that are wanted, IPv4 first, and of twins the one that is kept; the first of
+// an expandable one before the others.
 func choices(tx *state.Tx, network string) [][]plan.Observed {
 	byVersion := map[int64][]plan.Observed{}
 	for _, subnet := range tx.Cache.Users(network, drivers.KindSubnet) {
 		version, _ := subnet.Attrs["ip_version"].(int64)
-		if kept, ok := tx.Cache.Find(subnet.Identity, drivers.KindSubnet); ok && kept.ID == subnet.ID && expansion(tx, subnet) > 0 {
+		if kept, ok := tx.Cache.Find(subnet.Identity, drivers.KindSubnet); ok && kept.ID == subnet.ID &&
+			expansion(tx, subnet) > 0 {
 			byVersion[version] = append(byVersion[version], subnet)
 		}
 	}
@@ -53,8 +54,8 @@ func choices(tx *state.Tx, network string) [][]plan.Observed {
 	return choices
 }
 
-// expansion is the number of a subnet among those that stand for an expandable one, 1 for any other, and 0 for one that its owner does not
-// want.
+// expansion is the number of a subnet among those that stand for an expandable one, 1 for any other, and 0 for one
+// that its owner does not want.
 func expansion(tx *state.Tx, subnet plan.Observed) int {
 	o := tx.Object(subnet.Identity.Owner)
 	if o == nil {
@@ -76,8 +77,8 @@ func expansion(tx *state.Tx, subnet plan.Observed) int {
 	return 0
 }
 
-// byRoom orders the subnets of one choice: those with room as they come, then by what seems to be free, and those of which the cloud said that
-// they are full last.
+// byRoom orders the subnets of one choice: those with room as they come, then by what seems to be free, and those of
+// which the cloud said that they are full last.
 func (b *Backend) byRoom(tx *state.Tx, x, y plan.Observed) int {
 	crowded := func(o plan.Observed) int {
 		if b.isCrowded(tx, o.ID) {
@@ -89,14 +90,15 @@ func (b *Backend) byRoom(tx *state.Tx, x, y plan.Observed) int {
 	return cmp.Or(crowded(x)-crowded(y), lacks(x)-lacks(y))
 }
 
-// free is how many addresses of a subnet are free, as far as is known: the cloud takes one for itself, and others may have ports there.
+// free is how many addresses of a subnet are free, as far as is known: the cloud takes one for itself, and others may
+// have ports there.
 func free(tx *state.Tx, subnet plan.Observed) int {
 	made, pending := tx.Cache.Uses(subnet.ID)
 	return roomIn(subnet) - made - pending - 1
 }
 
-// crowd notes that one of the subnets that a port was placed on is full: the one with the least room. It says whether the port may find room
-// on another.
+// crowd notes that one of the subnets that a port was placed on is full: the one with the least room. It says whether
+// the port may find room on another.
 func (b *Backend) crowd(tx *state.Tx, attrs map[string]any, placed []plan.Observed) bool {
 	if len(placed) == 0 {
 		return false
@@ -139,7 +141,8 @@ func withAddresses(attrs map[string]any, subnets []plan.Observed) map[string]any
 	return placed
 }
 
-// markFull notes that the subnets of a port's network are full, so that an expandable one grows. It says, for people, where that ends.
+// markFull notes that the subnets of a port's network are full, so that an expandable one grows. It says, for people,
+// where that ends.
 func (b *Backend) markFull(step plan.Step) (note string) {
 	network, _ := step.Attrs["network_id"].(string)
 	b.env.State.Update(func(tx *state.Tx) {
@@ -223,8 +226,9 @@ func expandInterfaces(tx *state.Tx, w *state.Want) {
 // plenty is enough room for any number of ports.
 const plenty = 1 << 20
 
-// room tells how many addresses are free for ports of a network, where all its subnets are this cluster's: as far as is known, and one less for
-// every subnet, of which the cloud takes an address for itself. A port takes one of every IP version.
+// room tells how many addresses are free for ports of a network, where all its subnets are this cluster's: as far as
+// is known, and one less for every subnet, of which the cloud takes an address for itself. A port takes one of every
+// IP version.
 func (b *Backend) room(network string) (left int, known bool) {
 	b.env.State.View(func(tx *state.Tx) {
 		if _, ours := tx.Cache.Get(drivers.KindNetwork, network); !ours {

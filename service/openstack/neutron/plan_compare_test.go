@@ -32,7 +32,10 @@ func TestCompare(t *testing.T) {
 		want, have   doc
 		update       doc // nil: no step
 	}{
-		{"unmanaged", "what is not in desired is never compared", drivers.KindNetwork, doc{}, doc{"name": "theirs", "mtu": 1442}, nil},
+		{
+			"unmanaged", "what is not in desired is never compared", drivers.KindNetwork, doc{},
+			doc{"name": "theirs", "mtu": 1442}, nil,
+		},
 		{"null and empty", "Neutron writes either", drivers.KindPort, doc{"device_id": ""}, doc{"device_id": nil}, nil},
 		{"null list", "Neutron writes either", drivers.KindSubnet, doc{"host_routes": list()}, doc{"host_routes": nil}, nil},
 		{
@@ -41,17 +44,41 @@ func TestCompare(t *testing.T) {
 			doc{"dns_nameservers": list("10.0.0.1")},
 			doc{"dns_nameservers": list()},
 		},
-		{"number as float", "JSON has one number", drivers.KindNetwork, doc{"mtu": int64(1400)}, doc{"mtu": float64(1400)}, nil},
-		{"number as text", "subnet pools have it so", drivers.KindSubnetPool, doc{"default_prefixlen": int64(24)}, doc{"default_prefixlen": "24"}, nil},
-		{"number", "it differs", drivers.KindNetwork, doc{"mtu": int64(1400)}, doc{"mtu": int64(1500)}, doc{"mtu": int64(1400)}},
-		{"false", "it differs", drivers.KindNetwork, doc{"admin_state_up": false}, doc{"admin_state_up": true}, doc{"admin_state_up": false}},
+		{
+			"number as float", "JSON has one number", drivers.KindNetwork, doc{"mtu": int64(1400)}, doc{"mtu": float64(1400)},
+			nil,
+		},
+		{
+			"number as text", "subnet pools have it so", drivers.KindSubnetPool, doc{"default_prefixlen": int64(24)},
+			doc{"default_prefixlen": "24"}, nil,
+		},
+		{
+			"number", "it differs", drivers.KindNetwork, doc{"mtu": int64(1400)}, doc{"mtu": int64(1500)},
+			doc{"mtu": int64(1400)},
+		},
+		{
+			"false", "it differs", drivers.KindNetwork, doc{"admin_state_up": false}, doc{"admin_state_up": true},
+			doc{"admin_state_up": false},
+		},
 		{"hidden host", "a plain member does not see it", drivers.KindPort, doc{"binding:host_id": "a"}, doc{}, nil},
-		{"shown host", "an administrator does", drivers.KindPort, doc{"binding:host_id": "a"}, doc{"binding:host_id": ""}, doc{"binding:host_id": "a"}},
-		{"prefix length", "Neutron never shows it", drivers.KindSubnet, doc{"prefixlen": int64(24)}, doc{"cidr": "10.0.0.0/26"}, nil},
+		{
+			"shown host", "an administrator does", drivers.KindPort, doc{"binding:host_id": "a"}, doc{"binding:host_id": ""},
+			doc{"binding:host_id": "a"},
+		},
+		{
+			"prefix length", "Neutron never shows it", drivers.KindSubnet, doc{"prefixlen": int64(24)},
+			doc{"cidr": "10.0.0.0/26"}, nil,
+		},
 		{"range", "host bits do not count", drivers.KindSubnet, doc{"cidr": "10.0.0.7/24"}, doc{"cidr": "10.0.0.0/24"}, nil},
-		{"IPv6 range", "one address has many forms", drivers.KindSubnet, doc{"cidr": "FD00:0:0::/64"}, doc{"cidr": "fd00::/64"}, nil},
+		{
+			"IPv6 range", "one address has many forms", drivers.KindSubnet, doc{"cidr": "FD00:0:0::/64"},
+			doc{"cidr": "fd00::/64"}, nil,
+		},
 		{"no gateway", "null is what Neutron shows", drivers.KindSubnet, doc{"gateway_ip": ""}, doc{"gateway_ip": nil}, nil},
-		{"gateway removed", "null is what Neutron takes", drivers.KindSubnet, doc{"gateway_ip": ""}, doc{"gateway_ip": "10.0.0.1"}, doc{"gateway_ip": nil}},
+		{
+			"gateway removed", "null is what Neutron takes", drivers.KindSubnet, doc{"gateway_ip": ""},
+			doc{"gateway_ip": "10.0.0.1"}, doc{"gateway_ip": nil},
+		},
 		{
 			"nameservers", "a resolver asks in their order", drivers.KindSubnet,
 			doc{"dns_nameservers": list("10.0.0.1", "10.0.0.2")},
@@ -66,11 +93,20 @@ func TestCompare(t *testing.T) {
 		},
 		{
 			"host routes", "their order means nothing", drivers.KindSubnet,
-			doc{"host_routes": list(doc{"destination": "10.0.0.0/8", "nexthop": "10.0.0.1"}, doc{"destination": "11.0.0.0/8", "nexthop": "10.0.0.1"})},
-			doc{"host_routes": list(doc{"destination": "11.0.0.0/8", "nexthop": "10.0.0.1"}, doc{"nexthop": "10.0.0.1", "destination": "10.0.0.0/8"})},
+			doc{
+				"host_routes": list(doc{"destination": "10.0.0.0/8", "nexthop": "10.0.0.1"},
+					doc{"destination": "11.0.0.0/8", "nexthop": "10.0.0.1"}),
+			},
+			doc{
+				"host_routes": list(doc{"destination": "11.0.0.0/8", "nexthop": "10.0.0.1"},
+					doc{"nexthop": "10.0.0.1", "destination": "10.0.0.0/8"}),
+			},
 			nil,
 		},
-		{"groups", "their order means nothing", drivers.KindPort, doc{"security_groups": list("a", "b")}, doc{"security_groups": list("b", "a")}, nil},
+		{
+			"groups", "their order means nothing", drivers.KindPort, doc{"security_groups": list("a", "b")},
+			doc{"security_groups": list("b", "a")}, nil,
+		},
 		{
 			"group added", "it differs", drivers.KindPort,
 			doc{"security_groups": list("a", "b")},
@@ -89,7 +125,10 @@ func TestCompare(t *testing.T) {
 			doc{"mac_address": mac, "allowed_address_pairs": list(pair("10.0.0.9", "02:00:00:00:00:01"))},
 			doc{"allowed_address_pairs": list(pair("10.0.0.9"))},
 		},
-		{"MAC", "one address has many forms", drivers.KindPort, doc{"mac_address": "02-AA-BB-CC-DD-EE"}, doc{"mac_address": mac}, nil},
+		{
+			"MAC", "one address has many forms", drivers.KindPort, doc{"mac_address": "02-AA-BB-CC-DD-EE"},
+			doc{"mac_address": mac}, nil,
+		},
 		{
 			"any address", "only the given parts count", drivers.KindPort,
 			doc{"fixed_ips": list(doc{"subnet_id": "a"})},
@@ -129,7 +168,11 @@ func TestCompare(t *testing.T) {
 		{
 			"gateway", "only network and SNAT count", drivers.KindRouter,
 			doc{"external_gateway_info": doc{"network_id": "x", "enable_snat": true}},
-			doc{"external_gateway_info": doc{"network_id": "x", "enable_snat": true, "external_fixed_ips": list(fixed("s", "1.2.3.4"))}},
+			doc{
+				"external_gateway_info": doc{
+					"network_id": "x", "enable_snat": true, "external_fixed_ips": list(fixed("s", "1.2.3.4")),
+				},
+			},
 			nil,
 		},
 		{
@@ -168,15 +211,24 @@ func TestCompare(t *testing.T) {
 			doc{"prefixes": list("10.0.0.0/8")},
 			nil,
 		},
-		{"any source", "Neutron writes either", drivers.KindSecurityGroupRule, doc{"remote_ip_prefix": "0.0.0.0/0"}, doc{"remote_ip_prefix": nil}, nil},
+		{
+			"any source", "Neutron writes either", drivers.KindSecurityGroupRule, doc{"remote_ip_prefix": "0.0.0.0/0"},
+			doc{"remote_ip_prefix": nil}, nil,
+		},
 		{
 			"one source", "Neutron writes a range", drivers.KindSecurityGroupRule,
 			doc{"remote_ip_prefix": "10.0.0.1"},
 			doc{"remote_ip_prefix": "10.0.0.1/32"},
 			nil,
 		},
-		{"protocol by number", "Neutron writes either", drivers.KindSecurityGroupRule, doc{"protocol": "6"}, doc{"protocol": "tcp"}, nil},
-		{"ICMP of IPv6", "it has three names", drivers.KindSecurityGroupRule, doc{"protocol": "icmpv6"}, doc{"protocol": "ipv6-icmp"}, nil},
+		{
+			"protocol by number", "Neutron writes either", drivers.KindSecurityGroupRule, doc{"protocol": "6"},
+			doc{"protocol": "tcp"}, nil,
+		},
+		{
+			"ICMP of IPv6", "it has three names", drivers.KindSecurityGroupRule, doc{"protocol": "icmpv6"},
+			doc{"protocol": "ipv6-icmp"}, nil,
+		},
 		{"floating subnet", "Neutron never shows it", drivers.KindFloatingIP, doc{"subnet_id": "s"}, doc{}, nil},
 		{
 			"floating target", "Neutron wants the port with it", drivers.KindFloatingIP,
@@ -184,14 +236,20 @@ func TestCompare(t *testing.T) {
 			doc{"fixed_ip_address": "10.0.0.6", "port_id": "p"},
 			doc{"fixed_ip_address": "10.0.0.5", "port_id": "p"},
 		},
-		{"long name", "Neutron has it cut", drivers.KindNetwork, doc{"name": string(make([]byte, 300))}, doc{"name": string(make([]byte, 255))}, nil},
+		{
+			"long name", "Neutron has it cut", drivers.KindNetwork, doc{"name": string(make([]byte, 300))},
+			doc{"name": string(make([]byte, 255))}, nil,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			id := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "pod", UID: "u"}, Name: "x", Policy: drivers.Delete}
 			o := plan.Observed{
-				Kind: tc.kind, ID: "1", Identity: id, Managed: true, Attrs: tc.have, Revision: 3, Tags: id.Tags(), Description: id.Description(),
+				Kind: tc.kind, ID: "1", Identity: id, Managed: true, Attrs: tc.have, Revision: 3, Tags: id.Tags(),
+				Description: id.Description(),
 			}
-			p := compute(plan.Input{Desired: []plan.Desired{{Kind: tc.kind, Identity: id, Attrs: tc.want}}, Observed: []plan.Observed{o}, Prune: true})
+			p := compute(plan.Input{
+				Desired: []plan.Desired{{Kind: tc.kind, Identity: id, Attrs: tc.want}}, Observed: []plan.Observed{o}, Prune: true,
+			})
 			var got doc
 			for _, s := range p.Steps {
 				if s.Op != plan.Update || s.Revision != 3 || !s.Ready() || s.Reason == "" {

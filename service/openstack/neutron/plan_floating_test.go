@@ -90,13 +90,15 @@ func TestFloatingIPTakesThePlace(t *testing.T) {
 		left         string   // id, address and port of what is there in the end
 	}{
 		{
-			"another address", "the old one goes when the new one is there, which gets the port then", drivers.Delete, "floatingip-172.24.4.9",
+			"another address", "the old one goes when the new one is there, which gets the port then", drivers.Delete,
+			"floatingip-172.24.4.9",
 			here(wish{"floating_ip_address": "172.24.4.9"}),
 			[]string{"create floatingip-172.24.4.9", "delete floatingip-4", "update floatingip-172.24.4.9"},
 			"new1 172.24.4.9 vip",
 		},
 		{
-			"its own address", "it is given another name, for it could not be had again", drivers.Delete, "floatingip-172.24.4.7",
+			"its own address", "it is given another name, for it could not be had again", drivers.Delete,
+			"floatingip-172.24.4.7",
 			here(wish{"floating_ip_address": "172.24.4.7"}),
 			[]string{"update floatingip-172.24.4.7", "tag floatingip-172.24.4.7"},
 			"old 172.24.4.7 vip",
@@ -108,14 +110,17 @@ func TestFloatingIPTakesThePlace(t *testing.T) {
 			"new1 172.24.4.101 vip",
 		},
 		{
-			"retained", "it stays, and leads nowhere", drivers.Retain, "floatingip-172.24.4.9", here(wish{"floating_ip_address": "172.24.4.9"}),
+			"retained", "it stays, and leads nowhere", drivers.Retain, "floatingip-172.24.4.9",
+			here(wish{"floating_ip_address": "172.24.4.9"}),
 			[]string{"create floatingip-172.24.4.9", "update floatingip-4", "update floatingip-172.24.4.9"},
 			"new1 172.24.4.9 vip, old 172.24.4.7 <nil>",
 		},
 		{"not wanted any more", "nothing takes its place", drivers.Delete, "", nil, []string{"delete floatingip-4"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			old := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: c.policy}
+			old := plan.Identity{
+				Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: c.policy,
+			}
 			n := &floatingIPs{t: t, fips: map[string]*plan.Observed{"old": {
 				Kind: drivers.KindFloatingIP, ID: "old", Tags: old.Tags(), Description: old.Description(), CreatedAt: "2026",
 				Attrs: map[string]any{"floating_network_id": "net", "port_id": port, "floating_ip_address": "172.24.4.7"},
@@ -137,7 +142,9 @@ func TestFloatingIPTakesThePlace(t *testing.T) {
 				}
 				// A refused create ends nothing.
 				if p.Steps[i].Op == plan.Create {
-					if ready := slices.DeleteFunc(slices.Clone(p.Steps), func(s plan.Step) bool { return !s.Ready() || s.Op == plan.Create }); len(ready) > 0 {
+					if ready := slices.DeleteFunc(slices.Clone(p.Steps), func(s plan.Step) bool {
+						return !s.Ready() || s.Op == plan.Create
+					}); len(ready) > 0 {
 						t.Errorf("%s; this goes on without the new one: %v", c.reason, ready)
 					}
 				}
@@ -172,7 +179,9 @@ func stepTexts(p plan.Plan) []string {
 
 // TestRetainedFloatingIPLeadsNowhere once nobody wants it any more.
 func TestRetainedFloatingIPLeadsNowhere(t *testing.T) {
-	identity := plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: drivers.Retain}
+	identity := plan.Identity{
+		Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: drivers.Retain,
+	}
 	p := compute(plan.Input{Prune: true, Observed: []plan.Observed{{
 		Kind: drivers.KindFloatingIP, ID: "f", Identity: identity, Managed: true, Attrs: map[string]any{"port_id": "vip"},
 	}}})

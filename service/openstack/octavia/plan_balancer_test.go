@@ -14,22 +14,28 @@ import (
 func compute(in plan.Input) plan.Plan { return plan.NewKinds(Kinds()...).Compute(in) }
 
 func lbIdentity() plan.Identity {
-	return plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "lb", Policy: drivers.Delete}
+	return plan.Identity{
+		Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "lb", Policy: drivers.Delete,
+	}
 }
 
 // lbDoc is a load balancer as the cloud shows it: one port with two members.
 func lbDoc(change func(*plan.Observed)) []plan.Observed {
 	mark := lbIdentity().Description()
 	o := plan.Observed{
-		Kind: drivers.KindLoadBalancer, ID: "lb-1", Identity: lbIdentity(), Managed: true, Tags: lbIdentity().Tags(), Status: "ACTIVE",
+		Kind: drivers.KindLoadBalancer, ID: "lb-1", Identity: lbIdentity(), Managed: true, Tags: lbIdentity().Tags(),
+		Status: "ACTIVE",
 		Attrs: map[string]any{
-			"id": "lb-1", "name": "shop", "vip_subnet_id": "sub", "vip_address": "10.0.0.9", "provider": "amphora", "additional_vips": []any{},
+			"id": "lb-1", "name": "shop", "vip_subnet_id": "sub", "vip_address": "10.0.0.9", "provider": "amphora",
+			"additional_vips": []any{},
 			"listeners": []any{map[string]any{
-				"id": "l-1", "name": "a", "protocol": "TCP", "protocol_port": int64(80), "default_pool_id": "p-1", "description": mark,
+				"id": "l-1", "name": "a", "protocol": "TCP", "protocol_port": int64(80), "default_pool_id": "p-1",
+				"description":      mark,
 				"connection_limit": int64(-1),
 			}},
 			"pools": []any{map[string]any{
-				"id": "p-1", "name": "a", "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "session_persistence": nil, "description": mark,
+				"id": "p-1", "name": "a", "protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "session_persistence": nil,
+				"description": mark,
 				"members": []any{
 					map[string]any{"id": "m-1", "address": "10.1.0.1", "protocol_port": int64(80), "weight": int64(1), "name": "x"},
 					map[string]any{"id": "m-2", "address": "10.1.0.2", "protocol_port": int64(80), "weight": int64(1), "name": "y"},
@@ -46,7 +52,9 @@ func lbDoc(change func(*plan.Observed)) []plan.Observed {
 // lbWish is what is wanted: the same.
 func lbWish(change func(*drivers.LoadBalancer)) []plan.Desired {
 	member := func(last int, name string) drivers.Member {
-		return drivers.Member{Name: name, Address: fmt.Sprintf("10.1.0.%d", last), ProtocolPort: new(int64(80)), Weight: new(int64(1))}
+		return drivers.Member{
+			Name: name, Address: fmt.Sprintf("10.1.0.%d", last), ProtocolPort: new(int64(80)), Weight: new(int64(1)),
+		}
 	}
 	lb := drivers.LoadBalancer{
 		Name: new("shop"), VIPSubnetID: drivers.Text("sub"), VIPAddress: new("10.0.0.9"), Provider: new("amphora"),
@@ -97,45 +105,68 @@ func TestBalancer(t *testing.T) {
 		{"another address form", "addresses are compared as such", func(o *plan.Observed) {
 			o.Attrs["vip_address"] = "10.0.0.9"
 		}, nil, "", []string{}},
-		{"busy", "it takes nothing until it is ready", func(o *plan.Observed) { o.Status = "PENDING_UPDATE" }, func(lb *drivers.LoadBalancer) {
-			lb.Pools[0].Members = nil
-			lb.Pools[0].LBAlgorithm = new("SOURCE_IP")
-			lb.AdminStateUp = new(false)
-		}, "", []string{"update loadbalancer …", `update pool "a" …`}},
+		{"busy", "it takes nothing until it is ready", func(o *plan.Observed) { o.Status = "PENDING_UPDATE" },
+			func(lb *drivers.LoadBalancer) {
+				lb.Pools[0].Members = nil
+				lb.Pools[0].LBAlgorithm = new("SOURCE_IP")
+				lb.AdminStateUp = new(false)
+			}, "", []string{"update loadbalancer …", `update pool "a" …`}},
 		{"part being made", "it is not ready before its parts", func(o *plan.Observed) {
 			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_CREATE"
 		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a" …`}},
 		{"part left behind", "some providers leave parts so for good", func(o *plan.Observed) {
 			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_UPDATE"
 		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a"`}},
-		{"error", "nothing is done until it may be mended", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendNot, []string{}},
-		{"failover", "the provider mends it", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover, []string{"failover loadbalancer"}},
-		{"replace", "the old one has the address", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace, []string{"create loadbalancer …", "delete loadbalancer"}},
-		{"being deleted", "it comes back when it is gone", func(o *plan.Observed) { o.Status = "PENDING_DELETE" }, nil, "", []string{
-			"create loadbalancer …", "delete loadbalancer …",
-		}},
-		{"another provider", "it cannot be changed in place", nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, "", []string{
-			"create loadbalancer …", "delete loadbalancer",
-		}},
-		{"the old name of amphora", "it is the same provider", func(o *plan.Observed) { o.Attrs["provider"] = "octavia" }, nil, "", []string{}},
-		{"another port", "a listener cannot change it", nil, func(lb *drivers.LoadBalancer) { lb.Listeners[0].ProtocolPort = new(int64(81)) }, "", []string{
-			`delete listener "a"`, `create listener "a"`,
-		}},
+		{
+			"error", "nothing is done until it may be mended", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendNot,
+			[]string{},
+		},
+		{
+			"failover", "the provider mends it", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover,
+			[]string{"failover loadbalancer"},
+		},
+		{
+			"replace", "the old one has the address", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace,
+			[]string{"create loadbalancer …", "delete loadbalancer"},
+		},
+		{"being deleted", "it comes back when it is gone", func(o *plan.Observed) { o.Status = "PENDING_DELETE" }, nil, "",
+			[]string{
+				"create loadbalancer …", "delete loadbalancer …",
+			}},
+		{"another provider", "it cannot be changed in place", nil,
+			func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, "", []string{
+				"create loadbalancer …", "delete loadbalancer",
+			}},
+		{
+			"the old name of amphora", "it is the same provider", func(o *plan.Observed) { o.Attrs["provider"] = "octavia" },
+			nil, "", []string{},
+		},
+		{"another port", "a listener cannot change it", nil,
+			func(lb *drivers.LoadBalancer) { lb.Listeners[0].ProtocolPort = new(int64(81)) }, "", []string{
+				`delete listener "a"`, `create listener "a"`,
+			}},
 		{"another protocol", "neither pool nor listener can change it", nil, func(lb *drivers.LoadBalancer) {
 			lb.Listeners[0].Protocol, lb.Pools[0].Protocol = new("UDP"), new("UDP")
 		}, "", []string{`delete listener "a"`, `delete pool "a"`, `create pool "a" …`, `create listener "a" …`}},
 		{"no parts", "they go, listeners first", nil, func(lb *drivers.LoadBalancer) {
 			lb.Listeners, lb.Pools = []drivers.Listener{}, []drivers.Pool{}
 		}, "", []string{`delete listener "a"`, `delete pool "a"`}},
-		{"parts not managed", "what is unset is not looked at", nil, func(lb *drivers.LoadBalancer) { lb.Listeners, lb.Pools = nil, nil }, "", []string{}},
+		{
+			"parts not managed", "what is unset is not looked at", nil,
+			func(lb *drivers.LoadBalancer) { lb.Listeners, lb.Pools = nil, nil }, "", []string{},
+		},
 		{"an operator's part", "what is not ours stays", func(o *plan.Observed) {
-			o.Attrs["listeners"] = append(o.Attrs["listeners"].([]any), map[string]any{"id": "l-2", "name": "mine", "protocol": "TCP", "protocol_port": int64(9)})
+			o.Attrs["listeners"] = append(o.Attrs["listeners"].([]any),
+				map[string]any{"id": "l-2", "name": "mine", "protocol": "TCP", "protocol_port": int64(9)})
 		}, nil, "", []string{}},
 		{"a twin part", "a create that was cut made it", func(o *plan.Observed) {
-			o.Attrs["pools"] = append(o.Attrs["pools"].([]any), map[string]any{"id": "p-2", "name": "a", "protocol": "TCP", "description": lbIdentity().Description()})
+			o.Attrs["pools"] = append(o.Attrs["pools"].([]any),
+				map[string]any{"id": "p-2", "name": "a", "protocol": "TCP", "description": lbIdentity().Description()})
 		}, nil, "", []string{`delete pool "a"`}},
 		{"a monitor", "it is made for the pool", nil, func(lb *drivers.LoadBalancer) {
-			lb.Pools[0].HealthMonitor = &drivers.HealthMonitor{Type: "TCP", Delay: new(int64(5)), Timeout: new(int64(3)), MaxRetries: new(int64(3))}
+			lb.Pools[0].HealthMonitor = &drivers.HealthMonitor{
+				Type: "TCP", Delay: new(int64(5)), Timeout: new(int64(3)), MaxRetries: new(int64(3)),
+			}
 		}, "", []string{`create the health monitor of pool "a"`}},
 		{"persistence", "it is set, and taken away", func(o *plan.Observed) {
 			structures(o.Attrs["pools"])[0]["session_persistence"] = map[string]any{"type": "SOURCE_IP", "cookie_name": nil}
@@ -144,7 +175,8 @@ func TestBalancer(t *testing.T) {
 			lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
 		}, "", []string{"create loadbalancer …", "delete loadbalancer"}},
 		{
-			"addresses that are not shown", "the cloud knows of none", func(o *plan.Observed) { delete(o.Attrs, "additional_vips") },
+			"addresses that are not shown", "the cloud knows of none",
+			func(o *plan.Observed) { delete(o.Attrs, "additional_vips") },
 			func(lb *drivers.LoadBalancer) {
 				lb.AdditionalVIPs = []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6")}}
 			}, "",
@@ -183,7 +215,10 @@ func TestBalancerMembers(t *testing.T) {
 	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 2 {
 		t.Errorf("one goes, so want all that stay: %v", got)
 	}
-	p = compute(plan.Input{Desired: lbWish(func(lb *drivers.LoadBalancer) { lb.Pools[0].Members = []drivers.Member{} }), Observed: lbDoc(nil), Prune: true})
+	p = compute(plan.Input{
+		Desired: lbWish(func(lb *drivers.LoadBalancer) { lb.Pools[0].Members = []drivers.Member{} }), Observed: lbDoc(nil),
+		Prune: true,
+	})
 	if got := p.Steps[0].Attrs; got["additive"] != false || len(got["members"].([]any)) != 0 {
 		t.Errorf("all go: %v", got)
 	}
@@ -279,12 +314,13 @@ func TestRivalsByFurtherAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := lbDoc(c.there)
-			p := compute(plan.Input{Desired: lbWish(c.wish), Prune: true, Dependants: func(kind drivers.Kind, id string) []plan.Observed {
-				if kind == drivers.KindSubnet && id == "sub6" {
-					return other
-				}
-				return nil
-			}})
+			p := compute(plan.Input{Desired: lbWish(c.wish), Prune: true,
+				Dependants: func(kind drivers.Kind, id string) []plan.Observed {
+					if kind == drivers.KindSubnet && id == "sub6" {
+						return other
+					}
+					return nil
+				}})
 			if len(p.Steps) != 1 || len(p.Steps[0].Waits) != 1 || !strings.Contains(p.Steps[0].Waits[0].Message, address) {
 				t.Errorf("want a create that waits for lb-0: %+v", p.Steps)
 			}
@@ -309,7 +345,9 @@ func TestBalancerThatDoesNotGo(t *testing.T) {
 		"unwanted, resting":  {nil, broken, map[string]string{"lb-1": "later"}, []string{"delete loadbalancer …"}, true},
 		"unwanted, not this": {nil, broken, map[string]string{"lb-2": "later"}, []string{"delete loadbalancer"}, true},
 		"replaced, broken":   {other, broken, nil, []string{"create loadbalancer …", "delete loadbalancer"}, true},
-		"replaced, resting":  {other, broken, map[string]string{"lb-1": "later"}, []string{"create loadbalancer …", "delete loadbalancer …"}, true},
+		"replaced, resting": {
+			other, broken, map[string]string{"lb-1": "later"}, []string{"create loadbalancer …", "delete loadbalancer …"}, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := compute(plan.Input{Desired: c.desired, Observed: c.observed, Prune: true, Blocked: c.resting})

@@ -147,7 +147,8 @@ func trim(attrs map[string]any) {
 
 // trimmed returns a part without what changes by itself and is never compared.
 func trimmed(part map[string]any) map[string]any {
-	return leaveOut(part, "operating_status", "updated_at", "created_at", "tenant_id", "project_id", "tags", "loadbalancers",
+	return leaveOut(part, "operating_status", "updated_at", "created_at", "tenant_id", "project_id", "tags",
+		"loadbalancers",
 		"l7policies", "insert_headers", "listeners", "tls_container_ref", "sni_container_refs")
 }
 
@@ -159,8 +160,8 @@ func leaveOut(doc map[string]any, names ...string) map[string]any {
 	return doc
 }
 
-// mapParts replaces in place a list of parts by what f makes of each, in an order that does not depend on that of the answer. Of parts that are
-// there twice the first stays the first.
+// mapParts replaces in place a list of parts by what f makes of each, in an order that does not depend on that of the
+// answer. Of parts that are there twice the first stays the first.
 func mapParts(doc map[string]any, name string, order func(a, b any) int, f func(map[string]any) map[string]any) {
 	list, ok := doc[name].([]any)
 	if !ok {

@@ -26,7 +26,9 @@ func TestMending(t *testing.T) {
 	more := func(lb *drivers.LoadBalancer) {
 		lb.Pools[0].Members = append(lb.Pools[0].Members, drivers.Member{Address: "10.1.0.3", ProtocolPort: new(int64(80))})
 	}
-	listener, pool, members := plan.Part{Kind: Listener, Name: "a"}, plan.Part{Kind: Pool, Name: "a"}, plan.Part{Kind: Members, Name: "a"}
+	listener, pool, members := plan.Part{Kind: Listener, Name: "a"}, plan.Part{Kind: Pool, Name: "a"}, plan.Part{
+		Kind: Members, Name: "a",
+	}
 	for name, c := range map[string]struct {
 		observed func(*plan.Observed)
 		wish     func(*drivers.LoadBalancer)
@@ -34,17 +36,34 @@ func TestMending(t *testing.T) {
 		rests    []plan.Part
 		want     []string // with a "!" where it mends
 	}{
-		"all of it":                {func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace, nil, []string{"create loadbalancer …", "delete loadbalancer !"}},
-		"failed over":              {func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover, nil, []string{"failover loadbalancer !"}},
-		"a listener":               {broken("listeners"), nil, MendReplace, nil, []string{`delete listener "a" !`, `create listener "a"`}},
-		"a listener at rest":       {broken("listeners"), nil, MendReplace, []plan.Part{listener}, []string{}},
-		"another one at rest":      {broken("listeners"), nil, MendReplace, []plan.Part{pool, members}, []string{`delete listener "a" !`, `create listener "a"`}},
-		"a member":                 {broken("members"), nil, MendReplace, nil, []string{`update the members of pool "a" !`}},
-		"a member at rest":         {broken("members"), nil, MendReplace, []plan.Part{members}, []string{}},
-		"a change beside it":       {broken("members"), more, MendReplace, []plan.Part{members}, []string{`update the members of pool "a"`}},
-		"a change of what rests":   {broken("pools"), more, MendReplace, []plan.Part{pool}, []string{`update the members of pool "a" …`}},
+		"all of it": {
+			func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace, nil,
+			[]string{"create loadbalancer …", "delete loadbalancer !"},
+		},
+		"failed over": {
+			func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover, nil, []string{"failover loadbalancer !"},
+		},
+		"a listener": {
+			broken("listeners"), nil, MendReplace, nil, []string{`delete listener "a" !`, `create listener "a"`},
+		},
+		"a listener at rest": {broken("listeners"), nil, MendReplace, []plan.Part{listener}, []string{}},
+		"another one at rest": {
+			broken("listeners"), nil, MendReplace, []plan.Part{pool, members},
+			[]string{`delete listener "a" !`, `create listener "a"`},
+		},
+		"a member":         {broken("members"), nil, MendReplace, nil, []string{`update the members of pool "a" !`}},
+		"a member at rest": {broken("members"), nil, MendReplace, []plan.Part{members}, []string{}},
+		"a change beside it": {
+			broken("members"), more, MendReplace, []plan.Part{members}, []string{`update the members of pool "a"`},
+		},
+		"a change of what rests": {
+			broken("pools"), more, MendReplace, []plan.Part{pool}, []string{`update the members of pool "a" …`},
+		},
 		"a change, and no mending": {broken("listeners"), more, MendNot, nil, []string{`update the members of pool "a"`}},
-		"it goes anyway":           {nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, MendNot, nil, []string{"create loadbalancer …", "delete loadbalancer"}},
+		"it goes anyway": {
+			nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, MendNot, nil,
+			[]string{"create loadbalancer …", "delete loadbalancer"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			desired := lbWish(c.wish)
@@ -123,7 +142,9 @@ func TestTwinBalancers(t *testing.T) {
 		}
 	}
 	for port, goes := range map[string]string{"port-1": "younger", "port-2": "older", "": "younger"} {
-		p := compute(plan.Input{Desired: lbWish(nil), Observed: []plan.Observed{older, younger}, Dependants: uses(port), Prune: true})
+		p := compute(plan.Input{
+			Desired: lbWish(nil), Observed: []plan.Observed{older, younger}, Dependants: uses(port), Prune: true,
+		})
 		if len(p.Steps) != 1 || p.Steps[0].Op != plan.Delete || p.Steps[0].ID != goes {
 			t.Errorf("used is %q: %+v", port, p.Steps)
 		}

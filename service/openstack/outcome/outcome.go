@@ -1,5 +1,5 @@
-// Package outcome turns a refused request of an OpenStack service into what becomes of its object: it brings what is known up to date and
-// returns a backend.Failure. It must never repeat the request itself.
+// Package outcome turns a refused request of an OpenStack service into what becomes of its object: it brings what is
+// known up to date and returns a backend.Failure. It must never repeat the request itself.
 package outcome
 
 import (
@@ -36,7 +36,8 @@ type Refusal struct {
 	Missed bool
 	// Scarce is what there may not be enough of.
 	Scarce []state.Key
-	// Foreign says that something is not there which is not Raven's to make; Refuse is then the time to the next try, or the general one.
+	// Foreign says that something is not there which is not Raven's to make; Refuse is then the time to the next try, or
+	// the general one.
 	Foreign bool
 	Refuse  time.Duration
 }
@@ -83,8 +84,8 @@ func (h *Handler) Handle(ctx context.Context, r Refusal) *backend.Failure {
 	return h.Failure(r)
 }
 
-// missing looks what is gone: the resource itself, something of this cluster's that it refers to, or something foreign, which only
-// somebody else can bring back.
+// missing looks what is gone: the resource itself, something of this cluster's that it refers to, or something
+// foreign, which only somebody else can bring back.
 func (h *Handler) missing(ctx context.Context, r Refusal) *backend.Failure {
 	step := r.Step
 	if step.ID != "" {
@@ -168,8 +169,9 @@ func (h *Handler) classify(r Refusal) *backend.Failure {
 	return &backend.Failure{Phase: state.Failing, Backoff: true}
 }
 
-// Capacity is the failure of an object that waits for something of which there is not enough. However many they are, one tries every now and
-// then; if it succeeds, it wakes others. missed says that it became free while it was refused.
+// Capacity is the failure of an object that waits for something of which there is not enough. However many they are,
+// one tries every now and then; if it succeeds, it wakes others. missed says that it became free while it was
+// refused.
 func (h *Handler) Capacity(key state.Key, missed bool) *backend.Failure {
 	f := &backend.Failure{Phase: state.Waiting, Wait: []state.Key{key}}
 	if missed {
@@ -209,8 +211,8 @@ func NotFound(err error) error {
 	return err
 }
 
-// Lookup returns an error as backend.Registration's Lookup returns it: a name that leads to nothing, or to several, is told from one that
-// cannot be read now.
+// Lookup returns an error as backend.Registration's Lookup returns it: a name that leads to nothing, or to several,
+// is told from one that cannot be read now.
 func Lookup(err error) error {
 	if err == nil {
 		return nil

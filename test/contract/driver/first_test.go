@@ -79,7 +79,9 @@ func runs(t *testing.T, program string) {
 	if names := plugin.Info().Capabilities; len(names) > 0 {
 		t.Errorf("it is from before there were capabilities, and names %v", names)
 	}
-	object := drivers.Object{Watch: "pods", Raw: []byte(`{"metadata":{"name":"web","namespace":"shop"},"spec":{"nodeName":"n1"}}`)}
+	object := drivers.Object{
+		Watch: "pods", Raw: []byte(`{"metadata":{"name":"web","namespace":"shop"},"spec":{"nodeName":"n1"}}`),
+	}
 	set, asked, err := sdktest.Translate(t.Context(), plugin, object, func(drivers.Need) ([]drivers.Object, bool) {
 		return []drivers.Object{{Watch: "namespaces", Raw: []byte(`{"metadata":{"name":"shop"}}`)}}, true
 	})
@@ -102,7 +104,8 @@ func runs(t *testing.T, program string) {
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("today it is read as something else (%v):\n%s", err, cmp.Diff(string(want), string(got)))
 	}
-	if err := plugin.Configure(t.Context(), drivers.Values{"first": {"depth": int64(-1)}}); err == nil || !strings.Contains(err.Error(), "negative") {
+	if err := plugin.Configure(t.Context(), drivers.Values{"first": {"depth": int64(-1)}}); err == nil ||
+		!strings.Contains(err.Error(), "negative") {
 		t.Errorf("its refusal is read as %v", err)
 	}
 }

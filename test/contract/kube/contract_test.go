@@ -1,8 +1,9 @@
 // Package kube_test is the contract of a Kubernetes API as Raven relies on it, run against the simulation and, when
-// RAVEN_CONTRACT_KUBECONFIG names a kubeconfig file, against a real API server. It must never rely on anything that only
-// one of the two does.
+// RAVEN_CONTRACT_KUBECONFIG names a kubeconfig file, against a real API server. It must never rely on anything that
+// only one of the two does.
 //
-// RAVEN_CONTRACT_COMPACT is a command that makes the real one forget old versions: it compacts etcd and starts the API server anew.
+// RAVEN_CONTRACT_COMPACT is a command that makes the real one forget old versions: it compacts etcd and starts the
+// API server anew.
 package kube_test
 
 import (
@@ -174,7 +175,9 @@ func (e *env) createNamespace(t *testing.T) {
 }
 
 func object(version, kind, name string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name}}}
+	return &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name}},
+	}
 }
 
 func configMap(name string, labels map[string]string) *unstructured.Unstructured {
@@ -204,7 +207,9 @@ func create(t *testing.T, client dynamic.ResourceInterface, u *unstructured.Unst
 	return out
 }
 
-func patch(t *testing.T, client dynamic.ResourceInterface, name string, kind types.PatchType, body any) *unstructured.Unstructured {
+func patch(
+	t *testing.T, client dynamic.ResourceInterface, name string, kind types.PatchType, body any,
+) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := json.Marshal(body)
 	if err != nil {

@@ -18,7 +18,9 @@ import (
 const serviceNameLabel = "kubernetes.io/service-name"
 
 func (e *env) slices() dynamic.ResourceInterface {
-	return e.client.Resource(schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}).Namespace(e.namespace)
+	return e.client.Resource(schema.GroupVersionResource{
+		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices",
+	}).Namespace(e.namespace)
 }
 
 // slice is an EndpointSlice that somebody wrote by hand.
@@ -72,10 +74,12 @@ func testEndpointSlices(t *testing.T, e *env) {
 		t.Fatalf("the endpoints are %v", changed)
 	}
 	target, _ := changed[0]["targetRef"].(map[string]any)
-	if diff := cmp.Diff(any(conditions), changed[0]["conditions"]); diff != "" || changed[0]["nodeName"] != "node-1" || target["name"] != "p" {
+	if diff := cmp.Diff(any(conditions), changed[0]["conditions"]); diff != "" || changed[0]["nodeName"] != "node-1" ||
+		target["name"] != "p" {
 		t.Errorf("the endpoint is %v: %s", changed[0], diff)
 	}
-	patch(t, e.slices(), "web-1", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{serviceNameLabel: "other"}}})
+	patch(t, e.slices(), "web-1", types.MergePatchType,
+		map[string]any{"metadata": map[string]any{"labels": map[string]any{serviceNameLabel: "other"}}})
 	expect(t, w, watch.Deleted, "web-1") // another Service's now
 	if err := e.slices().Delete(t.Context(), "web-2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -100,7 +104,8 @@ func testEndpoints(t *testing.T, e *env) {
 	}
 	svc := create(t, e.services(), service("web", map[string]any{
 		// A pod that runs nowhere is an endpoint only where it need not be ready.
-		"publishNotReadyAddresses": true, "ports": []any{map[string]any{"name": "web", "port": int64(80), "targetPort": int64(8080)}},
+		"publishNotReadyAddresses": true,
+		"ports":                    []any{map[string]any{"name": "web", "port": int64(80), "targetPort": int64(8080)}},
 	}))
 	p := pod("p")
 	p.SetLabels(map[string]string{"app": "web"})
@@ -112,7 +117,8 @@ func testEndpoints(t *testing.T, e *env) {
 	ready := func(is string) {
 		t.Helper()
 		body := fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}],"conditions":[{"type":"Ready","status":%q}]}}`, address, address, is)
-		if _, err := e.pods().Patch(t.Context(), "p", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := e.pods().Patch(t.Context(), "p", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{},
+			"status"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,14 +145,19 @@ func testEndpoints(t *testing.T, e *env) {
 	shown(entry(false))
 	ready("True")
 	shown(entry(true))
-	t.Log("known: a ready pod that is on no node: simulated: an endpoint; real: in slices only if the Service publishes what is not ready, in Endpoints never")
-	patch(t, e.services(), "web", types.MergePatchType, map[string]any{"spec": map[string]any{"publishNotReadyAddresses": false}})
+	t.Log(
+		"known: a ready pod that is on no node: simulated: an endpoint; real: in slices only if the Service publishes " +
+			"what is not ready, in Endpoints never",
+	)
+	patch(t, e.services(), "web", types.MergePatchType,
+		map[string]any{"spec": map[string]any{"publishNotReadyAddresses": false}})
 	if e.simulated {
 		shown(entry(true))
 	} else {
 		shown()
 	}
-	patch(t, e.services(), "web", types.MergePatchType, map[string]any{"spec": map[string]any{"publishNotReadyAddresses": true}})
+	patch(t, e.services(), "web", types.MergePatchType,
+		map[string]any{"spec": map[string]any{"publishNotReadyAddresses": true}})
 	shown(entry(true))
 	zero := int64(0)
 	if err := e.pods().Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
@@ -176,7 +187,11 @@ func offered(t *testing.T, e *env) []any {
 	for i := range list.Items {
 		for _, x := range endpointsIn(&list.Items[i]) {
 			target, _ := x["targetRef"].(map[string]any)
-			all = append(all, []any{x["addresses"], x["conditions"], target["kind"], target["namespace"], target["name"], target["uid"], list.Items[i].Object["ports"]})
+			all = append(all,
+				[]any{
+					x["addresses"], x["conditions"], target["kind"], target["namespace"], target["name"], target["uid"],
+					list.Items[i].Object["ports"],
+				})
 		}
 	}
 	return all

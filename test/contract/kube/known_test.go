@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// difference is one between the simulation and a real Kubernetes that Raven does not rely on. Each is looked at: one that is no more fails.
+// difference is one between the simulation and a real Kubernetes that Raven does not rely on. Each is looked at: one
+// that is no more fails.
 type difference struct {
 	what            string
 	simulated, real string // what look returns
@@ -27,7 +28,8 @@ func taken(_ *unstructured.Unstructured, err error) string {
 	return "taken"
 }
 
-// differences are all that are known: the simulation holds nobody to the schemas of kinds, and has none of the controllers.
+// differences are all that are known: the simulation holds nobody to the schemas of kinds, and has none of the
+// controllers.
 func differences() []difference {
 	return []difference{
 		{"a field of a wrong type", "taken", "refused with BadRequest", func(t *testing.T, e *env) string {
@@ -54,17 +56,19 @@ func differences() []difference {
 		{"hostNetwork of a pod that is there", "changed", "refused with Invalid", func(t *testing.T, e *env) string {
 			t.Helper()
 			create(t, e.pods(), pod("host"))
-			patched, err := e.pods().Patch(t.Context(), "host", types.MergePatchType, []byte(`{"spec":{"hostNetwork":true}}`), metav1.PatchOptions{})
+			patched, err := e.pods().Patch(t.Context(), "host", types.MergePatchType, []byte(`{"spec":{"hostNetwork":true}}`),
+				metav1.PatchOptions{})
 			return strings.Replace(taken(patched, err), "taken", "changed", 1)
 		}},
-		{"a pod with a service account that there is not", "taken", "refused with Forbidden", func(t *testing.T, e *env) string {
-			t.Helper()
-			u := pod("account")
-			if err := unstructured.SetNestedField(u.Object, "none", "spec", "serviceAccountName"); err != nil {
-				t.Fatal(err)
-			}
-			return taken(e.pods().Create(t.Context(), u, metav1.CreateOptions{}))
-		}},
+		{"a pod with a service account that there is not", "taken", "refused with Forbidden",
+			func(t *testing.T, e *env) string {
+				t.Helper()
+				u := pod("account")
+				if err := unstructured.SetNestedField(u.Object, "none", "spec", "serviceAccountName"); err != nil {
+					t.Fatal(err)
+				}
+				return taken(e.pods().Create(t.Context(), u, metav1.CreateOptions{}))
+			}},
 		{"annotations of more than 256 KiB", "taken", "refused with Invalid", func(t *testing.T, e *env) string {
 			t.Helper()
 			u := configMap("large", nil)

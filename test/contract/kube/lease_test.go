@@ -28,14 +28,16 @@ func candidate(t *testing.T, e *env, name string) *resourcelock.LeaseLock {
 		t.Fatal(err)
 	}
 	return &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: "raven"}, Client: client, LockConfig: resourcelock.ResourceLockConfig{Identity: name},
+		LeaseMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: "raven"}, Client: client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: name},
 	}
 }
 
 // holding is a Lease that somebody has acquired and then renewed.
 func holding(who string, transitions int, acquired time.Time, renewed time.Duration) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{
-		HolderIdentity: who, LeaseDurationSeconds: 15, AcquireTime: metav1.NewTime(acquired), RenewTime: metav1.NewTime(acquired.Add(renewed)),
+		HolderIdentity: who, LeaseDurationSeconds: 15, AcquireTime: metav1.NewTime(acquired),
+		RenewTime:         metav1.NewTime(acquired.Add(renewed)),
 		LeaderTransitions: transitions,
 	}
 }
@@ -118,7 +120,8 @@ func testLeaseRefusals(t *testing.T, e *env) {
 	if err := leases.Delete(t.Context(), "raven", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Update(t.Context(), holding("a", 0, began, time.Second)); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err := a.Update(t.Context(), holding("a", 0, began, time.Second)); !apierrors.IsConflict(err) &&
+		!apierrors.IsNotFound(err) {
 		t.Errorf("a renewal of what is deleted: %v", err)
 	}
 	if _, err := leases.Get(t.Context(), "raven", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -157,7 +160,8 @@ func (e *env) write(t *testing.T, ev *corev1.Event) (*unstructured.Unstructured,
 	made, err := events.Create(t.Context(), &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
 	if err == nil && ev.Namespace != e.namespace {
 		t.Cleanup(func() {
-			if err := events.Delete(context.Background(), ev.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if err := events.Delete(context.Background(), ev.Name, metav1.DeleteOptions{}); err != nil &&
+				!apierrors.IsNotFound(err) {
 				t.Error(err)
 			}
 		})
@@ -184,17 +188,20 @@ func testEvents(t *testing.T, e *env) {
 		t.Fatalf("the second Event is %+v (%v)", second, err)
 	}
 	events := e.client.Resource(gvr("events")).Namespace(e.namespace)
-	counted, err := events.Patch(t.Context(), first.Event.Name, types.StrategicMergePatchType, second.Patch, metav1.PatchOptions{})
+	counted, err := events.Patch(t.Context(), first.Event.Name, types.StrategicMergePatchType, second.Patch,
+		metav1.PatchOptions{})
 	if err != nil {
 		t.Fatalf("counting it up with %s: %v", second.Patch, err)
 	}
 	same(t, "an Event that is counted up", counted, int64(2), "count")
 	same(t, "an Event that is counted up", counted, at(made, "firstTimestamp"), "firstTimestamp")
-	if _, err := events.Patch(t.Context(), "none", types.StrategicMergePatchType, second.Patch, metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := events.Patch(t.Context(), "none", types.StrategicMergePatchType, second.Patch,
+		metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("counting up an Event that has expired: %v", err)
 	}
 	for _, selector := range []string{
-		"involvedObject.name=p,involvedObject.kind=Pod", "involvedObject.uid=" + string(p.GetUID()), "reason=Waiting,type=Warning", "source=raven",
+		"involvedObject.name=p,involvedObject.kind=Pod", "involvedObject.uid=" + string(p.GetUID()),
+		"reason=Waiting,type=Warning", "source=raven",
 	} {
 		list, err := events.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
 		if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != first.Event.Name {

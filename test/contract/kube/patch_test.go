@@ -23,24 +23,29 @@ func testPatches(t *testing.T, e *env) {
 		t.Errorf("merge patch: %s", diff)
 	}
 	u = patch(t, e.maps(), "m", types.JSONPatchType, []any{
-		map[string]any{"op": "test", "path": "/data/b", "value": "2"}, map[string]any{"op": "add", "path": "/data/c", "value": "3"},
+		map[string]any{"op": "test", "path": "/data/b", "value": "2"},
+		map[string]any{"op": "add", "path": "/data/c", "value": "3"},
 	})
 	if diff := cmp.Diff(map[string]string{"b": "2", "c": "3"}, data(u)); diff != "" {
 		t.Errorf("json patch: %s", diff)
 	}
-	_, err := e.maps().Patch(t.Context(), "m", types.JSONPatchType, []byte(`[{"op":"test","path":"/data/b","value":"9"}]`), metav1.PatchOptions{})
+	_, err := e.maps().Patch(t.Context(), "m", types.JSONPatchType,
+		[]byte(`[{"op":"test","path":"/data/b","value":"9"}]`), metav1.PatchOptions{})
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("a json patch whose test fails: %v", err)
 	}
 	stale := []byte(`{"metadata":{"resourceVersion":"1"},"data":{"z":"z"}}`)
-	if _, err := e.maps().Patch(t.Context(), "m", types.MergePatchType, stale, metav1.PatchOptions{}); !apierrors.IsConflict(err) {
+	if _, err := e.maps().Patch(t.Context(), "m", types.MergePatchType, stale,
+		metav1.PatchOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("a patch of a stale version: %v", err)
 	}
 	other := []byte(`{"metadata":{"uid":"11111111-2222-4333-8444-555555555555"},"data":{"z":"z"}}`)
-	if _, err := e.maps().Patch(t.Context(), "m", types.MergePatchType, other, metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := e.maps().Patch(t.Context(), "m", types.MergePatchType, other,
+		metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a patch of another UID: %v", err)
 	}
-	if _, err := e.maps().Patch(t.Context(), "none", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := e.maps().Patch(t.Context(), "none", types.MergePatchType, []byte(`{}`),
+		metav1.PatchOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a patch of nothing: %v", err)
 	}
 	create(t, e.pods(), pod("p"))
@@ -57,7 +62,10 @@ func testPatches(t *testing.T, e *env) {
 }
 
 // apply applies annotations to an object under a manager.
-func apply(t *testing.T, e *env, name, manager string, force bool, annotations map[string]string, change func(*unstructured.Unstructured)) (*unstructured.Unstructured, error) {
+func apply(
+	t *testing.T, e *env, name, manager string, force bool, annotations map[string]string,
+	change func(*unstructured.Unstructured),
+) (*unstructured.Unstructured, error) {
 	t.Helper()
 	u := object("v1", "ConfigMap", name)
 	u.SetAnnotations(annotations)
@@ -68,7 +76,8 @@ func apply(t *testing.T, e *env, name, manager string, force bool, annotations m
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e.maps().Patch(t.Context(), name, types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: manager, Force: &force})
+	return e.maps().Patch(t.Context(), name, types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: manager, Force: &force})
 }
 
 func testApply(t *testing.T, e *env) {
@@ -82,8 +91,14 @@ func testApply(t *testing.T, e *env) {
 		want    map[string]string
 	}{
 		{"adds", "one", map[string]string{"a": "1", "b": "1"}, map[string]string{"own": "1", "a": "1", "b": "1"}},
-		{"a second manager shares", "two", map[string]string{"b": "1", "c": "1"}, map[string]string{"own": "1", "a": "1", "b": "1", "c": "1"}},
-		{"prunes what is its alone", "one", map[string]string{"a": "2"}, map[string]string{"own": "1", "a": "2", "b": "1", "c": "1"}},
+		{
+			"a second manager shares", "two", map[string]string{"b": "1", "c": "1"},
+			map[string]string{"own": "1", "a": "1", "b": "1", "c": "1"},
+		},
+		{
+			"prunes what is its alone", "one", map[string]string{"a": "2"},
+			map[string]string{"own": "1", "a": "2", "b": "1", "c": "1"},
+		},
 		{"nothing prunes all", "one", nil, map[string]string{"own": "1", "b": "1", "c": "1"}},
 		{"the last owner's goes", "two", nil, map[string]string{"own": "1"}},
 	} {
@@ -105,12 +120,15 @@ func testApply(t *testing.T, e *env) {
 	}
 	found := false
 	for _, entry := range first.GetManagedFields() {
-		found = found || entry.Manager == "one" && entry.Operation == metav1.ManagedFieldsOperationApply && entry.FieldsV1.GetRawString() == `{"f:metadata":{"f:annotations":{"f:a":{}}}}`
+		found = found ||
+			entry.Manager == "one" && entry.Operation == metav1.ManagedFieldsOperationApply &&
+				entry.FieldsV1.GetRawString() == `{"f:metadata":{"f:annotations":{"f:a":{}}}}`
 	}
 	if !found {
 		t.Errorf("managed fields: %v", first.GetManagedFields())
 	}
-	if _, err := e.maps().Patch(t.Context(), "m", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap"}`), metav1.PatchOptions{}); err == nil {
+	if _, err := e.maps().Patch(t.Context(), "m", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap"}`),
+		metav1.PatchOptions{}); err == nil {
 		t.Error("an apply without a manager went through")
 	}
 }
@@ -124,7 +142,8 @@ func testApplyConflict(t *testing.T, e *env) {
 	if !apierrors.IsConflict(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
 		t.Errorf("got %v, want a conflict", err)
 	}
-	if u, err := apply(t, e, "m", "two", true, map[string]string{"a": "2"}, nil); err != nil || u.GetAnnotations()["a"] != "2" {
+	if u, err := apply(t, e, "m", "two", true, map[string]string{"a": "2"}, nil); err != nil ||
+		u.GetAnnotations()["a"] != "2" {
 		t.Fatalf("by force: %v", err)
 	}
 	// one has lost the field: giving it up changes nothing
@@ -132,7 +151,8 @@ func testApplyConflict(t *testing.T, e *env) {
 		t.Errorf("after the loss: %v", err)
 	}
 	// an ordinary write takes the field too
-	patch(t, e.maps(), "m", types.MergePatchType, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "3"}}})
+	patch(t, e.maps(), "m", types.MergePatchType,
+		map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "3"}}})
 	if _, err := apply(t, e, "m", "two", false, map[string]string{"a": "2"}, nil); !apierrors.IsConflict(err) {
 		t.Errorf("against an update: %v", err)
 	}
@@ -146,13 +166,15 @@ func testApplyUID(t *testing.T, e *env) {
 	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "1"}, uid(made.GetUID())); err != nil {
 		t.Errorf("the right UID: %v", err)
 	}
-	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "2"}, uid("11111111-2222-4333-8444-555555555555")); !apierrors.IsInvalid(err) {
+	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "2"},
+		uid("11111111-2222-4333-8444-555555555555")); !apierrors.IsInvalid(err) {
 		t.Errorf("another UID: %v", err)
 	}
 	if err := e.maps().Delete(t.Context(), "m", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "3"}, uid(made.GetUID())); !apierrors.IsConflict(err) {
+	if _, err := apply(t, e, "m", "one", true, map[string]string{"a": "3"},
+		uid(made.GetUID())); !apierrors.IsConflict(err) {
 		t.Errorf("a missing object: %v", err)
 	}
 	if _, err := e.maps().Get(t.Context(), "m", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -178,9 +200,12 @@ func testApplyWide(t *testing.T, e *env) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 	create(t, e.pods(), pod("p"))
-	body := []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"main","image":"new"}]}}`)
+	body := []byte(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"main","image":"new"}]}}`,
+	)
 	force := true
-	u, err = e.pods().Patch(t.Context(), "p", types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "one", Force: &force})
+	u, err = e.pods().Patch(t.Context(), "p", types.ApplyPatchType, body,
+		metav1.PatchOptions{FieldManager: "one", Force: &force})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,9 @@ func (e *env) services() dynamic.ResourceInterface {
 // service is a Service of one port.
 func service(name string, spec map[string]any) *unstructured.Unstructured {
 	s := object("v1", "Service", name)
-	merged := map[string]any{"selector": map[string]any{"app": name}, "ports": []any{map[string]any{"name": "web", "port": int64(80)}}}
+	merged := map[string]any{
+		"selector": map[string]any{"app": name}, "ports": []any{map[string]any{"name": "web", "port": int64(80)}},
+	}
 	for key, value := range spec {
 		merged[key] = value
 	}
@@ -86,8 +88,11 @@ func testServices(t *testing.T, e *env) {
 	}
 	same(t, "a new Service", one, map[string]any{}, "status", "loadBalancer")
 	ip := addressesOf(one)[0]
-	for name, address := range map[string]string{"an address that another has": ip, "an address of no range": "192.0.2.10"} {
-		if u, err := e.services().Create(t.Context(), service("two", map[string]any{"clusterIP": address}), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	for name, address := range map[string]string{
+		"an address that another has": ip, "an address of no range": "192.0.2.10",
+	} {
+		if u, err := e.services().Create(t.Context(), service("two", map[string]any{"clusterIP": address}),
+			metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %v, %v", name, err, u)
 		}
 	}
@@ -96,7 +101,8 @@ func testServices(t *testing.T, e *env) {
 	if addressesOf(two)[0] == ip {
 		t.Errorf("two Services have the address %s", ip)
 	}
-	if _, err := e.services().Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec":{"clusterIP":"192.0.2.10"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := e.services().Patch(t.Context(), "two", types.MergePatchType,
+		[]byte(`{"spec":{"clusterIP":"192.0.2.10"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a change of the address: %v", err)
 	}
 	if err := e.services().Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
@@ -120,12 +126,16 @@ func testServices(t *testing.T, e *env) {
 	headless := create(t, e.services(), service("headless", map[string]any{"clusterIP": "None"}))
 	same(t, "a headless Service", headless, "None", "spec", "clusterIP")
 	same(t, "a headless Service", headless, []any{"None"}, "spec", "clusterIPs")
-	external := create(t, e.services(), service("external", map[string]any{"type": "ExternalName", "externalName": "example.org", "selector": nil}))
+	external := create(t, e.services(),
+		service("external", map[string]any{"type": "ExternalName", "externalName": "example.org", "selector": nil}))
 	for _, field := range []string{"clusterIP", "clusterIPs", "ipFamilies", "internalTrafficPolicy"} {
 		same(t, "an ExternalName", external, nil, "spec", field)
 	}
-	allocated(t, patch(t, e.services(), "external", types.MergePatchType, map[string]any{"spec": map[string]any{"type": "ClusterIP", "externalName": nil}}))
-	gone := patch(t, e.services(), "external", types.MergePatchType, map[string]any{"spec": map[string]any{"type": "ExternalName", "externalName": "example.org"}})
+	allocated(t,
+		patch(t, e.services(), "external", types.MergePatchType,
+			map[string]any{"spec": map[string]any{"type": "ClusterIP", "externalName": nil}}))
+	gone := patch(t, e.services(), "external", types.MergePatchType,
+		map[string]any{"spec": map[string]any{"type": "ExternalName", "externalName": "example.org"}})
 	same(t, "a Service that becomes an ExternalName", gone, nil, "spec", "clusterIP")
 }
 
@@ -137,12 +147,14 @@ func testServiceFamilies(t *testing.T, e *env) {
 		return
 	}
 	ips := addressesOf(dual)
-	down := patch(t, e.services(), "dual", types.MergePatchType, map[string]any{"spec": map[string]any{"ipFamilyPolicy": "SingleStack"}})
+	down := patch(t, e.services(), "dual", types.MergePatchType,
+		map[string]any{"spec": map[string]any{"ipFamilyPolicy": "SingleStack"}})
 	allocated(t, down)
 	if diff := cmp.Diff(ips[:1], addressesOf(down)); diff != "" {
 		t.Errorf("as SingleStack: %s", diff)
 	}
-	up := patch(t, e.services(), "dual", types.MergePatchType, map[string]any{"spec": map[string]any{"ipFamilyPolicy": "RequireDualStack"}})
+	up := patch(t, e.services(), "dual", types.MergePatchType,
+		map[string]any{"spec": map[string]any{"ipFamilyPolicy": "RequireDualStack"}})
 	allocated(t, up)
 	if now := addressesOf(up); len(now) != 2 || now[0] != ips[0] {
 		t.Errorf("as RequireDualStack the Service has %v, before it had %v", now, ips)
@@ -156,7 +168,8 @@ func testServiceFamilies(t *testing.T, e *env) {
 
 func testServiceTypes(t *testing.T, e *env) {
 	given := map[string]any{
-		"loadBalancerIP": "203.0.113.7", "loadBalancerSourceRanges": []any{"10.0.0.0/8", "192.0.2.0/24"}, "externalIPs": []any{"203.0.113.9"},
+		"loadBalancerIP": "203.0.113.7", "loadBalancerSourceRanges": []any{"10.0.0.0/8", "192.0.2.0/24"},
+		"externalIPs":           []any{"203.0.113.9"},
 		"externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP", "publishNotReadyAddresses": true,
 	}
 	u := create(t, e.services(), balanced("web", given))
@@ -165,7 +178,8 @@ func testServiceTypes(t *testing.T, e *env) {
 		same(t, "a load balancer", u, want, "spec", field)
 	}
 	same(t, "a load balancer", u, "raven.test/none", "spec", "loadBalancerClass")
-	same(t, "session affinity", u, map[string]any{"clientIP": map[string]any{"timeoutSeconds": int64(10800)}}, "spec", "sessionAffinityConfig")
+	same(t, "session affinity", u, map[string]any{"clientIP": map[string]any{"timeoutSeconds": int64(10800)}}, "spec",
+		"sessionAffinityConfig")
 	if port, _ := at(u, "spec", "healthCheckNodePort").(int64); port == 0 {
 		t.Errorf("with externalTrafficPolicy Local healthCheckNodePort is %v", at(u, "spec", "healthCheckNodePort"))
 	}
@@ -212,7 +226,9 @@ func nodePort(u *unstructured.Unstructured) int64 {
 }
 
 // applyIngress writes addresses in a Service's status as Raven does.
-func applyIngress(t *testing.T, e *env, name string, uid types.UID, addresses ...string) (*unstructured.Unstructured, error) {
+func applyIngress(
+	t *testing.T, e *env, name string, uid types.UID, addresses ...string,
+) (*unstructured.Unstructured, error) {
 	t.Helper()
 	balancer := map[string]any{}
 	if len(addresses) > 0 {
@@ -258,7 +274,8 @@ func testServiceStatus(t *testing.T, e *env) {
 	}
 	owned := ""
 	for _, entry := range first.GetManagedFields() {
-		if entry.Manager == "raven-test" && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "status" {
+		if entry.Manager == "raven-test" && entry.Operation == metav1.ManagedFieldsOperationApply &&
+			entry.Subresource == "status" {
 			owned = entry.FieldsV1.GetRawString()
 		}
 	}
@@ -266,12 +283,17 @@ func testServiceStatus(t *testing.T, e *env) {
 		t.Errorf("the writer owns %q of %v", owned, first.GetManagedFields())
 	}
 	must("2001:db8::7") // others go, the order is ours
-	if u := patch(t, e.services(), "web", types.MergePatchType, map[string]any{"status": map[string]any{"loadBalancer": nil}, "spec": map[string]any{"loadBalancerIP": "203.0.113.8"}}); at(u, "spec", "loadBalancerIP") != "203.0.113.8" {
+	if u := patch(t, e.services(), "web", types.MergePatchType,
+		map[string]any{
+			"status": map[string]any{"loadBalancer": nil}, "spec": map[string]any{"loadBalancerIP": "203.0.113.8"},
+		}); at(u, "spec", "loadBalancerIP") != "203.0.113.8" {
 		t.Errorf("the Service is %v", u.Object)
 	} else {
 		ingress("a patch of the Service itself", u, "2001:db8::7")
 	}
-	u, err := e.services().Patch(t.Context(), "web", types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}},"spec":{"loadBalancerIP":"192.0.2.2"}}`), metav1.PatchOptions{}, "status")
+	u, err := e.services().Patch(t.Context(), "web", types.MergePatchType,
+		[]byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}},"spec":{"loadBalancerIP":"192.0.2.2"}}`),
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatalf("another's patch of the status: %v", err)
 	}
@@ -288,10 +310,12 @@ func testServiceStatusRefused(t *testing.T, e *env) {
 	if _, err := applyIngress(t, e, "web", made.GetUID(), "203.0.113.7"); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := applyIngress(t, e, "web", "11111111-2222-4333-8444-555555555555", "203.0.113.9"); !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+	if u, err := applyIngress(t, e, "web", "11111111-2222-4333-8444-555555555555",
+		"203.0.113.9"); !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 		t.Errorf("written on another UID: %v, %v", err, u)
 	}
-	if u, err := applyIngress(t, e, "none", made.GetUID(), "203.0.113.9"); !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if u, err := applyIngress(t, e, "none", made.GetUID(), "203.0.113.9"); !apierrors.IsNotFound(err) &&
+		!apierrors.IsConflict(err) {
 		t.Errorf("written on nothing: %v, %v", err, u)
 	}
 	if _, err := e.services().Get(t.Context(), "none", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -319,7 +343,8 @@ func testServiceWatch(t *testing.T, e *env) {
 	if diff := cmp.Diff(addressesOf(made), addressesOf(expect(t, w, watch.Added, "web"))); diff != "" {
 		t.Errorf("a watch shows other addresses: %s", diff)
 	}
-	patch(t, e.services(), "web", types.JSONPatchType, []any{map[string]any{"op": "replace", "path": "/spec/ports/0/port", "value": 81}})
+	patch(t, e.services(), "web", types.JSONPatchType,
+		[]any{map[string]any{"op": "replace", "path": "/spec/ports/0/port", "value": 81}})
 	ports, _ := at(expect(t, w, watch.Modified, "web"), "spec", "ports").([]any)
 	if port, _ := ports[0].(map[string]any); len(ports) != 1 || port["port"] != int64(81) || port["name"] != "web" {
 		t.Errorf("after a change the ports are %v", ports)

@@ -34,12 +34,22 @@ func testList(t *testing.T, e *env) {
 		want []string
 	}{
 		{"equality", metav1.ListOptions{LabelSelector: "tier=web"}, []string{"one"}},
-		{"inequality matches objects without the label", metav1.ListOptions{LabelSelector: "tier!=web", FieldSelector: "metadata.name!=kube-root-ca.crt"}, []string{"three", "two"}},
+		{
+			"inequality matches objects without the label",
+			metav1.ListOptions{LabelSelector: "tier!=web", FieldSelector: "metadata.name!=kube-root-ca.crt"},
+			[]string{"three", "two"},
+		},
 		{"sets", metav1.ListOptions{LabelSelector: "tier in (web,db)"}, []string{"one", "two"}},
 		{"existence", metav1.ListOptions{LabelSelector: "tier,!env"}, []string{"two"}},
 		{"name", metav1.ListOptions{FieldSelector: "metadata.name=two"}, []string{"two"}},
 		{"version 0", metav1.ListOptions{LabelSelector: "tier=web", ResourceVersion: "0"}, []string{"one"}},
-		{"at least a version", metav1.ListOptions{LabelSelector: "tier", ResourceVersion: last.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, []string{"one", "two"}},
+		{
+			"at least a version",
+			metav1.ListOptions{
+				LabelSelector: "tier", ResourceVersion: last.GetResourceVersion(),
+				ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+			}, []string{"one", "two"},
+		},
 	} {
 		list, err := e.maps().List(t.Context(), test.o)
 		if err != nil {
@@ -50,10 +60,12 @@ func testList(t *testing.T, e *env) {
 			t.Errorf("%s: %s", test.name, diff)
 		}
 	}
-	if list, err := e.pods().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=,status.phase=Pending"}); err != nil || len(list.Items) != 1 {
+	if list, err := e.pods().List(t.Context(),
+		metav1.ListOptions{FieldSelector: "spec.nodeName=,status.phase=Pending"}); err != nil || len(list.Items) != 1 {
 		t.Errorf("pods without a node: %v, %v", list, err)
 	}
-	if _, err := e.pods().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nothing=1"}); !apierrors.IsBadRequest(err) {
+	if _, err := e.pods().List(t.Context(),
+		metav1.ListOptions{FieldSelector: "spec.nothing=1"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("an unknown field selector: %v", err)
 	}
 	if _, err := e.maps().Get(t.Context(), "none", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -103,14 +115,16 @@ func testWatch(t *testing.T, e *env) {
 	w := open(t, e.maps(), metav1.ListOptions{ResourceVersion: now(t, e), FieldSelector: "metadata.name=x"})
 	first := create(t, e.maps(), configMap("x", nil))
 	create(t, e.maps(), configMap("other", nil))
-	if u := expect(t, w, watch.Added, "x"); u.GetUID() != first.GetUID() || u.GetResourceVersion() != first.GetResourceVersion() {
+	if u := expect(t, w, watch.Added, "x"); u.GetUID() != first.GetUID() ||
+		u.GetResourceVersion() != first.GetResourceVersion() {
 		t.Errorf("the event shows %s at %s", u.GetUID(), u.GetResourceVersion())
 	}
 	changed := patch(t, e.maps(), "x", types.MergePatchType, map[string]any{"data": map[string]any{"a": "2"}})
 	if u := expect(t, w, watch.Modified, "x"); u.GetResourceVersion() != changed.GetResourceVersion() {
 		t.Errorf("got version %s, want %s", u.GetResourceVersion(), changed.GetResourceVersion())
 	}
-	patch(t, e.maps(), "x", types.MergePatchType, map[string]any{"data": map[string]any{"a": "2"}}) // changes nothing: no event
+	// changes nothing: no event
+	patch(t, e.maps(), "x", types.MergePatchType, map[string]any{"data": map[string]any{"a": "2"}})
 	if err := e.maps().Delete(t.Context(), "x", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -137,13 +151,16 @@ func testWatchSelectors(t *testing.T, e *env) {
 	w := open(t, e.maps(), metav1.ListOptions{ResourceVersion: now(t, e), LabelSelector: "on=yes"})
 	create(t, e.maps(), configMap("x", nil))
 	label := func(value any) *unstructured.Unstructured {
-		return patch(t, e.maps(), "x", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{"on": value}}})
+		return patch(t, e.maps(), "x", types.MergePatchType,
+			map[string]any{"metadata": map[string]any{"labels": map[string]any{"on": value}}})
 	}
 	label("yes")
 	expect(t, w, watch.Added, "x")
 	left := label("no")
-	if u := expect(t, w, watch.Deleted, "x"); u.GetResourceVersion() != left.GetResourceVersion() || u.GetLabels()["on"] != "yes" {
-		t.Errorf("what leaves is shown as %v at %s, want its last matching state at %s", u.GetLabels(), u.GetResourceVersion(), left.GetResourceVersion())
+	if u := expect(t, w, watch.Deleted, "x"); u.GetResourceVersion() != left.GetResourceVersion() ||
+		u.GetLabels()["on"] != "yes" {
+		t.Errorf("what leaves is shown as %v at %s, want its last matching state at %s", u.GetLabels(),
+			u.GetResourceVersion(), left.GetResourceVersion())
 	}
 	label("yes")
 	expect(t, w, watch.Added, "x")
@@ -160,7 +177,8 @@ func testWatchResume(t *testing.T, e *env) {
 	expect(t, w, watch.Added, "one")
 	expect(t, w, watch.Added, "two")
 	expect(t, w, watch.Deleted, "one")
-	w = open(t, e.maps(), metav1.ListOptions{ResourceVersion: one.GetResourceVersion(), FieldSelector: "metadata.name!=kube-root-ca.crt"})
+	w = open(t, e.maps(),
+		metav1.ListOptions{ResourceVersion: one.GetResourceVersion(), FieldSelector: "metadata.name!=kube-root-ca.crt"})
 	expect(t, w, watch.Added, "two")
 }
 
@@ -169,7 +187,8 @@ func testWatchList(t *testing.T, e *env) {
 	create(t, e.maps(), configMap("two", map[string]string{"x": "y"}))
 	yes := true
 	w := open(t, e.maps(), metav1.ListOptions{
-		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, LabelSelector: "x",
+		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		LabelSelector: "x",
 	})
 	got := map[string]bool{}
 	for range 2 {
@@ -214,7 +233,10 @@ func testWatchTimeout(t *testing.T, e *env) {
 
 func testWatchGone(t *testing.T, e *env) {
 	if e.compact == nil {
-		t.Skip("RAVEN_CONTRACT_COMPACT names no command that compacts etcd and starts the API server anew: it still knows old versions")
+		t.Skip(
+			"RAVEN_CONTRACT_COMPACT names no command that compacts etcd and starts the API server anew: it still knows old " +
+				"versions",
+		)
 	}
 	old := now(t, e)
 	create(t, e.maps(), configMap("later", nil))
@@ -258,7 +280,8 @@ func watchFrom(t *testing.T, e *env, old string) error {
 	}
 }
 
-// Bookmarks tell how far a watch has come that has nothing else to tell. A server sends one before it ends a watch, if not sooner.
+// Bookmarks tell how far a watch has come that has nothing else to tell. A server sends one before it ends a watch,
+// if not sooner.
 func testWatchBookmarks(t *testing.T, e *env) {
 	seconds := int64(5)
 	w := open(t, e.maps(), metav1.ListOptions{

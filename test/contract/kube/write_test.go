@@ -20,13 +20,16 @@ func testCreate(t *testing.T, e *env) {
 	if made.GetUID() == "" || made.GetResourceVersion() == "" || created.IsZero() || made.GetNamespace() != e.namespace {
 		t.Errorf("the server left something out: %v", made.Object["metadata"])
 	}
-	if _, err := e.maps().Create(t.Context(), configMap("one", nil), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+	if _, err := e.maps().Create(t.Context(), configMap("one", nil),
+		metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("a second one: %v", err)
 	}
-	if _, err := e.maps().Create(t.Context(), configMap("Not_A_Name", nil), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := e.maps().Create(t.Context(), configMap("Not_A_Name", nil),
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a bad name: %v", err)
 	}
-	if _, err := e.maps().Create(t.Context(), configMap("x", map[string]string{"bad label": "x"}), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := e.maps().Create(t.Context(), configMap("x", map[string]string{"bad label": "x"}),
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a bad label: %v", err)
 	}
 	generated := configMap("", nil)
@@ -38,7 +41,8 @@ func testCreate(t *testing.T, e *env) {
 	if _, err := nowhere.Create(t.Context(), configMap("x", nil), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a missing namespace: %v", err)
 	}
-	dry, err := e.maps().Create(t.Context(), configMap("dry", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	dry, err := e.maps().Create(t.Context(), configMap("dry", nil),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil || dry.GetUID() == "" {
 		t.Errorf("dry run: %v", err)
 	}
@@ -68,7 +72,8 @@ func testUpdate(t *testing.T, e *env) {
 	other := updated.DeepCopy()
 	other.SetResourceVersion("")
 	other.SetUID("11111111-2222-4333-8444-555555555555")
-	if _, err := e.maps().Update(t.Context(), other, metav1.UpdateOptions{}); !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+	if _, err := e.maps().Update(t.Context(), other, metav1.UpdateOptions{}); !apierrors.IsConflict(err) &&
+		!apierrors.IsInvalid(err) {
 		t.Errorf("another UID: %v", err)
 	}
 	if _, err := e.maps().Update(t.Context(), configMap("none", nil), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
@@ -79,11 +84,13 @@ func testUpdate(t *testing.T, e *env) {
 func testDelete(t *testing.T, e *env) {
 	one := create(t, e.maps(), configMap("one", nil))
 	wrong := types.UID("11111111-2222-4333-8444-555555555555")
-	if err := e.maps().Delete(t.Context(), "one", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}}); !apierrors.IsConflict(err) {
+	if err := e.maps().Delete(t.Context(), "one",
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}}); !apierrors.IsConflict(err) {
 		t.Errorf("a wrong UID: %v", err)
 	}
 	right := one.GetUID()
-	if err := e.maps().Delete(t.Context(), "one", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &right}}); err != nil {
+	if err := e.maps().Delete(t.Context(), "one",
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &right}}); err != nil {
 		t.Error(err)
 	}
 	if err := e.maps().Delete(t.Context(), "one", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
@@ -106,7 +113,8 @@ func testDelete(t *testing.T, e *env) {
 	for _, name := range []string{"a", "b", "c"} {
 		create(t, e.maps(), configMap(name, map[string]string{"many": name}))
 	}
-	if err := e.maps().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "many in (a,b)"}); err != nil {
+	if err := e.maps().DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "many in (a,b)"}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := e.maps().List(t.Context(), metav1.ListOptions{LabelSelector: "many"})
@@ -131,15 +139,18 @@ func testNamespace(t *testing.T, e *env) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if phase, _, _ := unstructured.NestedString(ns.Object, "status", "phase"); phase != "Active" || ns.GetLabels()["kubernetes.io/metadata.name"] != e.namespace {
+	if phase, _, _ := unstructured.NestedString(ns.Object, "status", "phase"); phase != "Active" ||
+		ns.GetLabels()["kubernetes.io/metadata.name"] != e.namespace {
 		t.Errorf("phase %q, labels %v", phase, ns.GetLabels())
 	}
-	w := open(t, namespaces, metav1.ListOptions{ResourceVersion: ns.GetResourceVersion(), FieldSelector: "metadata.name=" + e.namespace})
+	w := open(t, namespaces,
+		metav1.ListOptions{ResourceVersion: ns.GetResourceVersion(), FieldSelector: "metadata.name=" + e.namespace})
 	if err := namespaces.Delete(t.Context(), e.namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	u := expect(t, w, watch.Modified, e.namespace)
-	if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Terminating" || u.GetDeletionTimestamp() == nil {
+	if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Terminating" ||
+		u.GetDeletionTimestamp() == nil {
 		t.Errorf("phase %q, deleted %v", phase, u.GetDeletionTimestamp())
 	}
 	_, err = e.maps().Create(t.Context(), configMap("late", nil), metav1.CreateOptions{})
@@ -177,11 +188,14 @@ func testStatus(t *testing.T, e *env) {
 	if phase(made) != "Pending" {
 		t.Errorf("a new pod is %q", phase(made))
 	}
-	running := map[string]any{"metadata": map[string]any{"labels": map[string]any{"x": "y"}}, "status": map[string]any{"phase": "Running"}}
+	running := map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"x": "y"}}, "status": map[string]any{"phase": "Running"},
+	}
 	if u := patch(t, e.pods(), "p", types.MergePatchType, running); phase(u) != "Pending" || u.GetLabels()["x"] != "y" {
 		t.Errorf("a patch of the pod reaches its status: %v", u.Object["status"])
 	}
-	u, err := e.pods().Patch(t.Context(), "p", types.MergePatchType, []byte(`{"spec":{"nodeName":"n"},"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
+	u, err := e.pods().Patch(t.Context(), "p", types.MergePatchType,
+		[]byte(`{"spec":{"nodeName":"n"},"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func creation(a *api) {
 		a.t.Errorf("allocation pools are %v", pools)
 	}
 	p := a.port(rest.Text(n, "id"), attrs{"device_owner": "compute:kuryr", "description": "x"})
-	if p["status"] != "DOWN" || rest.Text(p, "mac_address") == "" || len(fixedIPs(p)) != 1 || p["device_owner"] != "compute:kuryr" {
+	if p["status"] != "DOWN" || rest.Text(p, "mac_address") == "" || len(fixedIPs(p)) != 1 ||
+		p["device_owner"] != "compute:kuryr" {
 		a.t.Errorf("port is %v", p)
 	}
 	if groups, _ := p["security_groups"].([]any); len(groups) != 1 {
@@ -104,8 +105,10 @@ func addresses(a *api) {
 	if len(seen) != 5 {
 		a.t.Errorf("five ports got the addresses %v", seen)
 	}
-	a.refused(http.StatusConflict, "IpAddressGenerationFailure", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": n}})
-	more := rest.Text(a.create("subnets", attrs{"network_id": n, "ip_version": 4, "cidr": "10.92.1.0/29", "enable_dhcp": false}), "id")
+	a.refused(http.StatusConflict, "IpAddressGenerationFailure", http.MethodPost, "/ports",
+		attrs{"port": attrs{"network_id": n}})
+	more := rest.Text(a.create("subnets",
+		attrs{"network_id": n, "ip_version": 4, "cidr": "10.92.1.0/29", "enable_dhcp": false}), "id")
 	p := a.port(n, nil)
 	if ips := fixedIPs(p); len(ips) != 1 || !strings.HasPrefix(ips[0], "10.92.1.") {
 		a.t.Errorf("with a second subnet %s a port got %v", more, ips)
@@ -120,7 +123,9 @@ func bulk(a *api) {
 	n, s := a.network("10.93.0.0/24")
 	a.port(n, attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.93.0.50"}}})
 	name := a.prefix + "-bulk"
-	many := []attrs{{"network_id": n, "name": name}, {"network_id": n, "name": name, "fixed_ips": []attrs{{"ip_address": "10.93.0.50"}}}}
+	many := []attrs{
+		{"network_id": n, "name": name}, {"network_id": n, "name": name, "fixed_ips": []attrs{{"ip_address": "10.93.0.50"}}},
+	}
 	a.refused(http.StatusConflict, "IpAddressAlreadyAllocated", http.MethodPost, "/ports", attrs{"ports": many})
 	if left := a.list("ports", "name="+name); len(left) != 0 {
 		a.t.Errorf("a failed bulk left %d ports", len(left))
@@ -146,7 +151,8 @@ func bulk(a *api) {
 	sg := rest.Text(a.create("security-groups", attrs{"name": a.prefix}), "id")
 	rule := func(port int) attrs {
 		return attrs{
-			"security_group_id": sg, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": port, "port_range_max": port,
+			"security_group_id": sg, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": port,
+			"port_range_max": port,
 		}
 	}
 	a.must(http.MethodPost, "/security-group-rules", attrs{"security_group_rules": []attrs{rule(80), rule(81)}})
@@ -162,7 +168,8 @@ func bulk(a *api) {
 }
 
 func tags(a *api) {
-	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/networks", attrs{"network": attrs{"name": a.prefix, "tags": []string{"x"}}})
+	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/networks",
+		attrs{"network": attrs{"name": a.prefix, "tags": []string{"x"}}})
 	n, _ := a.network("10.95.0.0/24")
 	own := func(s string) string { return a.prefix + ":" + s }
 	p := a.port(n, attrs{"tags": []string{own("a"), own("k=v")}})
@@ -185,7 +192,8 @@ func tags(a *api) {
 	a.must(http.MethodDelete, one("b"), nil)
 	a.refused(http.StatusNotFound, "TagNotFound", http.MethodDelete, one("b"), nil)
 	for query, want := range map[string]int{
-		"tags=" + own("c"): 1, "tags=" + own("c") + "," + url.QueryEscape(own("d e")): 1, "tags=" + own("c") + "," + own("zz"): 0,
+		"tags=" + own("c"): 1, "tags=" + own("c") + "," + url.QueryEscape(own("d e")): 1,
+		"tags=" + own("c") + "," + own("zz"):     0,
 		"tags-any=" + own("c") + "," + own("zz"): 1, "not-tags=" + own("c") + "&id=" + n: 0,
 	} {
 		if got := a.list("networks", query); len(got) != want {
@@ -203,7 +211,8 @@ func tags(a *api) {
 	a.must(http.MethodPut, at+"/"+strings.Repeat("x", 60), nil)
 }
 
-// marks are what resources are known by again: the description of every kind, found by it, and tags with what Raven's hold.
+// marks are what resources are known by again: the description of every kind, found by it, and tags with what Raven's
+// hold.
 func marks(a *api) {
 	text1 := "raven:cluster=" + a.prefix + " raven:name=rif@x"
 	tag := a.prefix + ":name=rif@x"
@@ -216,9 +225,11 @@ func marks(a *api) {
 	}
 	n := a.create("networks", attrs{"name": a.prefix, "description": text1})
 	find("networks", n)
-	find("subnets", a.create("subnets", attrs{"network_id": n["id"], "ip_version": 4, "cidr": "10.98.0.0/24", "description": text1}))
+	find("subnets",
+		a.create("subnets", attrs{"network_id": n["id"], "ip_version": 4, "cidr": "10.98.0.0/24", "description": text1}))
 	find("routers", a.create("routers", attrs{"name": a.prefix, "description": text1}))
-	find("subnetpools", a.create("subnetpools", attrs{"name": a.prefix, "prefixes": []string{"10.99.0.0/16"}, "description": text1}))
+	find("subnetpools",
+		a.create("subnetpools", attrs{"name": a.prefix, "prefixes": []string{"10.99.0.0/16"}, "description": text1}))
 	g := a.create("security-groups", attrs{"name": a.prefix, "description": text1})
 	find("security-groups", g)
 	find("security-group-rules", a.create("security-group-rules", attrs{
@@ -256,9 +267,12 @@ func filters(a *api) {
 	mac, ip := rest.Text(p, "mac_address"), fixedIPs(p)[0]
 	groups, _ := p["security_groups"].([]any)
 	for query, want := range map[string]int{
-		"": 2, "name=" + a.prefix: 1, "name=" + a.prefix + "&name=" + a.prefix + "-q": 2, "description=one": 1, "device_owner=compute:kuryr": 1,
-		"device_id=dev": 1, "mac_address=" + mac: 1, "fixed_ips=ip_address%3D" + ip: 1, "fixed_ips=subnet_id%3D" + s: 2,
-		"id=" + rest.Text(p, "id") + "&id=" + rest.Text(q, "id"): 2, "status=DOWN": 2, "admin_state_up=false": 0, "project_id=" + rest.Text(p, "project_id"): 2,
+		"": 2, "name=" + a.prefix: 1, "name=" + a.prefix + "&name=" + a.prefix + "-q": 2, "description=one": 1,
+		"device_owner=compute:kuryr": 1,
+		"device_id=dev":              1, "mac_address=" + mac: 1, "fixed_ips=ip_address%3D" + ip: 1,
+		"fixed_ips=subnet_id%3D" + s:                             2,
+		"id=" + rest.Text(p, "id") + "&id=" + rest.Text(q, "id"): 2, "status=DOWN": 2, "admin_state_up=false": 0,
+		"project_id=" + rest.Text(p, "project_id"): 2,
 		"security_groups=" + fmt.Sprint(groups[0]): 2, "name=nobody": 0,
 	} {
 		if got := a.list("ports", "network_id="+n+"&"+query); len(got) != want {

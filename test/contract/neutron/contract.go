@@ -1,5 +1,6 @@
-// Package neutron is what Raven relies on of a Neutron API, as tests that run against the simulated cloud and against real ones alike. It
-// must never touch what it did not make: everything it makes has its own random prefix, and is deleted at the end.
+// Package neutron is what Raven relies on of a Neutron API, as tests that run against the simulated cloud and against
+// real ones alike. It must never touch what it did not make: everything it makes has its own random prefix, and is
+// deleted at the end.
 package neutron
 
 import (
@@ -127,18 +128,20 @@ func (a *api) create(collection string, in attrs) attrs {
 
 func (a *api) deleteLater(collection, id string) {
 	a.t.Cleanup(func() {
-		if r := a.do(http.MethodDelete, "/"+collection+"/"+id, nil); r.Status != http.StatusNoContent && r.Status != http.StatusNotFound {
+		if r := a.do(http.MethodDelete, "/"+collection+"/"+id, nil); r.Status != http.StatusNoContent &&
+			r.Status != http.StatusNotFound {
 			a.t.Errorf("cleaning up: DELETE /%s/%s: %s", collection, id, r)
 		}
 	})
 }
 
-// network makes a network with a subnet of that range, and returns both ids. The subnet has no DHCP: with it, some clouds take
-// an address for themselves.
+// network makes a network with a subnet of that range, and returns both ids. The subnet has no DHCP: with it, some
+// clouds take an address for themselves.
 func (a *api) network(cidr string) (network, subnet string) {
 	a.t.Helper()
 	network = rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")
-	subnet = rest.Text(a.create("subnets", attrs{"name": a.prefix, "network_id": network, "ip_version": 4, "cidr": cidr, "enable_dhcp": false}), "id")
+	subnet = rest.Text(a.create("subnets",
+		attrs{"name": a.prefix, "network_id": network, "ip_version": 4, "cidr": cidr, "enable_dhcp": false}), "id")
 	return network, subnet
 }
 

@@ -31,7 +31,8 @@ func (a *api) outside(cidr string) way {
 	a.t.Helper()
 	w := way{external: a.external()}
 	w.network, w.subnet = a.network(cidr)
-	w.router = rest.Text(a.create("routers", attrs{"name": a.prefix, "external_gateway_info": attrs{"network_id": w.external}}), "id")
+	w.router = rest.Text(a.create("routers",
+		attrs{"name": a.prefix, "external_gateway_info": attrs{"network_id": w.external}}), "id")
 	a.attach(w.router, w.subnet)
 	return w
 }
@@ -41,7 +42,8 @@ func (a *api) attach(router, subnet string) {
 	a.t.Helper()
 	a.must(http.MethodPut, "/routers/"+router+"/add_router_interface", attrs{"subnet_id": subnet})
 	a.t.Cleanup(func() {
-		for _, f := range rest.Docs(a.do(http.MethodGet, "/floatingips?router_id="+router, nil).Body["floatingips"]) { // which would hold it
+		// which would hold it
+		for _, f := range rest.Docs(a.do(http.MethodGet, "/floatingips?router_id="+router, nil).Body["floatingips"]) {
 			a.do(http.MethodDelete, floatingAt(f), nil)
 		}
 		r := a.do(http.MethodPut, "/routers/"+router+"/remove_router_interface", attrs{"subnet_id": subnet})
@@ -75,7 +77,8 @@ func (a *api) refloat(f, in attrs, headers ...string) attrs {
 	return doc
 }
 
-// leads checks in the answer of a request, and in what is read after it, where a floating IP leads; without a port, nowhere.
+// leads checks in the answer of a request, and in what is read after it, where a floating IP leads; without a port,
+// nowhere.
 func (a *api) leads(answer attrs, port attrs, fixed, router string) {
 	a.t.Helper()
 	want := attrs{"port_id": nil, "fixed_ip_address": nil, "router_id": nil}
@@ -97,7 +100,8 @@ func floatingIPs(a *api) {
 	mark := "raven:cluster=" + a.prefix + " raven:name=floatingip-4"
 	f := a.floating(external, attrs{"description": mark})
 	at, address, project := floatingAt(f), rest.Text(f, "floating_ip_address"), rest.Text(f, "project_id")
-	if addr, err := netip.ParseAddr(address); err != nil || !addr.Is4() || f["floating_network_id"] != external || f["description"] != mark || project == "" {
+	if addr, err := netip.ParseAddr(address); err != nil || !addr.Is4() || f["floating_network_id"] != external ||
+		f["description"] != mark || project == "" {
 		a.t.Errorf("a new floating IP is %v (%v)", f, err)
 	}
 	a.leads(f, nil, "", "")
@@ -108,7 +112,8 @@ func floatingIPs(a *api) {
 	both := "id=" + rest.Text(f, "id") + "&id=" + rest.Text(other, "id")
 	for query, want := range map[string]int{
 		both: 2, both + "&project_id=" + project: 2, both + "&floating_network_id=" + external: 2,
-		"floating_ip_address=" + address: 1, "floating_ip_address=" + address + "&project_id=" + project: 1, "floating_ip_address=192.0.2.1": 0,
+		"floating_ip_address=" + address: 1, "floating_ip_address=" + address + "&project_id=" + project: 1,
+		"floating_ip_address=192.0.2.1":       0,
 		both + "&port_id=" + uuid.NewString(): 0, both + "&router_id=" + uuid.NewString(): 0,
 		"tags=" + url.QueryEscape(tag): 1, both + "&not-tags=" + url.QueryEscape(tag): 1,
 	} {
@@ -117,7 +122,8 @@ func floatingIPs(a *api) {
 		}
 	}
 	for _, x := range a.list("floatingips", "id="+rest.Text(f, "id")) {
-		if tags := sorted(x["tags"]); x["description"] != mark || len(tags) != 1 || tags[0] != tag || x["floating_ip_address"] != address {
+		if tags := sorted(x["tags"]); x["description"] != mark || len(tags) != 1 || tags[0] != tag ||
+			x["floating_ip_address"] != address {
 			a.t.Errorf("in a list the floating IP is %v", x)
 		}
 	}
@@ -126,8 +132,10 @@ func floatingIPs(a *api) {
 	now := number(a.floatingNow(f), "revision_number")
 	match := func(n int64) string { return fmt.Sprintf("If-Match: revision_number=%d", n) }
 	text2 := attrs{"description": "raven:found " + mark}
-	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at, attrs{"floatingip": text2}, match(now-1))
-	if doc := a.refloat(f, text2, match(now)); doc["description"] != text2["description"] || doc["floating_ip_address"] != address || number(doc, "revision_number") <= now {
+	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at,
+		attrs{"floatingip": text2}, match(now-1))
+	if doc := a.refloat(f, text2, match(now)); doc["description"] != text2["description"] ||
+		doc["floating_ip_address"] != address || number(doc, "revision_number") <= now {
 		a.t.Errorf("with a new description the floating IP is %v, and was of revision %d", doc, now)
 	}
 	a.must(http.MethodDelete, at+"/tags/"+url.PathEscape(tag), nil)
@@ -178,7 +186,8 @@ func (a *api) floatingPages(query string) {
 	}
 }
 
-// floatingAddresses are asked for: by a member never, by an administrator for the member's project, which then has the floating IP as its own.
+// floatingAddresses are asked for: by a member never, by an administrator for the member's project, which then has
+// the floating IP as its own.
 func floatingAddresses(a *api) {
 	external := a.external()
 	first := a.floating(external, nil)
@@ -214,7 +223,8 @@ func floatingAddresses(a *api) {
 	made() // the address is free again
 }
 
-// floatingRanges: an address that is asked for is one of the network's, and of the subnet's where one is named. A member may name a subnet.
+// floatingRanges: an address that is asked for is one of the network's, and of the subnet's where one is named. A
+// member may name a subnet.
 func floatingRanges(a *api) {
 	external := a.external()
 	if a.target.Admin == nil {
@@ -235,7 +245,10 @@ func floatingRanges(a *api) {
 		}
 		return subnets[i], true
 	}
-	far := slices.DeleteFunc([]string{"203.0.113.77", "198.51.100.77", "192.0.2.77"}, func(s string) bool { _, in := within(s); return in })[0]
+	far := slices.DeleteFunc([]string{"203.0.113.77", "198.51.100.77", "192.0.2.77"}, func(s string) bool {
+		_, in := within(s)
+		return in
+	})[0]
 	subnet, known := within(address)
 	if !known {
 		a.t.Fatalf("%s is in none of the external network's subnets %v", address, subnets)

@@ -23,15 +23,19 @@ func floatingPorts(a *api) {
 	refused := func(status int, errorType string, port attrs) {
 		a.t.Helper()
 		a.refused(status, errorType, http.MethodPut, floatingAt(g), attrs{"floatingip": to(port)})
-		a.refused(status, errorType, http.MethodPost, "/floatingips", attrs{"floatingip": attrs{"floating_network_id": w.external, "port_id": port["id"]}})
+		a.refused(status, errorType, http.MethodPost, "/floatingips",
+			attrs{"floatingip": attrs{"floating_network_id": w.external, "port_id": port["id"]}})
 		a.leads(g, nil, "", "")
 		if now := a.list("floatingips", own); len(now) != had {
-			a.t.Errorf("a create that was refused with %s has brought the floating IPs from %d to %d: %v", errorType, had, len(now), now)
+			a.t.Errorf("a create that was refused with %s has brought the floating IPs from %d to %d: %v", errorType, had,
+				len(now), now)
 		}
 	}
 	refused(http.StatusConflict, "FloatingIPPortAlreadyAssociated", p)
 	refused(http.StatusNotFound, "PortNotFound", attrs{"id": uuid.NewString()})
-	refused(http.StatusBadRequest, "BadRequest", a.port(rest.Text(a.create("networks", attrs{"name": a.prefix}), "id"), nil)) // without an address
+	// without an address
+	refused(http.StatusBadRequest, "BadRequest",
+		a.port(rest.Text(a.create("networks", attrs{"name": a.prefix}), "id"), nil))
 
 	// Without a router, and with one that has no gateway there, the external network is out of reach.
 	n, s := a.network("10.72.0.0/24")
@@ -40,7 +44,8 @@ func floatingPorts(a *api) {
 	router := rest.Text(a.create("routers", attrs{"name": a.prefix}), "id")
 	a.attach(router, s)
 	refused(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound", far)
-	a.must(http.MethodPut, "/routers/"+router, attrs{"router": attrs{"external_gateway_info": attrs{"network_id": w.external}}})
+	a.must(http.MethodPut, "/routers/"+router,
+		attrs{"router": attrs{"external_gateway_info": attrs{"network_id": w.external}}})
 	a.leads(a.refloat(g, to(far)), far, fixedIPs(far)[0], router)
 
 	a.leads(a.refloat(f, to(q)), q, fixedIPs(q)[0], w.router) // from one port to another
@@ -52,7 +57,8 @@ func floatingPorts(a *api) {
 			a.t.Errorf("floatingips?%s gave %v, want %s", x.query, got, rest.Text(x.want, "id"))
 		}
 	}
-	a.leads(a.refloat(f, attrs{"description": a.prefix}), q, fixedIPs(q)[0], w.router) // a description alone leaves that as it is
+	// a description alone leaves that as it is
+	a.leads(a.refloat(f, attrs{"description": a.prefix}), q, fixedIPs(q)[0], w.router)
 	a.leads(a.refloat(f, attrs{"port_id": nil, "fixed_ip_address": nil}), nil, "", "")
 	a.leads(a.refloat(f, attrs{"port_id": nil}), nil, "", "") // twice is no error
 	a.leads(a.refloat(g, to(p)), p, fixedIPs(p)[0], w.router) // it is free
@@ -91,7 +97,8 @@ func floatingFixed(a *api) {
 	}
 }
 
-// floatingStates: a floating IP outlives the port it leads to; its state changes after the answer, and its revision with it.
+// floatingStates: a floating IP outlives the port it leads to; its state changes after the answer, and its revision
+// with it.
 func floatingStates(a *api) {
 	w := a.outside("10.75.0.0/24")
 	p := a.port(w.network, nil)
@@ -132,8 +139,10 @@ func floatingHolds(a *api) {
 		a.t.Fatalf("the router's ports on the network are %v", inner)
 	}
 	none := attrs{"router": attrs{"external_gateway_info": nil}}
-	a.refused(http.StatusConflict, "RouterInterfaceInUseByFloatingIP", http.MethodPut, at+"/remove_router_interface", attrs{"subnet_id": w.subnet})
-	a.refused(http.StatusConflict, "RouterInterfaceInUseByFloatingIP", http.MethodPut, at+"/remove_router_interface", attrs{"port_id": inner[0]["id"]})
+	a.refused(http.StatusConflict, "RouterInterfaceInUseByFloatingIP", http.MethodPut, at+"/remove_router_interface",
+		attrs{"subnet_id": w.subnet})
+	a.refused(http.StatusConflict, "RouterInterfaceInUseByFloatingIP", http.MethodPut, at+"/remove_router_interface",
+		attrs{"port_id": inner[0]["id"]})
 	a.refused(http.StatusConflict, "RouterExternalGatewayInUseByFloatingIp", http.MethodPut, at, none)
 	a.refused(http.StatusConflict, "RouterInUse", http.MethodDelete, at, nil)
 	a.leads(f, p, fixedIPs(p)[0], w.router)

@@ -12,7 +12,8 @@ import (
 	"github.com/kuryr/raven/test/contract/rest"
 )
 
-// quotas lets the project run out of ports: what is over quota is refused whole, and goes through once the limit is raised.
+// quotas lets the project run out of ports: what is over quota is refused whole, and goes through once the limit is
+// raised.
 func quotas(a *api) {
 	n, _ := a.network("10.89.0.0/24")
 	project := rest.Text(a.port(n, nil), "project_id")
@@ -54,7 +55,8 @@ func quotas(a *api) {
 	a.refused(http.StatusConflict, "OverQuota", http.MethodPost, "/ports", attrs{"port": one})
 }
 
-// limited returns what sets a project's limit of a resource until the test ends, and how many there are. An administrator is known.
+// limited returns what sets a project's limit of a resource until the test ends, and how many there are. An
+// administrator is known.
 func (a *api) limited(project, resource string) (limit func(int64), used int64) {
 	a.t.Helper()
 	path, admin := "/quotas/"+project, "X-Auth-Token: "+a.target.Admin.Token()
@@ -97,12 +99,14 @@ func (a *api) login() *gophercloud.ProviderClient {
 func (a *api) unauthorized(r reply, what string) {
 	a.t.Helper()
 	e, _ := r.Body["error"].(attrs)
-	if r.Status != http.StatusUnauthorized || fmt.Sprint(e["code"]) != "401" || !strings.HasPrefix(r.Header.Get("Www-Authenticate"), "Keystone uri=") {
+	if r.Status != http.StatusUnauthorized || fmt.Sprint(e["code"]) != "401" ||
+		!strings.HasPrefix(r.Header.Get("Www-Authenticate"), "Keystone uri=") {
 		a.t.Errorf("%s: %s with %v, want 401 and where to log in", what, r, r.Header)
 	}
 }
 
-// tokens are what is refused and why. How one expires cannot be waited for here; one that is revoked is refused in the same way.
+// tokens are what is refused and why. How one expires cannot be waited for here; one that is revoked is refused in
+// the same way.
 func tokens(a *api) {
 	network := func(token string) reply {
 		return a.do(http.MethodGet, "/networks?limit=1&fields=id", nil, "X-Auth-Token: "+token)
@@ -118,7 +122,8 @@ func tokens(a *api) {
 	}
 	r := a.identity(http.MethodGet, "/auth/tokens", mine, other)
 	doc, _ := r.Body["token"].(attrs)
-	if end, err := time.Parse(gophercloud.RFC3339Milli, rest.Text(doc, "expires_at")); r.Status != http.StatusOK || err != nil || !end.After(time.Now()) {
+	if end, err := time.Parse(gophercloud.RFC3339Milli, rest.Text(doc, "expires_at")); r.Status != http.StatusOK ||
+		err != nil || !end.After(time.Now()) {
 		a.t.Errorf("a token that was just given expires at %q (%v, %s)", rest.Text(doc, "expires_at"), err, r)
 	}
 	if r := a.identity(http.MethodDelete, "/auth/tokens", mine, other); r.Status != http.StatusNoContent {

@@ -8,7 +8,8 @@ import (
 	"github.com/kuryr/raven/test/contract/rest"
 )
 
-// difference is one between the simulation and Neutron that Raven does not rely on. Each is looked at: one that is no more fails.
+// difference is one between the simulation and Neutron that Raven does not rely on. Each is looked at: one that is no
+// more fails.
 type difference struct {
 	what            string
 	simulated, real string // what look returns
@@ -18,10 +19,14 @@ type difference struct {
 // differences are all that are known, of Neutron 21.
 func differences() []difference {
 	return []difference{
-		{"a token that is revoked after it was used", "refused", "taken, as long as Neutron remembers that it was good (5 minutes)", revokedAfterUse},
+		{
+			"a token that is revoked after it was used", "refused",
+			"taken, as long as Neutron remembers that it was good (5 minutes)", revokedAfterUse,
+		},
 		{"a PUT that changes nothing", "the revision stays", "the revision rises by 1", func(a *api) string {
 			n := a.create("networks", attrs{"name": a.prefix})
-			after, _ := a.must(http.MethodPut, "/networks/"+rest.Text(n, "id"), attrs{"network": attrs{"name": a.prefix}}).Body["network"].(attrs)
+			after, _ := a.must(http.MethodPut, "/networks/"+rest.Text(n, "id"),
+				attrs{"network": attrs{"name": a.prefix}}).Body["network"].(attrs)
 			if by := number(after, "revision_number") - number(n, "revision_number"); by != 0 {
 				return fmt.Sprintf("the revision rises by %d", by)
 			}

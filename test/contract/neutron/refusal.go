@@ -12,21 +12,25 @@ import (
 
 func conflicts(a *api) {
 	n, s := a.network("10.81.0.0/24")
-	p := a.port(n, attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.81.0.9"}}, "mac_address": "0a:00:00:00:00:01"})
+	p := a.port(n,
+		attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.81.0.9"}}, "mac_address": "0a:00:00:00:00:01"})
 	post := func(status int, kind string, in attrs) {
 		a.t.Helper()
 		in["network_id"] = n
 		a.refused(status, kind, http.MethodPost, "/ports", attrs{"port": in})
 	}
-	post(http.StatusConflict, "IpAddressAlreadyAllocated", attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.81.0.9"}}})
+	post(http.StatusConflict, "IpAddressAlreadyAllocated",
+		attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.81.0.9"}}})
 	post(http.StatusConflict, "MacAddressInUse", attrs{"mac_address": p["mac_address"]})
-	post(http.StatusBadRequest, "InvalidIpForSubnet", attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.82.0.9"}}})
+	post(http.StatusBadRequest, "InvalidIpForSubnet",
+		attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.82.0.9"}}})
 	post(http.StatusBadRequest, "InvalidIpForNetwork", attrs{"fixed_ips": []attrs{{"ip_address": "10.82.0.9"}}})
 	a.refused(http.StatusBadRequest, "InvalidInput", http.MethodPost, "/subnets",
 		attrs{"subnet": attrs{"network_id": n, "ip_version": 4, "cidr": "10.81.0.128/25"}})
 	// the same address and MAC on another network are fine
 	n2, s2 := a.network("10.81.0.0/24")
-	a.port(n2, attrs{"fixed_ips": []attrs{{"subnet_id": s2, "ip_address": "10.81.0.9"}}, "mac_address": "0a:00:00:00:00:01"})
+	a.port(n2,
+		attrs{"fixed_ips": []attrs{{"subnet_id": s2, "ip_address": "10.81.0.9"}}, "mac_address": "0a:00:00:00:00:01"})
 }
 
 func inUse(a *api) {
@@ -49,7 +53,8 @@ func revisions(a *api) {
 	first := revision()
 	name := func(s string) attrs { return attrs{"port": attrs{"name": s}} }
 	match := func(n int64) string { return fmt.Sprintf("If-Match: revision_number=%d", n) }
-	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at, name(a.prefix+"-x"), match(first-1))
+	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodPut, at, name(a.prefix+"-x"),
+		match(first-1))
 	a.must(http.MethodPut, at, name(a.prefix+"-y"), match(first))
 	second := revision()
 	if second <= first {
@@ -62,7 +67,8 @@ func revisions(a *api) {
 	a.refused(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", http.MethodDelete, at, nil, match(second))
 }
 
-// gatewayRevision: the change of a gateway that names the router's revision is refused, however often that is read again, and goes without.
+// gatewayRevision: the change of a gateway that names the router's revision is refused, however often that is read
+// again, and goes without.
 func gatewayRevision(a *api) {
 	external := a.list("networks", "router:external=true")
 	if len(external) == 0 {
@@ -94,9 +100,12 @@ func gatewayRevision(a *api) {
 func forbidden(a *api) {
 	n, _ := a.network("10.85.0.0/24")
 	p := a.port(n, nil)
-	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPut, "/ports/"+rest.Text(p, "id"), attrs{"port": attrs{"binding:host_id": "h"}})
-	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": n, "binding:host_id": "h"}})
-	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/networks", attrs{"network": attrs{"name": a.prefix, "shared": true}})
+	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPut, "/ports/"+rest.Text(p, "id"),
+		attrs{"port": attrs{"binding:host_id": "h"}})
+	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/ports",
+		attrs{"port": attrs{"network_id": n, "binding:host_id": "h"}})
+	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/networks",
+		attrs{"network": attrs{"name": a.prefix, "shared": true}})
 	a.port(n, attrs{"mac_address": "0a:00:00:00:00:02"}) // on its own network a member chooses
 }
 
@@ -111,7 +120,8 @@ func errorBodies(a *api) {
 		a.refused(http.StatusNotFound, kind, http.MethodDelete, "/"+path+"/"+none, nil)
 	}
 	a.refused(http.StatusNotFound, "NetworkNotFound", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none}})
-	r := a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none, "bogus": 1}})
+	r := a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports",
+		attrs{"port": attrs{"network_id": none, "bogus": 1}})
 	if !strings.Contains(r.Text, "Unrecognized attribute(s) 'bogus'") {
 		a.t.Errorf("an unknown attribute gave %s", r)
 	}
@@ -119,8 +129,10 @@ func errorBodies(a *api) {
 	if !strings.Contains(r.Text, "network_id") {
 		a.t.Errorf("a missing attribute gave %s", r)
 	}
-	a.refused(http.StatusBadRequest, "InvalidInput", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": none, "admin_state_up": "perhaps"}})
-	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports", attrs{"port": attrs{"network_id": "none"}})
+	a.refused(http.StatusBadRequest, "InvalidInput", http.MethodPost, "/ports",
+		attrs{"port": attrs{"network_id": none, "admin_state_up": "perhaps"}})
+	a.refused(http.StatusBadRequest, "HTTPBadRequest", http.MethodPost, "/ports",
+		attrs{"port": attrs{"network_id": "none"}})
 	if r := a.do(http.MethodGet, "/ports", nil, "X-Auth-Token: none"); r.Status != http.StatusUnauthorized {
 		a.t.Errorf("without a token: %s, want 401", r)
 	}
@@ -135,7 +147,8 @@ func routerInterfaces(a *api) {
 	r := a.must(http.MethodPut, at+"/add_router_interface", attrs{"subnet_id": s})
 	made := rest.Text(r.Body, "port_id")
 	got, _ := a.must(http.MethodGet, "/ports/"+made, nil).Body["port"].(attrs)
-	if !strings.HasPrefix(rest.Text(got, "device_owner"), "network:router_interface") || rest.Text(got, "device_id") != router || fixedIPs(got)[0] != "10.86.0.1" {
+	if !strings.HasPrefix(rest.Text(got, "device_owner"), "network:router_interface") ||
+		rest.Text(got, "device_id") != router || fixedIPs(got)[0] != "10.86.0.1" {
 		a.t.Errorf("a router interface's port is %v", got)
 	}
 	a.refused(http.StatusBadRequest, "BadRequest", http.MethodPut, at+"/add_router_interface", attrs{"subnet_id": s})
@@ -144,20 +157,23 @@ func routerInterfaces(a *api) {
 	a.refused(http.StatusConflict, "SubnetInUse", http.MethodDelete, "/subnets/"+s, nil)
 	a.must(http.MethodPut, at+"/remove_router_interface", attrs{"subnet_id": s})
 	a.refused(http.StatusNotFound, "PortNotFound", http.MethodGet, "/ports/"+made, nil)
-	a.refused(http.StatusNotFound, "RouterInterfaceNotFoundForSubnet", http.MethodPut, at+"/remove_router_interface", attrs{"subnet_id": s})
+	a.refused(http.StatusNotFound, "RouterInterfaceNotFoundForSubnet", http.MethodPut, at+"/remove_router_interface",
+		attrs{"subnet_id": s})
 
 	// by a port that carries our marks: they survive, and detaching deletes the port
 	p := a.port(n, attrs{"fixed_ips": []attrs{{"subnet_id": s, "ip_address": "10.86.0.1"}}, "tags": []string{a.prefix}})
 	id := rest.Text(p, "id")
 	a.t.Cleanup(func() { detach(attrs{"port_id": id}) })
 	a.must(http.MethodPut, at+"/add_router_interface", attrs{"port_id": id})
-	if marked := a.list("ports", "tags="+a.prefix); len(marked) != 1 || rest.Text(marked[0], "device_id") != router || rest.Text(marked[0], "name") != a.prefix {
+	if marked := a.list("ports", "tags="+a.prefix); len(marked) != 1 || rest.Text(marked[0], "device_id") != router ||
+		rest.Text(marked[0], "name") != a.prefix {
 		a.t.Errorf("the marked port of a router interface is %v", marked)
 	}
 	a.refused(http.StatusConflict, "PortInUse", http.MethodPut, at+"/add_router_interface", attrs{"port_id": id})
 	a.must(http.MethodPut, at+"/remove_router_interface", attrs{"port_id": id})
 	a.refused(http.StatusNotFound, "PortNotFound", http.MethodGet, "/ports/"+id, nil)
-	a.refused(http.StatusNotFound, "RouterInterfaceNotFound", http.MethodPut, at+"/remove_router_interface", attrs{"port_id": id})
+	a.refused(http.StatusNotFound, "RouterInterfaceNotFound", http.MethodPut, at+"/remove_router_interface",
+		attrs{"port_id": id})
 }
 
 func securityGroups(a *api) {
@@ -168,18 +184,26 @@ func securityGroups(a *api) {
 	}
 	rule := attrs{"security_group_id": g["id"], "direction": "ingress", "ethertype": "IPv4", "remote_group_id": g["id"]}
 	a.create("security-group-rules", rule)
-	a.refused(http.StatusConflict, "SecurityGroupRuleExists", http.MethodPost, "/security-group-rules", attrs{"security_group_rule": rule})
+	a.refused(http.StatusConflict, "SecurityGroupRuleExists", http.MethodPost, "/security-group-rules",
+		attrs{"security_group_rule": rule})
 	a.refused(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", http.MethodPost, "/security-group-rules",
-		attrs{"security_group_rule": attrs{"security_group_id": g["id"], "direction": "ingress", "ethertype": "IPv6", "remote_ip_prefix": "10.0.0.0/8"}})
-	a.refused(http.StatusConflict, "SecurityGroupDefaultAlreadyExists", http.MethodPost, "/security-groups", attrs{"security_group": attrs{"name": "default"}})
+		attrs{
+			"security_group_rule": attrs{
+				"security_group_id": g["id"], "direction": "ingress", "ethertype": "IPv6", "remote_ip_prefix": "10.0.0.0/8",
+			},
+		})
+	a.refused(http.StatusConflict, "SecurityGroupDefaultAlreadyExists", http.MethodPost, "/security-groups",
+		attrs{"security_group": attrs{"name": "default"}})
 	again, _ := a.must(http.MethodGet, "/security-groups/"+rest.Text(g, "id"), nil).Body["security_group"].(attrs)
-	if len(rest.Docs(again["security_group_rules"])) != 3 || number(again, "revision_number") <= number(g, "revision_number") {
+	if len(rest.Docs(again["security_group_rules"])) != 3 ||
+		number(again, "revision_number") <= number(g, "revision_number") {
 		a.t.Errorf("after a rule was added the group is %v", again)
 	}
 }
 
 func subnetPools(a *api) {
-	pool := rest.Text(a.create("subnetpools", attrs{"name": a.prefix, "prefixes": []string{"10.88.0.0/23"}, "default_prefixlen": 24}), "id")
+	pool := rest.Text(a.create("subnetpools",
+		attrs{"name": a.prefix, "prefixes": []string{"10.88.0.0/23"}, "default_prefixlen": 24}), "id")
 	var ranges []string
 	for range 2 {
 		n := rest.Text(a.create("networks", attrs{"name": a.prefix}), "id")

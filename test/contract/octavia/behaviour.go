@@ -42,11 +42,13 @@ func Run(t *testing.T, target Target) {
 
 func versions(a *api) {
 	root := strings.TrimSuffix(a.target.Balancing.Endpoint, "/")
-	if r := a.request(a.target.Balancing, http.MethodGet, root+"/", nil); r.Status != http.StatusOK || len(rest.Docs(r.Body["versions"])) == 0 {
+	if r := a.request(a.target.Balancing, http.MethodGet, root+"/", nil); r.Status != http.StatusOK ||
+		len(rest.Docs(r.Body["versions"])) == 0 {
 		a.t.Errorf("GET / gave %s", r)
 	}
 	for _, path := range []string{"/v2.0/lbaas", "/v2/lbaas"} {
-		if r := a.request(a.target.Balancing, http.MethodGet, root+path+"/loadbalancers?name="+a.prefix, nil); r.Status != http.StatusOK {
+		if r := a.request(a.target.Balancing, http.MethodGet, root+path+"/loadbalancers?name="+a.prefix,
+			nil); r.Status != http.StatusOK {
 			a.t.Errorf("GET %s/loadbalancers gave %s", path, r)
 		}
 	}
@@ -60,16 +62,21 @@ func versions(a *api) {
 }
 
 func bare(a *api) {
-	lb := a.create(attrs{"vip_address": "10.70.0.50", "description": "raven:x=y z", "tags": []string{a.prefix + ":b", a.prefix + ":a=1"}})
+	lb := a.create(attrs{
+		"vip_address": "10.70.0.50", "description": "raven:x=y z", "tags": []string{a.prefix + ":b", a.prefix + ":a=1"},
+	})
 	id := rest.Text(lb, "id")
 	if s := rest.Text(lb, "provisioning_status"); s != "PENDING_CREATE" && (a.target.Provider.Locks || s != "ACTIVE") {
 		a.t.Errorf("a new load balancer is %s", s)
 	}
 	if a.target.Provider.Locks {
-		a.refused(http.StatusConflict, "Invalid state PENDING_CREATE of loadbalancer resource "+id, http.MethodPut, "/loadbalancers/"+id,
+		a.refused(http.StatusConflict, "Invalid state PENDING_CREATE of loadbalancer resource "+id, http.MethodPut,
+			"/loadbalancers/"+id,
 			attrs{"loadbalancer": attrs{"name": "x"}})
-		a.refused(http.StatusConflict, "Invalid state PENDING_CREATE of loadbalancer resource "+id, http.MethodDelete, "/loadbalancers/"+id, nil)
-		a.refused(http.StatusConflict, "Load Balancer "+id+" is immutable and cannot be updated.", http.MethodPost, "/listeners",
+		a.refused(http.StatusConflict, "Invalid state PENDING_CREATE of loadbalancer resource "+id, http.MethodDelete,
+			"/loadbalancers/"+id, nil)
+		a.refused(http.StatusConflict, "Load Balancer "+id+" is immutable and cannot be updated.", http.MethodPost,
+			"/listeners",
 			attrs{"listener": attrs{"loadbalancer_id": id, "protocol": "TCP", "protocol_port": 80}})
 	}
 	if s := a.waitFor(id, "ACTIVE"); s != "ACTIVE" {
@@ -77,7 +84,8 @@ func bare(a *api) {
 	}
 	got, _ := a.must(http.StatusOK, http.MethodGet, "/loadbalancers/"+id, nil).Body["loadbalancer"].(attrs)
 	for key, want := range map[string]any{
-		"name": a.prefix, "description": "raven:x=y z", "vip_address": "10.70.0.50", "vip_subnet_id": a.subnet, "vip_network_id": a.net,
+		"name": a.prefix, "description": "raven:x=y z", "vip_address": "10.70.0.50", "vip_subnet_id": a.subnet,
+		"vip_network_id": a.net,
 		"admin_state_up": true, "provider": a.target.Provider.Name, "project_id": got["tenant_id"],
 	} {
 		if got[key] != want {
@@ -94,10 +102,12 @@ func bare(a *api) {
 	if a.target.Provider.Name == "amphora" {
 		wantName, wantOwner = "octavia-lb-"+id, "Octavia"
 	}
-	if rest.Text(port, "name") != wantName || rest.Text(port, "device_owner") != wantOwner || rest.Text(rest.Docs(port["fixed_ips"])[0], "ip_address") != "10.70.0.50" {
+	if rest.Text(port, "name") != wantName || rest.Text(port, "device_owner") != wantOwner ||
+		rest.Text(rest.Docs(port["fixed_ips"])[0], "ip_address") != "10.70.0.50" {
 		a.t.Errorf("the VIP port is %v, want name %s and device owner %q", port, wantName, wantOwner)
 	}
-	a.must(http.StatusOK, http.MethodPut, "/loadbalancers/"+id, attrs{"loadbalancer": attrs{"description": "", "tags": []string{"c"}}})
+	a.must(http.StatusOK, http.MethodPut, "/loadbalancers/"+id,
+		attrs{"loadbalancer": attrs{"description": "", "tags": []string{"c"}}})
 	a.waitFor(id, "ACTIVE")
 	got, _ = a.must(http.StatusOK, http.MethodGet, "/loadbalancers/"+id, nil).Body["loadbalancer"].(attrs)
 	if got["description"] != "" || !cmp.Equal(got["tags"], []any{"c"}) {
@@ -117,7 +127,8 @@ func bare(a *api) {
 func (a *api) members(from, n int) []attrs {
 	out := make([]attrs, 0, n)
 	for i := range n {
-		out = append(out, attrs{"address": fmt.Sprintf("10.70.0.%d", from+i), "protocol_port": 8080, "subnet_id": a.subnet, "name": a.prefix})
+		out = append(out,
+			attrs{"address": fmt.Sprintf("10.70.0.%d", from+i), "protocol_port": 8080, "subnet_id": a.subnet, "name": a.prefix})
 	}
 	return out
 }
@@ -125,7 +136,8 @@ func (a *api) members(from, n int) []attrs {
 // monitored is the body of a member that a health monitor can reach with any provider: a port of the subnet.
 func (a *api) monitored(address int) attrs {
 	m := a.members(address, 1)[0]
-	a.neutron("ports", attrs{"network_id": a.net, "fixed_ips": []attrs{{"subnet_id": a.subnet, "ip_address": m["address"]}}})
+	a.neutron("ports",
+		attrs{"network_id": a.net, "fixed_ips": []attrs{{"subnet_id": a.subnet, "ip_address": m["address"]}}})
 	return m
 }
 
@@ -139,7 +151,10 @@ func fullCreate(a *api) {
 	sticky := a.pool("p1", "UDP", a.members(100, 2))
 	sticky["session_persistence"] = attrs{"type": "SOURCE_IP", "persistence_timeout": 60}
 	lb := a.balancer(attrs{"vip_address": "10.70.0.51", "listeners": []attrs{
-		{"name": "l0", "protocol": "TCP", "protocol_port": 80, "default_pool": monitored, "timeout_client_data": 1000, "connection_limit": 7},
+		{
+			"name": "l0", "protocol": "TCP", "protocol_port": 80, "default_pool": monitored, "timeout_client_data": 1000,
+			"connection_limit": 7,
+		},
 		{"name": "l1", "protocol": "UDP", "protocol_port": 80, "default_pool": sticky, "tags": []string{a.prefix}},
 	}, "pools": []attrs{a.pool("loose", "TCP", a.members(100, 1))}})
 	id := rest.Text(lb, "id")
@@ -147,7 +162,8 @@ func fullCreate(a *api) {
 	for _, p := range rest.Docs(lb["pools"]) {
 		shown[rest.Text(p, "name")] = len(rest.Docs(p["members"]))
 	}
-	if diff := cmp.Diff(map[string]int{"p0": 2, "p1": 2, "loose": 1}, shown); diff != "" || len(rest.Docs(lb["listeners"])) != 2 {
+	if diff := cmp.Diff(map[string]int{"p0": 2, "p1": 2, "loose": 1}, shown); diff != "" ||
+		len(rest.Docs(lb["listeners"])) != 2 {
 		a.t.Errorf("the answer to a full create is %v; pools and their members: %s", lb, diff)
 	}
 	// (Members of a pool whose health monitor is never made need not be ports.)
@@ -166,14 +182,18 @@ func fullCreate(a *api) {
 	}
 	for _, l := range a.list("/listeners?loadbalancer_id=" + id) {
 		pool, _ := a.must(http.StatusOK, http.MethodGet, "/pools/"+rest.Text(l, "default_pool_id"), nil).Body["pool"].(attrs)
-		if rest.Text(rest.Docs(pool["listeners"])[0], "id") != rest.Text(l, "id") || rest.Text(rest.Docs(pool["loadbalancers"])[0], "id") != id || pool["protocol"] != l["protocol"] {
+		if rest.Text(rest.Docs(pool["listeners"])[0], "id") != rest.Text(l, "id") ||
+			rest.Text(rest.Docs(pool["loadbalancers"])[0], "id") != id || pool["protocol"] != l["protocol"] {
 			a.t.Errorf("listener %v has pool %v", l, pool)
 		}
 		persistence, _ := pool["session_persistence"].(attrs)
-		if l["protocol"] == "UDP" && (rest.Text(persistence, "type") != "SOURCE_IP" || rest.Text(persistence, "persistence_timeout") != "60") {
+		if l["protocol"] == "UDP" &&
+			(rest.Text(persistence, "type") != "SOURCE_IP" || rest.Text(persistence, "persistence_timeout") != "60") {
 			a.t.Errorf("the session persistence is %v", persistence)
 		}
-		if l["protocol"] == "TCP" && (rest.Text(l, "timeout_client_data") != "1000" || rest.Text(l, "timeout_member_data") != "50000" || rest.Text(l, "connection_limit") != "7") {
+		if l["protocol"] == "TCP" &&
+			(rest.Text(l, "timeout_client_data") != "1000" || rest.Text(l, "timeout_member_data") != "50000" ||
+				rest.Text(l, "connection_limit") != "7") {
 			a.t.Errorf("the listener is %v", l)
 		}
 		monitor := rest.Text(pool, "healthmonitor_id")
@@ -184,26 +204,31 @@ func fullCreate(a *api) {
 			if s := a.settled("/healthmonitors/"+monitor, "healthmonitor"); s != "ACTIVE" {
 				a.t.Errorf("the health monitor became %s", s)
 			}
-		} else if doc, _ := a.do(http.MethodGet, "/healthmonitors/"+monitor, nil).Body["healthmonitor"].(attrs); monitor != "" {
+		} else if doc, _ := a.do(http.MethodGet, "/healthmonitors/"+monitor,
+			nil).Body["healthmonitor"].(attrs); monitor != "" {
 			if s := rest.Text(doc, "provisioning_status"); s != "PENDING_CREATE" {
-				a.t.Errorf("known difference is no more: %s finished the health monitor of a full create, which is %s", a.target.Provider.Name, s)
+				a.t.Errorf("known difference is no more: %s finished the health monitor of a full create, which is %s",
+					a.target.Provider.Name, s)
 			}
 			a.t.Logf("known: %s leaves the health monitor of a full create PENDING_CREATE", a.target.Provider.Name)
 		}
 	}
-	a.refused(http.StatusBadRequest, "Cannot delete Load Balancer "+id+" - it has children", http.MethodDelete, "/loadbalancers/"+id, nil)
+	a.refused(http.StatusBadRequest, "Cannot delete Load Balancer "+id+" - it has children", http.MethodDelete,
+		"/loadbalancers/"+id, nil)
 	a.remove(id)
 	a.refused(http.StatusNotFound, "not found.", http.MethodGet, "/pools/"+rest.Text(rest.Docs(lb["pools"])[0], "id"), nil)
 }
 
 func stepByStep(a *api) {
 	id := rest.Text(a.balancer(attrs{}), "id")
-	l := a.child("/listeners", "listener", attrs{"loadbalancer_id": id, "name": a.prefix, "protocol": "TCP", "protocol_port": 80})
+	l := a.child("/listeners", "listener",
+		attrs{"loadbalancer_id": id, "name": a.prefix, "protocol": "TCP", "protocol_port": 80})
 	listener := rest.Text(l, "id")
 	if s := rest.Text(l, "provisioning_status"); s != "PENDING_CREATE" && s != "ACTIVE" {
 		a.t.Errorf("a new listener is %s", s)
 	}
-	p := a.child("/pools", "pool", attrs{"listener_id": listener, "protocol": "TCP", "lb_algorithm": a.target.Provider.Algorithm, "name": a.prefix})
+	p := a.child("/pools", "pool",
+		attrs{"listener_id": listener, "protocol": "TCP", "lb_algorithm": a.target.Provider.Algorithm, "name": a.prefix})
 	pool := rest.Text(p, "id")
 	a.waitFor(id, "ACTIVE")
 	got, _ := a.must(http.StatusOK, http.MethodGet, "/listeners/"+listener, nil).Body["listener"].(attrs)
@@ -215,7 +240,8 @@ func stepByStep(a *api) {
 	if rest.Text(m, "weight") != "1" || m["backup"] != false || rest.Text(m, "address") != "10.70.0.110" {
 		a.t.Errorf("a member is %v", m)
 	}
-	h := a.child("/healthmonitors", "healthmonitor", attrs{"pool_id": pool, "type": "TCP", "delay": 5, "timeout": 3, "max_retries": 2})
+	h := a.child("/healthmonitors", "healthmonitor",
+		attrs{"pool_id": pool, "type": "TCP", "delay": 5, "timeout": 3, "max_retries": 2})
 	a.waitFor(id, "ACTIVE")
 	if rest.Text(h, "max_retries_down") != "3" {
 		a.t.Errorf("a health monitor is %v", h)
@@ -227,7 +253,8 @@ func stepByStep(a *api) {
 	} else if s := a.states(id); s["listener PENDING_UPDATE"] != 1 {
 		a.t.Errorf("known difference is no more: %s unlocked the listener of a health monitor: %v", a.target.Provider.Name, s)
 	} else {
-		a.t.Logf("known: %s leaves the listener of a changed health monitor PENDING_UPDATE, until something else changes", a.target.Provider.Name)
+		a.t.Logf("known: %s leaves the listener of a changed health monitor PENDING_UPDATE, until something else changes",
+			a.target.Provider.Name)
 	}
 	update := func(path, key string, in attrs) {
 		a.t.Helper()
@@ -248,7 +275,8 @@ func stepByStep(a *api) {
 	update("/pools/"+pool+"/members/"+rest.Text(m, "id"), "member", attrs{"weight": 5})
 	update("/healthmonitors/"+rest.Text(h, "id"), "healthmonitor", attrs{"delay": 7})
 	for _, path := range []string{
-		"/healthmonitors/" + rest.Text(h, "id"), "/pools/" + pool + "/members/" + rest.Text(m, "id"), "/pools/" + pool, "/listeners/" + listener,
+		"/healthmonitors/" + rest.Text(h, "id"), "/pools/" + pool + "/members/" + rest.Text(m, "id"), "/pools/" + pool,
+		"/listeners/" + listener,
 	} {
 		a.waitFor(id, "ACTIVE")
 		a.must(http.StatusNoContent, http.MethodDelete, path, nil)
@@ -274,7 +302,9 @@ func keyOf(path string) string {
 }
 
 func batches(a *api) {
-	lb := a.balancer(attrs{"listeners": []attrs{{"protocol": "TCP", "protocol_port": 80, "default_pool": a.pool("p", "TCP", a.members(100, 2))}}})
+	lb := a.balancer(attrs{
+		"listeners": []attrs{{"protocol": "TCP", "protocol_port": 80, "default_pool": a.pool("p", "TCP", a.members(100, 2))}},
+	})
 	id, pool := rest.Text(lb, "id"), rest.Text(rest.Docs(lb["pools"])[0], "id")
 	a.whole(id)
 	at := "/pools/" + pool + "/members"
@@ -305,12 +335,14 @@ func batches(a *api) {
 	if s := a.states(id); s["loadbalancer ACTIVE"] != 1 {
 		a.t.Errorf("after a batch that changes nothing: %v", s)
 	}
-	a.refused(http.StatusConflict, "Another member on this pool is already using ip 10.70.0.104 on protocol_port 8080", http.MethodPut, at,
+	a.refused(http.StatusConflict, "Another member on this pool is already using ip 10.70.0.104 on protocol_port 8080",
+		http.MethodPut, at,
 		attrs{"members": append(a.members(104, 1), a.members(104, 1)...)})
 	if left := a.list(at); len(left) != 0 {
 		a.t.Errorf("a refused batch left %v", left)
 	}
-	unnamed := attrs{"members": []attrs{{"address": "10.70.0.120", "protocol_port": 1}}} // in the VIP's subnet it need not be named
+	// in the VIP's subnet it need not be named
+	unnamed := attrs{"members": []attrs{{"address": "10.70.0.120", "protocol_port": 1}}}
 	a.must(http.StatusAccepted, http.MethodPut, at, unnamed)
 	a.whole(id)
 }

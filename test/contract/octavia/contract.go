@@ -1,5 +1,6 @@
-// Package octavia is what Raven relies on of an Octavia API and its providers, as tests that run against the simulated cloud and against
-// real ones alike. It must never touch what it did not make: everything it makes has its own random prefix, and is deleted at the end.
+// Package octavia is what Raven relies on of an Octavia API and its providers, as tests that run against the
+// simulated cloud and against real ones alike. It must never touch what it did not make: everything it makes has its
+// own random prefix, and is deleted at the end.
 package octavia
 
 import (
@@ -45,7 +46,8 @@ type Provider struct {
 	LoosePools bool
 	// Probes: a health monitor becomes ACTIVE whatever the members are; else they must be ports, on subnets with DHCP.
 	Probes bool
-	// Unlocks: a change of a health monitor unlocks the pool's listeners in the end; else they stay PENDING_UPDATE until they are changed.
+	// Unlocks: a change of a health monitor unlocks the pool's listeners in the end; else they stay PENDING_UPDATE until
+	// they are changed.
 	Unlocks bool
 	// Locks: a load balancer is PENDING_* until all work on it is done; else it may be ACTIVE early.
 	Locks bool
@@ -99,16 +101,18 @@ func newAPI(t *testing.T, target Target) *api {
 		t: t, target: target, prefix: "raven-contract-" + uuid.NewString()[:8], http: rest.Client(t, target.Timeout),
 	}
 	a.net = a.neutron("networks", attrs{"name": a.prefix})
-	a.subnet = a.neutron("subnets", attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.70.0.0/24"}) // with DHCP: see monitored
+	// with DHCP: see monitored
+	a.subnet = a.neutron("subnets", attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.70.0.0/24"})
 	t.Cleanup(func() { a.leftPorts() })
 	return a
 }
 
-// leftPorts deletes the VIP ports of load balancers that are not there, and returns how many there were: a create that is refused after its
-// VIP port was made leaves that port behind, with its address.
+// leftPorts deletes the VIP ports of load balancers that are not there, and returns how many there were: a create
+// that is refused after its VIP port was made leaves that port behind, with its address.
 func (a *api) leftPorts() int {
 	a.t.Helper()
-	r := a.request(a.target.Network, http.MethodGet, a.target.Network.Endpoint+"v2.0/ports?network_id="+a.net+"&fields=id&fields=name", nil)
+	r := a.request(a.target.Network, http.MethodGet,
+		a.target.Network.Endpoint+"v2.0/ports?network_id="+a.net+"&fields=id&fields=name", nil)
 	left := 0
 	for _, p := range rest.Docs(r.Body["ports"]) {
 		id, ok := strings.CutPrefix(rest.Text(p, "name"), "ovn-lb-vip-")
@@ -197,7 +201,8 @@ func (a *api) neutron(collection string, in attrs) string {
 		a.t.Fatalf("POST %s: %s", at, r)
 	}
 	a.t.Cleanup(func() {
-		if r := a.request(a.target.Network, http.MethodDelete, at+"/"+id, nil); r.Status != http.StatusNoContent && r.Status != http.StatusNotFound {
+		if r := a.request(a.target.Network, http.MethodDelete, at+"/"+id, nil); r.Status != http.StatusNoContent &&
+			r.Status != http.StatusNotFound {
 			a.t.Errorf("cleaning up: DELETE %s/%s: %s", at, id, r)
 		}
 	})
@@ -232,7 +237,8 @@ func (a *api) create(in attrs) attrs {
 		in["vip_subnet_id"] = a.subnet
 	}
 	in["provider"] = a.target.Provider.Name
-	doc, _ := a.must(http.StatusCreated, http.MethodPost, "/loadbalancers", attrs{"loadbalancer": in}).Body["loadbalancer"].(attrs)
+	doc, _ := a.must(http.StatusCreated, http.MethodPost, "/loadbalancers",
+		attrs{"loadbalancer": in}).Body["loadbalancer"].(attrs)
 	id := rest.Text(doc, "id")
 	a.t.Cleanup(func() { a.remove(id) })
 	return doc
@@ -242,7 +248,8 @@ func (a *api) create(in attrs) attrs {
 func (a *api) remove(id string) {
 	a.t.Helper()
 	a.waitFor(id, "ACTIVE")
-	if r := a.do(http.MethodDelete, "/loadbalancers/"+id+"?cascade=true", nil); r.Status != http.StatusNoContent && r.Status != http.StatusNotFound {
+	if r := a.do(http.MethodDelete, "/loadbalancers/"+id+"?cascade=true", nil); r.Status != http.StatusNoContent &&
+		r.Status != http.StatusNotFound {
 		a.t.Errorf("deleting load balancer %s: %s", id, r)
 		return
 	}

@@ -12,7 +12,8 @@ func vips(a *api) {
 	a.refused(http.StatusInternalServerError, "10.70.0.55", http.MethodPost, "/loadbalancers", attrs{"loadbalancer": attrs{
 		"vip_subnet_id": a.subnet, "vip_address": "10.70.0.55", "provider": a.target.Provider.Name,
 	}})
-	if got := a.list("/loadbalancers?vip_address=10.70.0.55"); len(got) != 1 || rest.Text(got[0], "id") != rest.Text(first, "id") {
+	if got := a.list("/loadbalancers?vip_address=10.70.0.55"); len(got) != 1 ||
+		rest.Text(got[0], "id") != rest.Text(first, "id") {
 		a.t.Errorf("with the address in use there are %v", got)
 	}
 	outside := a.do(http.MethodPost, "/loadbalancers", attrs{"loadbalancer": attrs{
@@ -35,7 +36,8 @@ func vips(a *api) {
 	}
 	lb := a.create(attrs{"vip_port_id": own})
 	a.waitFor(rest.Text(lb, "id"), "ACTIVE")
-	if rest.Text(lb, "vip_address") != rest.Text(rest.Docs(a.port(own)["fixed_ips"])[0], "ip_address") || rest.Text(lb, "vip_port_id") != own {
+	if rest.Text(lb, "vip_address") != rest.Text(rest.Docs(a.port(own)["fixed_ips"])[0], "ip_address") ||
+		rest.Text(lb, "vip_port_id") != own {
 		a.t.Errorf("on the port %v the load balancer is %v", a.port(own), lb)
 	}
 	a.remove(rest.Text(lb, "id"))
@@ -45,22 +47,32 @@ func vips(a *api) {
 }
 
 func additionalVIPs(a *api) {
-	second := a.neutron("subnets", attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.71.0.0/24", "enable_dhcp": false})
-	lb := a.balancer(attrs{"vip_address": "10.70.0.56", "additional_vips": []attrs{{"subnet_id": second, "ip_address": "10.71.0.56"}}})
+	second := a.neutron("subnets",
+		attrs{"network_id": a.net, "ip_version": 4, "cidr": "10.71.0.0/24", "enable_dhcp": false})
+	lb := a.balancer(attrs{
+		"vip_address": "10.70.0.56", "additional_vips": []attrs{{"subnet_id": second, "ip_address": "10.71.0.56"}},
+	})
 	got := rest.Docs(lb["additional_vips"])
 	addresses := rest.Docs(a.port(rest.Text(lb, "vip_port_id"))["fixed_ips"])
 	switch {
-	case a.target.Provider.AdditionalVIPs && (len(got) != 1 || rest.Text(got[0], "ip_address") != "10.71.0.56" || len(addresses) != 2):
+	case a.target.Provider.AdditionalVIPs &&
+		(len(got) != 1 || rest.Text(got[0], "ip_address") != "10.71.0.56" || len(addresses) != 2):
 		a.t.Errorf("additional VIPs are %v, the port has %v", got, addresses)
 	case !a.target.Provider.AdditionalVIPs && (len(got) != 1 || len(addresses) != 1):
-		a.t.Errorf("known difference is no more: %s made the additional VIPs %v, the port has %v", a.target.Provider.Name, got, addresses)
+		a.t.Errorf("known difference is no more: %s made the additional VIPs %v, the port has %v", a.target.Provider.Name,
+			got, addresses)
 	}
 	if len(addresses) == 1 {
 		a.t.Logf("known: %s answers 201, shows additional_vips, and makes nothing of them", a.target.Provider.Name)
 	}
 	a.remove(rest.Text(lb, "id"))
-	a.refused(http.StatusBadRequest, "Duplicate VIP subnet(s) specified. Only one IP can be bound per subnet.", http.MethodPost, "/loadbalancers",
-		attrs{"loadbalancer": attrs{"vip_subnet_id": a.subnet, "provider": a.target.Provider.Name, "additional_vips": []attrs{{"subnet_id": a.subnet}}}})
+	a.refused(http.StatusBadRequest, "Duplicate VIP subnet(s) specified. Only one IP can be bound per subnet.",
+		http.MethodPost, "/loadbalancers",
+		attrs{
+			"loadbalancer": attrs{
+				"vip_subnet_id": a.subnet, "provider": a.target.Provider.Name, "additional_vips": []attrs{{"subnet_id": a.subnet}},
+			},
+		})
 }
 
 // features: what the provider takes, and what is 501.
@@ -73,7 +85,9 @@ func features(a *api) {
 			a.t.Fatalf("before %s the load balancer is %s", what, s)
 		}
 		r := a.do(http.MethodPost, path, attrs{key: in})
-		if r.Status != status || (status == http.StatusNotImplemented && !strings.HasPrefix(fault(r), "Provider '"+p.Name+"' does not support a requested option: ")) {
+		if r.Status != status ||
+			(status == http.StatusNotImplemented &&
+				!strings.HasPrefix(fault(r), "Provider '"+p.Name+"' does not support a requested option: ")) {
 			a.t.Errorf("%s: %s, want %d", what, r, status)
 		}
 		doc, _ := r.Body[key].(attrs)
@@ -98,9 +112,11 @@ func features(a *api) {
 	listener(http.StatusCreated, "UDP on port 80 too", attrs{"protocol": "UDP", "protocol_port": 80})
 	listener(http.StatusCreated, "SCTP on port 80 too", attrs{"protocol": "SCTP", "protocol_port": 80})
 	listener(webOnly, "HTTP", attrs{"protocol": "HTTP", "protocol_port": 81})
-	listener(webOnly, "allowed_cidrs", attrs{"protocol": "TCP", "protocol_port": 82, "allowed_cidrs": []string{"10.0.0.0/8"}})
+	listener(webOnly, "allowed_cidrs",
+		attrs{"protocol": "TCP", "protocol_port": 82, "allowed_cidrs": []string{"10.0.0.0/8"}})
 	listener(http.StatusCreated, "timeouts and a connection limit", attrs{
-		"protocol": "TCP", "protocol_port": 83, "timeout_client_data": 1000, "timeout_member_data": 2000, "timeout_member_connect": 3000, "connection_limit": 10,
+		"protocol": "TCP", "protocol_port": 83, "timeout_client_data": 1000, "timeout_member_data": 2000,
+		"timeout_member_connect": 3000, "connection_limit": 10,
 	})
 	pool := func(status int, what, protocol, algorithm string, more attrs) {
 		a.t.Helper()
@@ -112,12 +128,15 @@ func features(a *api) {
 	}
 	pool(http.StatusNotImplemented, "algorithm "+p.Wrong, "TCP", p.Wrong, nil)
 	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
-		pool(http.StatusCreated, protocol+" with persistence", protocol, p.Algorithm, attrs{"session_persistence": attrs{"type": "SOURCE_IP"}})
+		pool(http.StatusCreated, protocol+" with persistence", protocol, p.Algorithm,
+			attrs{"session_persistence": attrs{"type": "SOURCE_IP"}})
 	}
 	at := rest.Text(a.list("/pools?name=TCP%20with%20persistence&loadbalancer_id=" + id)[0], "id")
 	udp := rest.Text(a.list("/pools?name=UDP%20with%20persistence&loadbalancer_id=" + id)[0], "id")
-	try(webOnly, "an HTTP monitor", "/healthmonitors", "healthmonitor", attrs{"pool_id": at, "type": "HTTP", "delay": 5, "timeout": 3, "max_retries": 2})
-	try(http.StatusCreated, "a UDP monitor", "/healthmonitors", "healthmonitor", attrs{"pool_id": udp, "type": "UDP-CONNECT", "delay": 5, "timeout": 3, "max_retries": 2})
+	try(webOnly, "an HTTP monitor", "/healthmonitors", "healthmonitor",
+		attrs{"pool_id": at, "type": "HTTP", "delay": 5, "timeout": 3, "max_retries": 2})
+	try(http.StatusCreated, "a UDP monitor", "/healthmonitors", "healthmonitor",
+		attrs{"pool_id": udp, "type": "UDP-CONNECT", "delay": 5, "timeout": 3, "max_retries": 2})
 	member := a.members(105, 1)[0]
 	member["monitor_port"] = 8081
 	try(webOnly, "a monitor port", "/pools/"+at+"/members", "member", member)
@@ -128,7 +147,8 @@ func features(a *api) {
 	if !p.Web {
 		elsewhere = http.StatusNotImplemented
 	}
-	try(elsewhere, "a member without subnet outside the VIP's", "/pools/"+at+"/members", "member", attrs{"address": "10.99.0.1", "protocol_port": 80})
+	try(elsewhere, "a member without subnet outside the VIP's", "/pools/"+at+"/members", "member",
+		attrs{"address": "10.99.0.1", "protocol_port": 80})
 	if p.Probes {
 		return
 	}
@@ -139,5 +159,6 @@ func features(a *api) {
 	if s := a.settled("/healthmonitors/"+rest.Text(doc, "id"), "healthmonitor"); s != "ERROR" {
 		a.t.Errorf("known difference is no more: %s made a health monitor for a member that is no port: it is %s", p.Name, s)
 	}
-	a.t.Logf("known: %s puts the health monitor of a member that is no port in ERROR; the load balancer stays ACTIVE", p.Name)
+	a.t.Logf("known: %s puts the health monitor of a member that is no port in ERROR; the load balancer stays ACTIVE",
+		p.Name)
 }

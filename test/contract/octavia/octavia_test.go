@@ -18,12 +18,15 @@ func providers() []octavia.Provider { return []octavia.Provider{octavia.OVN(), o
 
 func TestSimulation(t *testing.T) {
 	work := openstack.Work{
-		Create: 30 * time.Millisecond, Delete: 10 * time.Millisecond, Update: 10 * time.Millisecond, Listener: time.Millisecond,
-		Pool: time.Millisecond, Member: time.Millisecond, Monitor: time.Millisecond,
+		Create: 30 * time.Millisecond, Delete: 10 * time.Millisecond, Update: 10 * time.Millisecond,
+		Listener: time.Millisecond,
+		Pool:     time.Millisecond, Member: time.Millisecond, Monitor: time.Millisecond,
 	}
 	for _, p := range providers() {
 		t.Run(p.Name, func(t *testing.T) {
-			c := openstack.New(openstack.Options{MetadataPorts: true, Providers: []openstack.Provider{openstack.Amphora(work), openstack.OVN(work)}})
+			c := openstack.New(openstack.Options{
+				MetadataPorts: true, Providers: []openstack.Provider{openstack.Amphora(work), openstack.OVN(work)},
+			})
 			if _, err := c.Start(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +39,8 @@ func TestSimulation(t *testing.T) {
 			_, admin := connect(t, clouds.WithLocations(file), clouds.WithCloudName(openstack.CloudAdmin))
 			before := c.Dump(openstack.DumpOptions{})
 			t.Run("suite", func(t *testing.T) {
-				octavia.Run(t, octavia.Target{Network: network, Balancing: balancing, Admin: admin, Provider: p, Poll: 2 * time.Millisecond})
+				octavia.Run(t,
+					octavia.Target{Network: network, Balancing: balancing, Admin: admin, Provider: p, Poll: 2 * time.Millisecond})
 			})
 			if after := c.Dump(openstack.DumpOptions{}); after != before {
 				t.Errorf("the suite left behind:\n%s", after)

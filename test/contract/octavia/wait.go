@@ -11,7 +11,9 @@ import (
 // waitFor waits until a load balancer has a provisioning status, is in ERROR, or is gone, and returns which.
 func (a *api) waitFor(id, want string) string {
 	a.t.Helper()
-	return a.poll("/loadbalancers/"+id, "loadbalancer", func(status string) bool { return status == want || status == "ERROR" })
+	return a.poll("/loadbalancers/"+id, "loadbalancer", func(status string) bool {
+		return status == want || status == "ERROR"
+	})
 }
 
 // settled waits until something is no longer PENDING_*, and returns its status, "gone" if it is that.

@@ -29,7 +29,8 @@ func TestExportsWhatPodsAskFor(t *testing.T) {
 		exported = append(exported, r.Exports...)
 	}
 	asked := 0
-	for _, r := range translate(t, sdktest.Configured(t, pod.New(), nil), "pods", `{"metadata":{"name":"web","namespace":"shop"}}`).Resources {
+	for _, r := range translate(t, sdktest.Configured(t, pod.New(), nil), "pods",
+		`{"metadata":{"name":"web","namespace":"shop"}}`).Resources {
 		refs := slices.Clone(r.After)
 		for _, value := range drivers.Attributes(r.Spec) {
 			list, ok := value.([]any)

@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr/raven/service/host"
 )
 
-// TestAttacks orders every attack, with a user of the driver's own and with that of its core, and wants it refused. What this machine
-// lacks is printed, and what rests on it alone is left out.
+// TestAttacks orders every attack, with a user of the driver's own and with that of its core, and wants it refused.
+// What this machine lacks is printed, and what rests on it alone is left out.
 func TestAttacks(t *testing.T) {
 	same := strconv.Itoa(os.Geteuid())
 	users := map[string]string{"the core's user": same}
@@ -40,8 +40,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestAttacksOfAnOrdinaryUser is TestAttacks for a Raven that is not root, and has drivers of its own user: what privileges are checked for
-// is then kept from them by confinement alone.
+// TestAttacksOfAnOrdinaryUser is TestAttacks for a Raven that is not root, and has drivers of its own user: what
+// privileges are checked for is then kept from them by confinement alone.
 func TestAttacksOfAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("TestAttacks runs as an ordinary user already")

@@ -29,13 +29,15 @@ func TestGiantAnswerIsOfOneObject(t *testing.T) {
 	}
 }
 
-// TestGiantMessageIsNotRead: who speaks the protocol by hand sends one all the same. Its core does not take it, and starts it anew.
+// TestGiantMessageIsNotRead: who speaks the protocol by hand sends one all the same. Its core does not take it, and
+// starts it anew.
 func TestGiantMessageIsNotRead(t *testing.T) {
 	c := config(t, "", io.Discard, "giant")
 	c.Timeouts.Call = time.Minute
 	p := launch(t, c)
 	ask := func(name string) error {
-		_, err := p.Translate(t.Context(), drivers.Object{Watch: "pods", Raw: []byte(`{"metadata":{"name":"` + name + `"}}`)}, drivers.NewNeeds(nil))
+		_, err := p.Translate(t.Context(),
+			drivers.Object{Watch: "pods", Raw: []byte(`{"metadata":{"name":"` + name + `"}}`)}, drivers.NewNeeds(nil))
 		return err
 	}
 	if err := ask("giant"); !errors.Is(err, host.ErrUnavailable) {
@@ -50,7 +52,8 @@ func TestGiantMessageIsNotRead(t *testing.T) {
 // TestExaggeratedAnswersAreErrorsOfTheirObjects: resources in a chain, and little bytes that take much memory.
 func TestExaggeratedAnswersAreErrorsOfTheirObjects(t *testing.T) {
 	for lie, says := range map[string]string{
-		"chain": "there are 5000 resources, more than 4096", "crowd": "more than 524288 elements", "long-result": "more than 8388608",
+		"chain": "there are 5000 resources, more than 4096", "crowd": "more than 524288 elements",
+		"long-result": "more than 8388608",
 	} {
 		t.Run(lie, func(t *testing.T) {
 			c := config(t, "", io.Discard, lie)
@@ -81,17 +84,22 @@ func TestMemoryIsBounded(t *testing.T) {
 	if text, err := order(t, p, "memory", ""); !errors.Is(err, host.ErrUnavailable) {
 		t.Errorf("4 GiB under a bound of %d MiB: %s, %v", memoryLimit>>20, text, err)
 	}
-	eventually(t, "another life", func() bool { text, err := order(t, p, "nothing", ""); return err == nil && text == "got nothing" })
+	eventually(t, "another life", func() bool {
+		text, err := order(t, p, "nothing", "")
+		return err == nil && text == "got nothing"
+	})
 }
 
-// TestSpinningDriverLeavesOthersTheirShare: beside one that keeps every processor busy, another is answered, started and stopped as ever.
+// TestSpinningDriverLeavesOthersTheirShare: beside one that keeps every processor busy, another is answered, started
+// and stopped as ever.
 func TestSpinningDriverLeavesOthersTheirShare(t *testing.T) {
 	spinning := launch(t, config(t, "", io.Discard))
 	text, err := order(t, spinning, "spin", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0) // 20 less how nice this process is; it may be nicer than a driver has to be
+	// 20 less how nice this process is; it may be nicer than a driver has to be
+	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
 	if want := fmt.Sprintf(" of nice %d", max(5, 20-own)); err != nil || !strings.HasSuffix(text, want) {
 		t.Errorf("it %s, and is to give way%s (%v)", text, want, err)
 	}

@@ -25,7 +25,8 @@ func perform(lie string) {
 		fmt.Fprintf(os.Stdout, "1|1|unix|%s|grpc|\n", os.Args[2])
 		select {}
 	case "garbage-socket": // what answers there is no gRPC
-		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", os.Getenv(plugin.EnvUnixSocketDir)+"/plugin")
+		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix",
+			os.Getenv(plugin.EnvUnixSocketDir)+"/plugin")
 		if err != nil {
 			panic(err)
 		}
@@ -42,7 +43,8 @@ func perform(lie string) {
 		select {}
 	case "silent":
 		select {}
-	case "other-name", "odd-version", "many-capabilities", "garbage-answers", "never", "endless-info", "long-info", "many-options", "chain", "crowd", "giant", "long-result":
+	case "other-name", "odd-version", "many-capabilities", "garbage-answers", "never", "endless-info", "long-info",
+		"many-options", "chain", "crowd", "giant", "long-result":
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig: wire.Handshake(), GRPCServer: plugin.DefaultGRPCServer,
 			Plugins: plugin.PluginSet{wire.PluginName: &liar{lie: lie}},
@@ -113,9 +115,14 @@ func (l *liar) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateReques
 		response := &ravenv1.TranslateResponse{Results: []*ravenv1.TranslateResult{{Id: 1 << 60}, {}, nil}}
 		for _, item := range request.GetItems() {
 			response.Results = append(response.Results,
-				&ravenv1.TranslateResult{Id: item.GetId()},                                                                                      // without an outcome
-				&ravenv1.TranslateResult{Id: item.GetId(), Outcome: &ravenv1.TranslateResult_Set{Set: &ravenv1.Set{}}},                          // and once more
-				&ravenv1.TranslateResult{Id: item.GetId() + 1, Outcome: &ravenv1.TranslateResult_Unanswered{Unanswered: &ravenv1.Unanswered{}}}) // and for another
+				// without an outcome
+				&ravenv1.TranslateResult{Id: item.GetId()},
+				// and once more
+				&ravenv1.TranslateResult{Id: item.GetId(), Outcome: &ravenv1.TranslateResult_Set{Set: &ravenv1.Set{}}},
+				// and for another
+				&ravenv1.TranslateResult{
+					Id: item.GetId() + 1, Outcome: &ravenv1.TranslateResult_Unanswered{Unanswered: &ravenv1.Unanswered{}},
+				})
 		}
 		if err := stream.Send(response); err != nil {
 			return err
@@ -123,8 +130,8 @@ func (l *liar) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateReques
 	}
 }
 
-// exaggerate answers the object that is called so with more than anybody needs: resources that wait for each other, one after the other, or nothing,
-// many times. Any other gets nothing.
+// exaggerate answers the object that is called so with more than anybody needs: resources that wait for each other,
+// one after the other, or nothing, many times. Any other gets nothing.
 func (l *liar) exaggerate(items []*ravenv1.TranslateItem) []*ravenv1.TranslateResult {
 	var results []*ravenv1.TranslateResult
 	for _, item := range items {

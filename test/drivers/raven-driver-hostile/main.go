@@ -1,5 +1,6 @@
-// Command raven-driver-hostile is a driver that attacks its host: each object that it is given is the order to try something, and the name of
-// the network in its answer says what came of it. It must never be installed anywhere: tests show by it what a driver cannot do.
+// Command raven-driver-hostile is a driver that attacks its host: each object that it is given is the order to try
+// something, and the name of the network in its answer says what came of it. It must never be installed anywhere:
+// tests show by it what a driver cannot do.
 package main
 
 import (
@@ -42,10 +43,13 @@ func (*hostile) Info() drivers.Info {
 func (*hostile) Configure(context.Context, drivers.Values) error { return nil }
 
 func (*hostile) Watches() []drivers.Watch {
-	return []drivers.Watch{{Name: "pods", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Source: true}}
+	return []drivers.Watch{
+		{Name: "pods", GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Source: true},
+	}
 }
 
-// Translate tries what the object's name says, on what its annotation "on" names. The answer begins with "got " where it succeeded.
+// Translate tries what the object's name says, on what its annotation "on" names. The answer begins with "got " where
+// it succeeded.
 func (*hostile) Translate(_ context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
 	meta, err := object.Meta()
 	if err != nil {
@@ -67,35 +71,37 @@ func (*hostile) Translate(_ context.Context, object drivers.Object, _ *drivers.N
 // attempts are all that it tries, by name.
 func attempts() map[string]func(on string) (string, error) {
 	return map[string]func(string) (string, error){
-		"nothing":        func(string) (string, error) { return "nothing", nil },
-		"environment":    func(string) (string, error) { return strings.Join(os.Environ(), "\n"), nil },
-		"read":           read,
-		"list":           list,
-		"write":          func(on string) (string, error) { return on, os.WriteFile(on, []byte("x"), 0o600) },
-		"remove":         func(on string) (string, error) { return on, os.Remove(on) },
-		"fill":           fill,
-		"core":           func(on string) (string, error) { return read(fmt.Sprintf("/proc/%d/%s", os.Getppid(), on)) },
-		"core-files":     func(string) (string, error) { return list(fmt.Sprintf("/proc/%d/fd", os.Getppid())) },
-		"trace":          trace,
-		"peek":           peek,
-		"signal":         func(string) (string, error) { return "it", syscall.Kill(os.Getppid(), 0) },
-		"signal-all":     func(string) (string, error) { return "all", syscall.Kill(-1, 0) },
-		"connect":        func(on string) (string, error) { return dial("unix", on) },
-		"connect-tcp":    func(on string) (string, error) { return dial("tcp", on) },
-		"connect-udp":    func(on string) (string, error) { return dial("udp", on) },
-		"datagram":       datagram,
-		"datagram-pair":  datagramPair,
-		"file-owner":     fileOwner,
-		"renice":         func(string) (string, error) { return "19", unix.Setpriority(unix.PRIO_PROCESS, os.Getppid(), 19) },
-		"affinity":       affinity,
-		"idle":           idle,
-		"listen-tcp":     func(string) (string, error) { return listen("tcp", "127.0.0.1:0") },
-		"raw":            raw,
-		"start":          start,
-		"fork":           fork,
-		"leave-session":  func(string) (string, error) { _, err := syscall.Setsid(); return "a session", err },
-		"leave-group":    leaveGroup,
-		"outlive":        func(string) (string, error) { return "no death signal", unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0) },
+		"nothing":       func(string) (string, error) { return "nothing", nil },
+		"environment":   func(string) (string, error) { return strings.Join(os.Environ(), "\n"), nil },
+		"read":          read,
+		"list":          list,
+		"write":         func(on string) (string, error) { return on, os.WriteFile(on, []byte("x"), 0o600) },
+		"remove":        func(on string) (string, error) { return on, os.Remove(on) },
+		"fill":          fill,
+		"core":          func(on string) (string, error) { return read(fmt.Sprintf("/proc/%d/%s", os.Getppid(), on)) },
+		"core-files":    func(string) (string, error) { return list(fmt.Sprintf("/proc/%d/fd", os.Getppid())) },
+		"trace":         trace,
+		"peek":          peek,
+		"signal":        func(string) (string, error) { return "it", syscall.Kill(os.Getppid(), 0) },
+		"signal-all":    func(string) (string, error) { return "all", syscall.Kill(-1, 0) },
+		"connect":       func(on string) (string, error) { return dial("unix", on) },
+		"connect-tcp":   func(on string) (string, error) { return dial("tcp", on) },
+		"connect-udp":   func(on string) (string, error) { return dial("udp", on) },
+		"datagram":      datagram,
+		"datagram-pair": datagramPair,
+		"file-owner":    fileOwner,
+		"renice":        func(string) (string, error) { return "19", unix.Setpriority(unix.PRIO_PROCESS, os.Getppid(), 19) },
+		"affinity":      affinity,
+		"idle":          idle,
+		"listen-tcp":    func(string) (string, error) { return listen("tcp", "127.0.0.1:0") },
+		"raw":           raw,
+		"start":         start,
+		"fork":          fork,
+		"leave-session": func(string) (string, error) { _, err := syscall.Setsid(); return "a session", err },
+		"leave-group":   leaveGroup,
+		"outlive": func(string) (string, error) {
+			return "no death signal", unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0)
+		},
 		"become-root":    func(string) (string, error) { return "root", syscall.Setuid(0) },
 		"unshare":        func(string) (string, error) { return "namespaces", unix.Unshare(unix.CLONE_NEWUTS) },
 		"mount":          func(string) (string, error) { return "a mount", unix.Mount("none", "/tmp", "tmpfs", 0, "") },

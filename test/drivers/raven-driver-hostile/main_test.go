@@ -25,8 +25,8 @@ import (
 	"github.com/kuryr/raven/test/programs"
 )
 
-// The test binary is a Raven as well: one that becomes a driver, and with "raven:<folder>" one that launches the hostile driver and waits to
-// be killed.
+// The test binary is a Raven as well: one that becomes a driver, and with "raven:<folder>" one that launches the
+// hostile driver and waits to be killed.
 func TestMain(m *testing.M) {
 	if confine.Called(os.Args) {
 		confine.Main(os.Args)
@@ -57,8 +57,8 @@ var program = sync.OnceValues(func() (string, error) {
 	return filepath.Join(folder, "raven-driver-hostile"), programs.Put(folder, programs.Hostile)
 })
 
-// The variables of the environment that say that a machine must have all that attacks are refused by, and where the hostile driver stands
-// for one who cannot build it.
+// The variables of the environment that say that a machine must have all that attacks are refused by, and where the
+// hostile driver stands for one who cannot build it.
 const (
 	wantAll = "RAVEN_TEST_SANDBOX"
 	builtAt = "RAVEN_TEST_HOSTILE"
@@ -76,13 +76,18 @@ type world struct {
 
 func newWorld(t *testing.T) world {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "world") //nolint:usetesting // sockets need short paths, and others must be able to come here
+	//nolint:usetesting // sockets need short paths, and others must be able to come here
+	folder, err := os.MkdirTemp("", "world")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	w := world{secret: filepath.Join(folder, "kuryr.conf"), socket: filepath.Join(folder, "docker.sock"), inbox: filepath.Join(folder, "notify")}
-	if err := errors.Join(os.Chmod(folder, 0o755), os.WriteFile(w.secret, []byte("password = hunter2"), 0o600)); err != nil {
+	w := world{
+		secret: filepath.Join(folder, "kuryr.conf"), socket: filepath.Join(folder, "docker.sock"),
+		inbox: filepath.Join(folder, "notify"),
+	}
+	if err := errors.Join(os.Chmod(folder, 0o755),
+		os.WriteFile(w.secret, []byte("password = hunter2"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	unixListener, err := net.Listen("unix", w.socket)
@@ -121,7 +126,8 @@ func config(tb testing.TB, user string, log io.Writer, args ...string) host.Conf
 		Name: "hostile", Path: path, Args: args, RuntimeDir: folder, Sandbox: sandbox, Values: drivers.Values{},
 		Logger: slog.New(slog.NewJSONHandler(log, nil)),
 		Timeouts: host.Timeouts{
-			Start: 30 * time.Second, Call: 5 * time.Second, Ping: 5 * time.Second, Drain: 300 * time.Millisecond, Kill: time.Second,
+			Start: 30 * time.Second, Call: 5 * time.Second, Ping: 5 * time.Second, Drain: 300 * time.Millisecond,
+			Kill:       time.Second,
 			BackoffMin: 10 * time.Millisecond,
 		},
 	}
@@ -144,7 +150,9 @@ func launch(t *testing.T, c host.Config) *host.Plugin {
 // order makes the driver try something, and returns what it says came of it.
 func order(tb testing.TB, p *host.Plugin, name, on string) (string, error) {
 	tb.Helper()
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": name, "annotations": map[string]string{"on": on}}})
+	raw, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"name": name, "annotations": map[string]string{"on": on}},
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileOwner makes its core the owner of one of its files, which the kernel then sends a signal when something can be read there, or chooses
-// which signal that is: SIGKILL would do.
+// fileOwner makes its core the owner of one of its files, which the kernel then sends a signal when something can be
+// read there, or chooses which signal that is: SIGKILL would do.
 func fileOwner(on string) (string, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -55,7 +55,8 @@ func idle(on string) (string, error) {
 		return "", err
 	}
 	if on == "scheduler" {
-		_, _, code := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(os.Getppid()), uintptr(attr.Policy), uintptr(unsafe.Pointer(new(int32))))
+		_, _, code := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(os.Getppid()), uintptr(attr.Policy),
+			uintptr(unsafe.Pointer(new(int32))))
 		if code != 0 {
 			return "", code
 		}

@@ -1,7 +1,7 @@
-// Command controlplane is a real Kubernetes control plane in one program: etcd, kube-apiserver, kube-controller-manager,
-// kube-scheduler, kwok, and kube-proxy for whom it is measured with. It must never change what these do, told apart by the first
-// argument: each is the main function of its own project, and only the linking is ours (measured: one program of 135 MB is linked
-// once; apart, and without kube-proxy, they are 400 MB).
+// Command controlplane is a real Kubernetes control plane in one program: etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler, kwok, and kube-proxy for whom it is measured with. It must never change
+// what these do, told apart by the first argument: each is the main function of its own project, and only the linking
+// is ours (measured: one program of 135 MB is linked once; apart, and without kube-proxy, they are 400 MB).
 package main
 
 import (
@@ -28,7 +28,9 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "controlplane: the first argument is etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy or kwok")
+		fmt.Fprintln(os.Stderr,
+			"controlplane: the first argument is etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy "+
+				"or kwok")
 		os.Exit(2)
 	}
 	name := os.Args[1]

@@ -16,8 +16,8 @@ import (
 // unused is how long a built control plane is kept that nobody starts.
 const unused = 7 * 24 * time.Hour
 
-// ControlPlane gives the program of the module in source, which is test/e2e/kubernetes. It is built once for its sources, its
-// pinned modules and the version of Go, and kept in cache; then this takes no time.
+// ControlPlane gives the program of the module in source, which is test/e2e/kubernetes. It is built once for its
+// sources, its pinned modules and the version of Go, and kept in cache; then this takes no time.
 func ControlPlane(ctx context.Context, source, cache string, progress io.Writer) (string, error) {
 	key, version, err := controlPlaneKey(ctx, source)
 	if err != nil {
@@ -59,7 +59,8 @@ func controlPlaneKey(ctx context.Context, source string) (key, version string, e
 			return "", "", err
 		}
 		hash.Write(content)
-		if found := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v\S+)`).FindSubmatch(content); found != nil && name == "go.mod" {
+		if found := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v\S+)`).FindSubmatch(content); found != nil &&
+			name == "go.mod" {
 			version = string(found[1])
 		}
 	}
@@ -69,8 +70,8 @@ func controlPlaneKey(ctx context.Context, source string) (key, version string, e
 	return fmt.Sprintf("%x", hash.Sum(nil))[:16], version, nil
 }
 
-// buildControlPlane builds it: 10 minutes on two cores with empty caches, 20 s with Go's own caches filled (measured). -trimpath
-// and the modules' versions are part of what Go caches by.
+// buildControlPlane builds it: 10 minutes on two cores with empty caches, 20 s with Go's own caches filled
+// (measured). -trimpath and the modules' versions are part of what Go caches by.
 func buildControlPlane(ctx context.Context, source, program, version string, progress io.Writer) error {
 	fmt.Fprintf(progress, "building etcd, Kubernetes %s and kwok; up to 15 minutes with empty caches\n", version)
 	began := time.Now()
@@ -79,7 +80,8 @@ func buildControlPlane(ctx context.Context, source, program, version string, pro
 	number := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		for name, value := range map[string]string{
-			"gitVersion": version, "gitMajor": number[0], "gitMinor": number[1], "gitTreeState": "archive", "buildDate": "1970-01-01T00:00:00Z",
+			"gitVersion": version, "gitMajor": number[0], "gitMinor": number[1], "gitTreeState": "archive",
+			"buildDate": "1970-01-01T00:00:00Z",
 		} {
 			fmt.Fprintf(&flags, " -X %s.%s=%s", pkg, name, value)
 		}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Install installs the packages that are missing. No service starts with them, now or at the next boot. An interrupt ends it
-// while packages are fetched; what is being installed is finished first.
+// Install installs the packages that are missing. No service starts with them, now or at the next boot. An interrupt
+// ends it while packages are fetched; what is being installed is finished first.
 func Install(ctx context.Context, progress io.Writer) error {
 	return installer{root: "/", progress: progress, patience: 10 * time.Minute, pause: 5 * time.Second}.install(ctx)
 }
@@ -53,7 +53,8 @@ func (i installer) install(ctx context.Context) error {
 	return errors.Join(err, ctx.Err(), undo())
 }
 
-// alone waits until nobody else installs with this. Its lock ends with the process: what is left over then is of one that was killed.
+// alone waits until nobody else installs with this. Its lock ends with the process: what is left over then is of one
+// that was killed.
 func (i installer) alone(ctx context.Context) (release func(), err error) {
 	file, err := os.OpenFile(filepath.Join(i.root, "run/raven-e2e-install.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -88,7 +89,8 @@ func (i installer) packages(ctx context.Context, missing []string) error {
 		return err
 	}
 	args := func(more ...string) []string {
-		return slices.Concat([]string{lock, "-oDpkg::Use-Pty=0", "-qq", "-y", "--no-install-recommends"}, more, []string{"install"}, missing)
+		return slices.Concat([]string{lock, "-oDpkg::Use-Pty=0", "-qq", "-y", "--no-install-recommends"}, more,
+			[]string{"install"}, missing)
 	}
 	err := i.fetch(ctx, "apt-get", args("--download-only")...)
 	if err != nil && strings.Contains(err.Error(), "dpkg --configure -a") { // apt's word for a dpkg that was killed
@@ -106,8 +108,8 @@ func (i installer) packages(ctx context.Context, missing []string) error {
 	return i.finish(ctx, "apt-get", args()...)
 }
 
-// fetch runs a program that may be ended at any time. apt does not wait for the locks of its lists and archives by itself, and a new machine updates
-// itself in its first minutes.
+// fetch runs a program that may be ended at any time. apt does not wait for the locks of its lists and archives by
+// itself, and a new machine updates itself in its first minutes.
 func (i installer) fetch(ctx context.Context, name string, args ...string) error {
 	late := time.After(i.patience)
 	for told := false; ; told = true {
@@ -131,8 +133,8 @@ func (i installer) fetch(ctx context.Context, name string, args ...string) error
 	}
 }
 
-// finish runs a program to its end, whatever happens to ctx meanwhile: a dpkg that is killed leaves a machine that installs nothing until somebody has
-// put it right. apt's own patience with locks bounds it.
+// finish runs a program to its end, whatever happens to ctx meanwhile: a dpkg that is killed leaves a machine that
+// installs nothing until somebody has put it right. apt's own patience with locks bounds it.
 func (i installer) finish(ctx context.Context, name string, args ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -151,13 +153,15 @@ func (i installer) finish(ctx context.Context, name string, args ...string) erro
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		fmt.Fprintf(i.progress, "the packages that are being installed are finished first; a few minutes at most. Another Ctrl-C changes nothing. "+
-			"If it hangs, `kill -- -%d` ends it, and the next run finishes the packages\n", command.Process.Pid)
+		fmt.Fprintf(i.progress,
+			"the packages that are being installed are finished first; a few minutes at most. Another Ctrl-C changes "+
+				"nothing. If it hangs, `kill -- -%d` ends it, and the next run finishes the packages\n", command.Process.Pid)
 		return <-ended
 	}
 }
 
-// run runs a program out of reach of the terminal's interrupts, and gives what it printed. Its error has the end of that.
+// run runs a program out of reach of the terminal's interrupts, and gives what it printed. Its error has the end of
+// that.
 func run(command *exec.Cmd) (string, error) {
 	wait, err := begin(command)
 	if err != nil {
@@ -169,7 +173,8 @@ func run(command *exec.Cmd) (string, error) {
 func begin(command *exec.Cmd) (wait func() (string, error), err error) {
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
-	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "LANGUAGE=C") // some of what they say is read
+	// some of what they say is read
+	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "LANGUAGE=C")
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	told := func(err error) error {
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// programs are Debian's, as far as an installation goes. They work on $FAKE/root and note in $FAKE/calls what they were asked. While packages come,
-// somebody installs docker.io and enables a unit of his own.
+// programs are Debian's, as far as an installation goes. They work on $FAKE/root and note in $FAKE/calls what they
+// were asked. While packages come, somebody installs docker.io and enables a unit of his own.
 func programs() map[string]string {
 	return map[string]string{
 		"dpkg-query": `
@@ -87,7 +87,11 @@ func debian(t *testing.T) (dir string, i installer) {
 	enable(t, dir, "mariadb.service", "ssh.service", "cron")
 	t.Setenv("PATH", filepath.Join(dir, "bin")) // and nothing of this machine's
 	t.Setenv("FAKE", dir)
-	return dir, installer{root: filepath.Join(dir, "root"), progress: &harness.Buffer{}, patience: 20 * time.Second, pause: 10 * time.Millisecond}
+	return dir,
+		installer{
+			root: filepath.Join(dir, "root"), progress: &harness.Buffer{}, patience: 20 * time.Second,
+			pause: 10 * time.Millisecond,
+		}
 }
 
 func enable(t *testing.T, dir string, names ...string) {

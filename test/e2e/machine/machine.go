@@ -1,5 +1,5 @@
-// Package machine makes a Debian machine fit for a stack: it installs the packages and builds the control plane. It must never
-// start a service, now or at the next boot, and never change a machine that is not the Debian it knows.
+// Package machine makes a Debian machine fit for a stack: it installs the packages and builds the control plane. It
+// must never start a service, now or at the next boot, and never change a machine that is not the Debian it knows.
 package machine
 
 import (
@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// packages are those of Debian 12 that a stack needs, with what they need. 311 of them, 115 MB, on an empty machine; 196 s when
-// it is busy (measured).
+// packages are those of Debian 12 that a stack needs, with what they need. 311 of them, 115 MB, on an empty machine;
+// 196 s when it is busy (measured).
 func packages() []string {
 	return []string{
 		"keystone", "neutron-api", "octavia-api", "octavia-worker", "octavia-driver-agent", "python3-ovn-octavia-provider",
@@ -48,7 +48,8 @@ func Able() error {
 	if err := tun.Close(); err != nil {
 		return err
 	}
-	if out, err := exec.CommandContext(context.Background(), "unshare", "--mount", "--net", "true").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(context.Background(), "unshare", "--mount", "--net",
+		"true").CombinedOutput(); err != nil {
 		return fmt.Errorf("network and mount namespaces cannot be made: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil

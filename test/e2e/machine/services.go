@@ -33,8 +33,8 @@ func (i installer) denies() bool {
 	return strings.Contains(string(content), policyMark)
 }
 
-// denyServices keeps packages from starting their services at installation, as Debian's policy-rc.d allows to. A machine that has such a file keeps
-// its own.
+// denyServices keeps packages from starting their services at installation, as Debian's policy-rc.d allows to. A
+// machine that has such a file keeps its own.
 func (i installer) denyServices() (undo func() error, err error) {
 	path := filepath.Join(i.root, policyFile)
 	written := fmt.Sprintf("%s.%d", path, os.Getpid())
@@ -63,7 +63,8 @@ func (i installer) note(ctx context.Context, simulate []string) error {
 	if err != nil {
 		return err
 	}
-	for _, found := range regexp.MustCompile(`(?m)^Inst (\S+) \(`).FindAllStringSubmatch(plan, -1) { // "Inst x [1.0] (1.1": an upgrade
+	// "Inst x [1.0] (1.1": an upgrade
+	for _, found := range regexp.MustCompile(`(?m)^Inst (\S+) \(`).FindAllStringSubmatch(plan, -1) {
 		came = append(came, plain(found[1]))
 	}
 	slices.Sort(came)
@@ -106,12 +107,14 @@ type unit struct {
 
 func (u unit) script() bool { return strings.HasPrefix(u.file, "/etc/init.d/") }
 
-// startsAtBoot lists the units and the scripts that start at boot, in the order of their names. What starts other things is not
-// in it, nor are systemd's own, which a machine without it gets with the packages.
+// startsAtBoot lists the units and the scripts that start at boot, in the order of their names. What starts other
+// things is not in it, nor are systemd's own, which a machine without it gets with the packages.
 func (i installer) startsAtBoot() []unit {
 	var units []unit
 	const scripts = "etc/rc[2-5].d/S[0-9][0-9]*"
-	for _, pattern := range []string{"etc/systemd/system/*.*/*.service", "etc/systemd/system/*.*/*.socket", "etc/systemd/system/*.*/*.path", scripts} {
+	for _, pattern := range []string{
+		"etc/systemd/system/*.*/*.service", "etc/systemd/system/*.*/*.socket", "etc/systemd/system/*.*/*.path", scripts,
+	} {
 		links, _ := filepath.Glob(filepath.Join(i.root, pattern)) // the pattern is right
 		for _, link := range links {
 			file, err := os.Readlink(link)
@@ -136,8 +139,8 @@ func (i installer) startsAtBoot() []unit {
 	return units
 }
 
-// keepFromBoot disables what starts at boot and came with the packages of the list; what is of others stays. It can be enabled
-// again, and stays as it is when packages are upgraded.
+// keepFromBoot disables what starts at boot and came with the packages of the list; what is of others stays. It can
+// be enabled again, and stays as it is when packages are upgraded.
 func (i installer) keepFromBoot(ctx context.Context) error {
 	came, err := i.came()
 	if err != nil || len(came) == 0 {
@@ -196,7 +199,8 @@ func otherwise(file string) string {
 	return file
 }
 
-// disable keeps a unit from starting at boot, if it did not go with another one. A machine whose systemd was to come, and did not, has only the links.
+// disable keeps a unit from starting at boot, if it did not go with another one. A machine whose systemd was to come,
+// and did not, has only the links.
 func (u unit) disable(ctx context.Context) error {
 	links := slices.DeleteFunc(slices.Clone(u.links), func(link string) bool {
 		_, err := os.Lstat(link)

@@ -19,13 +19,17 @@ func TestServicesOfPackagesDoNotStart(t *testing.T) {
 	}{
 		"all are missing": {nil, nil, "fetch\ninstall\n" + disabled, after},
 		"the machine has a policy of its own": {
-			map[string]string{"root/" + policyFile: "#!/bin/sh\nexit 101\n"}, nil, "fetch\ninstall\n" + disabled, after + " policy",
+			map[string]string{"root/" + policyFile: "#!/bin/sh\nexit 101\n"}, nil, "fetch\ninstall\n" + disabled,
+			after + " policy",
 		},
 		// What is configured later is of the packages all the same.
 		"apt fails":       {map[string]string{"fails": ""}, nil, "fetch\n" + disabled, after + " list"},
 		"none is missing": {map[string]string{"installed": allInstalled()}, nil, "", before},
 		"an installation was killed": {
-			map[string]string{"root/" + policyFile: policy, "root/" + cameFile: came, "broken": "", "plan": "Conf keystone (2:22.0.2-0+deb12u1)\n"},
+			map[string]string{
+				"root/" + policyFile: policy, "root/" + cameFile: came, "broken": "",
+				"plan": "Conf keystone (2:22.0.2-0+deb12u1)\n",
+			},
 			[]string{"keystone.service"},
 			"dpkg --configure -a\nfetch\ninstall\n" + disabled, after,
 		},
@@ -57,7 +61,9 @@ func TestServicesOfPackagesDoNotStart(t *testing.T) {
 			if diff := cmp.Diff(test.left, left(i)); diff != "" {
 				t.Error(diff)
 			}
-			for _, told := range []string{"keystone.service of the new package keystone ", "neutron-api of the new package neutron-api "} {
+			for _, told := range []string{
+				"keystone.service of the new package keystone ", "neutron-api of the new package neutron-api ",
+			} {
 				name, _, _ := strings.Cut(told, " ")
 				if strings.Contains(test.calls, name) != says(i, told) {
 					t.Errorf("it says nothing, or something wrong, of %s", name)

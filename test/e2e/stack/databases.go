@@ -14,16 +14,19 @@ import (
 	"time"
 )
 
-// databases adds MariaDB with the migrated databases of keystone, neutron and octavia. SQLite is enough for keystone only: the
-// migrations of the others need MariaDB (measured). Migrating takes 50 s of processor, so its result is kept in the cache.
-// What is committed is given to the kernel at once, so that it outlives a kill -9 (innodb-flush-log-at-trx-commit=2).
+// databases adds MariaDB with the migrated databases of keystone, neutron and octavia. SQLite is enough for keystone
+// only: the migrations of the others need MariaDB (measured). Migrating takes 50 s of processor, so its result is
+// kept in the cache. What is committed is given to the kernel at once, so that it outlives a kill -9
+// (innodb-flush-log-at-trx-commit=2).
 func (b *builder) databases() {
 	socket := b.path("sock", "mysql.sock")
 	b.component(Component{
 		Name: MariaDB,
 		Argv: []string{
-			"mariadbd", "--no-defaults", "--user=mysql", "--datadir=" + b.path("mysql"), "--socket=" + socket, "--skip-networking",
-			"--pid-file=" + b.path("mysql", "mariadb.pid"), "--tmpdir=" + b.path("tmp"), "--innodb-flush-log-at-trx-commit=2", "--innodb-doublewrite=0",
+			"mariadbd", "--no-defaults", "--user=mysql", "--datadir=" + b.path("mysql"), "--socket=" + socket,
+			"--skip-networking",
+			"--pid-file=" + b.path("mysql", "mariadb.pid"), "--tmpdir=" + b.path("tmp"), "--innodb-flush-log-at-trx-commit=2",
+			"--innodb-doublewrite=0",
 			"--innodb-buffer-pool-size=256M", "--innodb-log-file-size=32M", "--skip-log-bin", "--max-connections=400",
 			"--character-set-server=utf8mb3", "--collation-server=utf8mb3_general_ci", "--performance-schema=OFF",
 		},
@@ -76,7 +79,8 @@ func (b *builder) migratedDatabases(ctx context.Context) error {
 	return os.Rename(made, kept)
 }
 
-// forgetDatabases removes from the cache what nobody has used for a week, and what was half written when somebody was killed.
+// forgetDatabases removes from the cache what nobody has used for a week, and what was half written when somebody was
+// killed.
 func (b *builder) forgetDatabases() {
 	for pattern, unused := range map[string]time.Duration{"*.tar": 7 * 24 * time.Hour, "*.new": 24 * time.Hour} {
 		paths, _ := filepath.Glob(filepath.Join(b.Cache, "e2e-databases-"+pattern)) // the pattern is right
@@ -90,7 +94,8 @@ func (b *builder) forgetDatabases() {
 
 // databaseKey changes when a migration may: with the packages, and with what is done here.
 func (b *builder) databaseKey(ctx context.Context) (string, error) {
-	versions, err := b.Run(ctx, "dpkg-query", "-W", "mariadb-server", "python3-keystone", "python3-neutron", "python3-octavia")
+	versions, err := b.Run(ctx, "dpkg-query", "-W", "mariadb-server", "python3-keystone", "python3-neutron",
+		"python3-octavia")
 	if err != nil {
 		return "", err
 	}
@@ -121,8 +126,10 @@ func (b *builder) migrate(ctx context.Context) error {
 	}
 	keystone := manage("keystone", "keystone-manage", "--config-file", b.path("etc", "keystone.conf"), "db_sync")
 	// Without URLs: the catalog is made with each stack, which has ports of its own.
-	bootstrap := manage("keystone's administrator", "keystone-manage", "--config-file", b.path("etc", "keystone.conf"), "bootstrap",
-		"--bootstrap-password", password, "--bootstrap-username", "admin", "--bootstrap-project-name", "admin", "--bootstrap-region-id", "RegionOne")
+	bootstrap := manage("keystone's administrator", "keystone-manage", "--config-file", b.path("etc", "keystone.conf"),
+		"bootstrap",
+		"--bootstrap-password", password, "--bootstrap-username", "admin", "--bootstrap-project-name", "admin",
+		"--bootstrap-region-id", "RegionOne")
 	bootstrap.after = []string{keystone.name}
 	return runSteps(ctx, []step{
 		keystone, bootstrap,
@@ -131,7 +138,8 @@ func (b *builder) migrate(ctx context.Context) error {
 	}, b.Progress)
 }
 
-// fernetKeys makes what keystone-manage fernet_setup and credential_setup make, 3 s sooner: a staged key 0 and a primary 1.
+// fernetKeys makes what keystone-manage fernet_setup and credential_setup make, 3 s sooner: a staged key 0 and a
+// primary 1.
 func (b *builder) fernetKeys() error {
 	for _, path := range []string{"fernet/0", "fernet/1", "credential/0", "credential/1"} {
 		key := make([]byte, 32)
@@ -149,7 +157,8 @@ func (b *builder) fernetKeys() error {
 func (b *builder) uwsgi(c Component, conf, port string, threads int, wrap []string, also ...string) {
 	ini := b.path("etc", c.Name+"-uwsgi.ini")
 	if b.err == nil {
-		content := strings.NewReplacer("NAME", c.Name, "PORT", port, "CONF", conf, "WSGI", c.Dir, "OVERRIDE", c.Conf, "THREADS", fmt.Sprint(threads)).Replace(uwsgiINI)
+		content := strings.NewReplacer("NAME", c.Name, "PORT", port, "CONF", conf, "WSGI", c.Dir, "OVERRIDE", c.Conf,
+			"THREADS", fmt.Sprint(threads)).Replace(uwsgiINI)
 		b.err = os.WriteFile(ini, []byte(content), 0o644)
 	}
 	c.Dir = ""

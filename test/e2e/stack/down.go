@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// Down stops everything of the stack in dir, and removes all but its artifacts and those of the stack before. It can be called again, and on
-// what an Up that failed left behind. A folder without a stack is no error. The error names what cannot be removed: the stack is still there
-// then. It names too what had to be searched for and killed, because a server left it behind: then the stack is gone all the same.
+// Down stops everything of the stack in dir, and removes all but its artifacts and those of the stack before. It can
+// be called again, and on what an Up that failed left behind. A folder without a stack is no error. The error names
+// what cannot be removed: the stack is still there then. It names too what had to be searched for and killed, because
+// a server left it behind: then the stack is gone all the same.
 func Down(ctx context.Context, dir string) error {
 	s, err := Open(dir)
 	if err != nil {
@@ -91,8 +92,8 @@ func names(processes []stat) string {
 	return strings.Join(all, ", ")
 }
 
-// removeNetwork removes the network namespaces of the stack, and with them all devices in them; and links that tests made
-// outside of them.
+// removeNetwork removes the network namespaces of the stack, and with them all devices in them; and links that tests
+// made outside of them.
 func (s *Stack) removeNetwork(ctx context.Context) error {
 	var errs []error
 	prefix := s.state.Network.Prefix

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// Dump writes what Neutron, Octavia, OVN, Open vSwitch and Kubernetes hold to Artifacts/name, for a person to compare. What
-// cannot be had has the reason in its file; the error is for files that cannot be written.
+// Dump writes what Neutron, Octavia, OVN, Open vSwitch and Kubernetes hold to Artifacts/name, for a person to
+// compare. What cannot be had has the reason in its file; the error is for files that cannot be written.
 func (s *Stack) Dump(ctx context.Context, name string) error {
 	dir := filepath.Join(s.Artifacts(), name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -32,7 +32,9 @@ func (s *Stack) Dump(ctx context.Context, name string) error {
 	}
 	b := &builder{Stack: s}
 	cloud, err := b.login(ctx, "admin", "admin")
-	for _, kind := range []string{"networks", "subnets", "subnetpools", "ports", "routers", "security-groups", "floatingips", "quotas"} {
+	for _, kind := range []string{
+		"networks", "subnets", "subnetpools", "ports", "routers", "security-groups", "floatingips", "quotas",
+	} {
 		if err == nil {
 			var content []byte
 			content, err := get(ctx, cloud.http, s.Endpoints().Neutron+"/v2.0/"+kind, cloud.header)
@@ -53,27 +55,33 @@ func (s *Stack) Dump(ctx context.Context, name string) error {
 		return errors.Join(append(errs, err)...)
 	}
 	defer kube.CloseIdleConnections()
-	for _, path := range []string{"api/v1/nodes", "api/v1/namespaces", "api/v1/pods", "api/v1/services", "apis/discovery.k8s.io/v1/endpointslices", "api/v1/events"} {
+	for _, path := range []string{
+		"api/v1/nodes", "api/v1/namespaces", "api/v1/pods", "api/v1/services", "apis/discovery.k8s.io/v1/endpointslices",
+		"api/v1/events",
+	} {
 		content, err := get(ctx, kube, s.Endpoints().Kubernetes+"/"+path, nil)
 		write("kubernetes-"+filepath.Base(path)+".json", content, err)
 	}
 	return errors.Join(errs...)
 }
 
-// views are the programs that show what OVN and Open vSwitch hold, by the file that gets it. `show` has neither load balancers nor what they stand in.
+// views are the programs that show what OVN and Open vSwitch hold, by the file that gets it. `show` has neither load
+// balancers nor what they stand in.
 func (s *Stack) views() map[string][]string {
 	net := s.Network()
 	north := func(args ...string) []string {
 		return append([]string{"ovn-nbctl", "--timeout=20", "--db=" + net.OVNNorth}, args...)
 	}
 	return map[string][]string{
-		"ovn-nb.txt":                       north("show"),
-		"ovn-nb-loadbalancers.txt":         north("list", "Load_Balancer"),
-		"ovn-nb-loadbalancer-groups.txt":   north("list", "Load_Balancer_Group"),
-		"ovn-nb-loadbalanced-switches.txt": north("--columns=name,load_balancer,load_balancer_group", "list", "Logical_Switch"),
-		"ovn-nb-loadbalanced-routers.txt":  north("--columns=name,load_balancer,load_balancer_group", "list", "Logical_Router"),
-		"ovn-sb.txt":                       {"ovn-sbctl", "--timeout=20", "--db=" + net.OVNSouth, "show"},
-		"ovs.txt":                          {"ovs-vsctl", "--timeout=20", "--db=" + net.OVS, "show"},
+		"ovn-nb.txt":                     north("show"),
+		"ovn-nb-loadbalancers.txt":       north("list", "Load_Balancer"),
+		"ovn-nb-loadbalancer-groups.txt": north("list", "Load_Balancer_Group"),
+		"ovn-nb-loadbalanced-switches.txt": north("--columns=name,load_balancer,load_balancer_group", "list",
+			"Logical_Switch"),
+		"ovn-nb-loadbalanced-routers.txt": north("--columns=name,load_balancer,load_balancer_group", "list",
+			"Logical_Router"),
+		"ovn-sb.txt": {"ovn-sbctl", "--timeout=20", "--db=" + net.OVNSouth, "show"},
+		"ovs.txt":    {"ovs-vsctl", "--timeout=20", "--db=" + net.OVS, "show"},
 	}
 }
 

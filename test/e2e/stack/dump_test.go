@@ -21,7 +21,8 @@ func TestADumpHasTheLoadBalancersOfOVN(t *testing.T) {
 	if err := runSteps(t.Context(), b.steps, discard{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.OVN(t.Context(), "lb-add", "web", "10.0.0.1:80", "10.0.0.2:8080", "--", "ls-add", "net-a", "--", "ls-lb-add", "net-a", "web",
+	if _, err := s.OVN(t.Context(), "lb-add", "web", "10.0.0.1:80", "10.0.0.2:8080", "--", "ls-add", "net-a", "--",
+		"ls-lb-add", "net-a", "web",
 		"--", "create", "Load_Balancer_Group", "name=everywhere", "--", "lr-add", "router-a"); err != nil {
 		t.Fatal(err)
 	}

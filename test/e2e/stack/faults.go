@@ -30,10 +30,10 @@ func (s *Stack) FaultMark() (int64, error) {
 	return info.Size(), nil
 }
 
-// EnvironmentFaults lists what has gone wrong since a FaultMark (0: since the stack was brought up) with the servers themselves and says
-// nothing about Raven: aborts of ovs-vswitchd.
-// 3.1.0 of Debian 12 aborts now and then under bursts of load-balanced connections (measured: assertion in conntrack.c:1063);
-// its monitor starts it anew, and says so in the log. A run that fails with such a fault in it proves nothing.
+// EnvironmentFaults lists what has gone wrong since a FaultMark (0: since the stack was brought up) with the servers
+// themselves and says nothing about Raven: aborts of ovs-vswitchd. 3.1.0 of Debian 12 aborts now and then under
+// bursts of load-balanced connections (measured: assertion in conntrack.c:1063); its monitor starts it anew, and says
+// so in the log. A run that fails with such a fault in it proves nothing.
 func (s *Stack) EnvironmentFaults(since int64) ([]string, error) {
 	c, err := s.Component(Vswitchd)
 	if err != nil {
@@ -57,13 +57,15 @@ func (s *Stack) EnvironmentFaults(since int64) ([]string, error) {
 	return slices.Sorted(maps.Keys(faults)), nil
 }
 
-// SQL runs a statement on a service's database ("octavia"), and gives what it printed: for what an administrator can do in no other way.
+// SQL runs a statement on a service's database ("octavia"), and gives what it printed: for what an administrator can
+// do in no other way.
 func (s *Stack) SQL(ctx context.Context, database, statement string) (string, error) {
-	return s.Run(ctx, "mariadb", "--no-defaults", "-uroot", "-S", s.path("sock", "mysql.sock"), "--batch", "--skip-column-names", database, "-e", statement)
+	return s.Run(ctx, "mariadb", "--no-defaults", "-uroot", "-S", s.path("sock", "mysql.sock"), "--batch",
+		"--skip-column-names", database, "-e", statement)
 }
 
-// Compact compacts etcd at its newest revision. Kubernetes' watches then answer 410 to versions from before, but only once
-// the apiserver has been restarted too: until then its watch cache still has them (measured).
+// Compact compacts etcd at its newest revision. Kubernetes' watches then answer 410 to versions from before, but only
+// once the apiserver has been restarted too: until then its watch cache still has them (measured).
 func (s *Stack) Compact(ctx context.Context) error {
 	var answer struct {
 		Header struct{ Revision string }

@@ -31,8 +31,8 @@ func Make(target, dir string) string {
 	return "make " + target + " E2E_DIR=" + dir
 }
 
-// Vacant says why no stack can come up in dir, or nil: one stands there (ErrStands), something else is there (ErrOccupied), the
-// name is too long, the disk is full. Nothing is touched, and the folder may be missing.
+// Vacant says why no stack can come up in dir, or nil: one stands there (ErrStands), something else is there
+// (ErrOccupied), the name is too long, the disk is full. Nothing is touched, and the folder may be missing.
 func Vacant(dir string) error { return vacant(dir, roomForStack) }
 
 func vacant(dir string, want uint64) error {
@@ -62,14 +62,16 @@ func vacant(dir string, want uint64) error {
 	if len(others) > 5 {
 		shown += fmt.Sprintf(" and %d more", len(others)-5)
 	}
-	return fmt.Errorf("%w: %s holds %s, which would go with the stack; name an empty folder (E2E_DIR), or remove that", ErrOccupied, dir, shown)
+	return fmt.Errorf("%w: %s holds %s, which would go with the stack; name an empty folder (E2E_DIR), or remove that",
+		ErrOccupied, dir, shown)
 }
 
-// roomForStack is how many bytes the servers' databases and logs want, with some to spare: 330 MB after the first half of a whole run (measured).
+// roomForStack is how many bytes the servers' databases and logs want, with some to spare: 330 MB after the first
+// half of a whole run (measured).
 const roomForStack = 1 << 30
 
-// room says that the disk under dir, which need not be there yet, has less than so many bytes left. A full one shows itself late: MariaDB waits for
-// room without an end.
+// room says that the disk under dir, which need not be there yet, has less than so many bytes left. A full one shows
+// itself late: MariaDB waits for room without an end.
 func room(dir string, want uint64) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		var disk syscall.Statfs_t
@@ -81,7 +83,8 @@ func room(dir string, want uint64) error {
 			return fmt.Errorf("looking how much room there is for a stack at %s: %w", at, err)
 		}
 		if left := disk.Bavail * uint64(disk.Bsize); left < want {
-			return fmt.Errorf("the disk under %s has %d MiB left, and a stack wants %d: make room, or name a folder on another disk (E2E_DIR)", at, left>>20, want>>20)
+			return fmt.Errorf("the disk under %s has %d MiB left, and a stack wants %d: make room, or name a folder on "+
+				"another disk (E2E_DIR)", at, left>>20, want>>20)
 		}
 		return nil
 	}
@@ -140,13 +143,16 @@ func (b *builder) setAside() error {
 	return os.Rename(b.path(artifacts), b.path(olderArtifacts))
 }
 
-// removeFiles removes the folder but for what outlives the stack; stack.json goes last, so that what fails can be tried again.
+// removeFiles removes the folder but for what outlives the stack; stack.json goes last, so that what fails can be
+// tried again.
 func (s *Stack) removeFiles() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
 	}
-	entries = slices.DeleteFunc(entries, func(entry os.DirEntry) bool { return outlives(entry.Name()) || entry.Name() == stateFile })
+	entries = slices.DeleteFunc(entries, func(entry os.DirEntry) bool {
+		return outlives(entry.Name()) || entry.Name() == stateFile
+	})
 	for _, entry := range entries {
 		if err := os.RemoveAll(s.path(entry.Name())); err != nil {
 			return err

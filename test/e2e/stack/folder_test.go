@@ -16,7 +16,8 @@ func TestAFolderWithOtherThingsGetsNoStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := errors.Join(vacant(dir, 1), vacant(filepath.Join(dir, "missing"), 1), os.Mkdir(filepath.Join(dir, artifacts), 0o755), vacant(dir, 1)); err != nil {
+	if err := errors.Join(vacant(dir, 1), vacant(filepath.Join(dir, "missing"), 1),
+		os.Mkdir(filepath.Join(dir, artifacts), 0o755), vacant(dir, 1)); err != nil {
 		t.Errorf("of folders without anything but artifacts: %v", err)
 	}
 	precious := filepath.Join(dir, "precious")
@@ -46,7 +47,8 @@ func TestTheArtifactsOfTheStackBeforeStay(t *testing.T) {
 		if err := b.setAside(); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(os.Mkdir(b.path(artifacts), 0o755), os.WriteFile(b.path(artifacts, "log"), fmt.Append(nil, i), 0o644)); err != nil {
+		if err := errors.Join(os.Mkdir(b.path(artifacts), 0o755),
+			os.WriteFile(b.path(artifacts, "log"), fmt.Append(nil, i), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +69,8 @@ func TestAPersonIsToldTheStacksFolder(t *testing.T) {
 
 func TestAStackIsNotBroughtUpWhereOneStands(t *testing.T) {
 	s := standing(t)
-	if _, err := Up(t.Context(), Options{Dir: s.Dir()}); !errors.Is(err, ErrStands) || !strings.Contains(err.Error(), "make e2e-down E2E_DIR="+s.Dir()+" ") {
+	if _, err := Up(t.Context(), Options{Dir: s.Dir()}); !errors.Is(err, ErrStands) ||
+		!strings.Contains(err.Error(), "make e2e-down E2E_DIR="+s.Dir()+" ") {
 		t.Errorf("the error is %v", err)
 	}
 	// Of two that come up at once the second finds out when it writes.

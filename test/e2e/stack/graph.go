@@ -27,8 +27,9 @@ func (e *stepError) Error() string { return e.name + ": " + e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// runSteps does them, as many at once as their order allows, and prints each with the time it took. The first that fails stops
-// the others; its error names it. Where the time is over before any fails, the error has what each says that had begun, and names the others.
+// runSteps does them, as many at once as their order allows, and prints each with the time it took. The first that
+// fails stops the others; its error names it. Where the time is over before any fails, the error has what each says
+// that had begun, and names the others.
 func runSteps(ctx context.Context, steps []step, progress io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

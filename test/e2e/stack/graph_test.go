@@ -17,7 +17,8 @@ func TestAServerThatHangsIsShownWithItsLog(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	err := runSteps(ctx, []step{start("a"), start("b", "a"), {name: "c", do: func(context.Context) error { return nil }}}, &bytes.Buffer{})
+	err := runSteps(ctx,
+		[]step{start("a"), start("b", "a"), {name: "c", do: func(context.Context) error { return nil }}}, &bytes.Buffer{})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("the error is %v", err)
 	}

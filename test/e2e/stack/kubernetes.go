@@ -35,7 +35,8 @@ func (b *builder) kubernetes() {
 	b.component(Component{
 		Name: Kwok, After: []string{APIServer},
 		Argv: []string{
-			b.ControlPlane, "kwok", "--config=" + b.path("etc", "kwok.yaml"), "--kubeconfig=" + b.path("pki", "kwok.kubeconfig"), "--manage-all-nodes",
+			b.ControlPlane, "kwok", "--config=" + b.path("etc", "kwok.yaml"),
+			"--kubeconfig=" + b.path("pki", "kwok.kubeconfig"), "--manage-all-nodes",
 			"--node-ip=10.0.0.10", "--node-lease-duration-seconds=40", "--server-address=127.0.0.1:" + b.Port("kwok"),
 		},
 		Ready: Probe{URL: "http://127.0.0.1:" + b.Port("kwok") + "/healthz"},
@@ -51,14 +52,17 @@ func (b *builder) apiServer() {
 			b.ControlPlane, "kube-apiserver", "--etcd-servers=" + b.URL().Etcd,
 			"--bind-address=127.0.0.1", "--secure-port=" + b.Port("apiserver"), "--advertise-address=127.0.0.1",
 			"--endpoint-reconciler-type=none", // Endpoints may not hold loopback addresses
-			"--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"), "--client-ca-file=" + pki("ca.crt"),
+			"--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"),
+			"--client-ca-file=" + pki("ca.crt"),
 			"--authorization-mode=Node,RBAC", "--allow-privileged=true", "--service-cluster-ip-range=" + serviceCIDRs,
 			"--service-account-issuer=https://kubernetes.default.svc",
 			"--service-account-key-file=" + pki("sa.key"), "--service-account-signing-key-file=" + pki("sa.key"),
-			"--requestheader-client-ca-file=" + pki("ca.crt"), "--requestheader-allowed-names=front-proxy", "--requestheader-username-headers=X-Remote-User",
+			"--requestheader-client-ca-file=" + pki("ca.crt"), "--requestheader-allowed-names=front-proxy",
+			"--requestheader-username-headers=X-Remote-User",
 			"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 			"--proxy-client-cert-file=" + pki("front-proxy.crt"), "--proxy-client-key-file=" + pki("front-proxy.key"),
-			"--audit-policy-file=" + b.path("etc", "audit.yaml"), "--audit-log-path=" + b.path("artifacts", "log", "kube-apiserver-requests.log"),
+			"--audit-policy-file=" + b.path("etc", "audit.yaml"),
+			"--audit-log-path=" + b.path("artifacts", "log", "kube-apiserver-requests.log"),
 			"--audit-log-mode=batch",
 			"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500", "--shutdown-delay-duration=0s",
 		},
@@ -72,11 +76,14 @@ func (b *builder) controllers() {
 		Name: ControllerManager, After: []string{APIServer},
 		Argv: []string{
 			b.ControlPlane, "kube-controller-manager", "--kubeconfig=" + pki("controller-manager.kubeconfig"),
-			"--authentication-kubeconfig=" + pki("controller-manager.kubeconfig"), "--authorization-kubeconfig=" + pki("controller-manager.kubeconfig"),
-			"--bind-address=127.0.0.1", "--secure-port=" + b.Port("controller-manager"), "--leader-elect=false", "--use-service-account-credentials=true",
+			"--authentication-kubeconfig=" + pki("controller-manager.kubeconfig"),
+			"--authorization-kubeconfig=" + pki("controller-manager.kubeconfig"),
+			"--bind-address=127.0.0.1", "--secure-port=" + b.Port("controller-manager"), "--leader-elect=false",
+			"--use-service-account-credentials=true",
 			"--service-account-private-key-file=" + pki("sa.key"), "--root-ca-file=" + pki("ca.crt"),
 			"--cluster-signing-cert-file=" + pki("ca.crt"), "--cluster-signing-key-file=" + pki("ca.key"),
-			"--service-cluster-ip-range=" + serviceCIDRs, "--kube-api-qps=2000", "--kube-api-burst=4000", "--concurrent-deployment-syncs=20",
+			"--service-cluster-ip-range=" + serviceCIDRs, "--kube-api-qps=2000", "--kube-api-burst=4000",
+			"--concurrent-deployment-syncs=20",
 			"--concurrent-replicaset-syncs=20", "--concurrent-namespace-syncs=20", "--concurrent-gc-syncs=40",
 		},
 		Ready: Probe{URL: "https://127.0.0.1:" + b.Port("controller-manager") + "/healthz"},
@@ -84,8 +91,10 @@ func (b *builder) controllers() {
 	b.component(Component{
 		Name: Scheduler, After: []string{APIServer},
 		Argv: []string{
-			b.ControlPlane, "kube-scheduler", "--config=" + b.path("etc", "scheduler.yaml"), "--bind-address=127.0.0.1", "--secure-port=" + b.Port("scheduler"),
-			"--authentication-kubeconfig=" + pki("scheduler.kubeconfig"), "--authorization-kubeconfig=" + pki("scheduler.kubeconfig"),
+			b.ControlPlane, "kube-scheduler", "--config=" + b.path("etc", "scheduler.yaml"), "--bind-address=127.0.0.1",
+			"--secure-port=" + b.Port("scheduler"),
+			"--authentication-kubeconfig=" + pki("scheduler.kubeconfig"),
+			"--authorization-kubeconfig=" + pki("scheduler.kubeconfig"),
 		},
 		Ready: Probe{URL: "https://127.0.0.1:" + b.Port("scheduler") + "/readyz"},
 	})
@@ -95,8 +104,8 @@ func (b *builder) kubeProbe(url string) Probe {
 	return Probe{URL: url, CA: b.path("pki", "ca.crt"), Cert: b.path("pki", "admin.crt"), Key: b.path("pki", "admin.key")}
 }
 
-// awaitNode makes the node, and waits until pods can be made and run: the node is ready, and the default namespace has its
-// service account.
+// awaitNode makes the node, and waits until pods can be made and run: the node is ready, and the default namespace
+// has its service account.
 func (b *builder) awaitNode(ctx context.Context) error {
 	content, err := files.ReadFile("files/node.json")
 	if err != nil {
@@ -124,7 +133,8 @@ func (b *builder) awaitNode(ctx context.Context) error {
 		last = fmt.Errorf("the node is not ready or has taints: %+v", node)
 		for _, c := range node.Status.Conditions {
 			if c.Type == "Ready" && c.Status == "True" && len(node.Spec.Taints) == 0 {
-				last = call(ctx, kube, http.MethodGet, b.URL().Kubernetes+"/api/v1/namespaces/default/serviceaccounts/default", nil, nil, nil)
+				last = call(ctx, kube, http.MethodGet, b.URL().Kubernetes+"/api/v1/namespaces/default/serviceaccounts/default",
+					nil, nil, nil)
 			}
 		}
 		return last == nil

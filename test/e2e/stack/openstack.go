@@ -25,7 +25,10 @@ func (b *builder) neutron() {
 	b.write("neutron.conf", "etc/neutron.conf")
 	b.component(Component{
 		Name: NeutronServer, After: []string{Keystone, MariaDB, Memcached, NorthDB, SouthDB}, Conf: b.override(NeutronServer),
-		Argv: []string{"/usr/bin/neutron-server", "--config-file", b.path("etc", "neutron.conf"), "--config-file", b.path("etc", NeutronServer+".override.conf")},
+		Argv: []string{
+			"/usr/bin/neutron-server", "--config-file", b.path("etc", "neutron.conf"), "--config-file",
+			b.path("etc", NeutronServer+".override.conf"),
+		},
 		// It answers only once it has its database and both of OVN's.
 		Ready: Probe{URL: b.URL().Neutron + "/"},
 	}, "OVN's databases begun")
@@ -53,8 +56,10 @@ func (b *builder) login(ctx context.Context, user, project string) (*openstack, 
 	domain := m{"id": "default"}
 	client := plainClient()
 	header, err := callHeader(ctx, client, http.MethodPost, b.URL().Keystone+"/auth/tokens", nil, m{"auth": m{
-		"identity": m{"methods": []string{"password"}, "password": m{"user": m{"name": user, "domain": domain, "password": password}}},
-		"scope":    m{"project": m{"name": project, "domain": domain}},
+		"identity": m{
+			"methods": []string{"password"}, "password": m{"user": m{"name": user, "domain": domain, "password": password}},
+		},
+		"scope": m{"project": m{"name": project, "domain": domain}},
 	}}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("logging in as %s: %w", user, err)
@@ -72,7 +77,8 @@ func (o *openstack) create(ctx context.Context, base, collection, kind string, b
 // find gives the id of the thing of that name, or "".
 func (o *openstack) find(ctx context.Context, base, collection, name string) (string, error) {
 	var answer map[string]any
-	if err := call(ctx, o.http, http.MethodGet, base+"/"+collection+"?"+url.Values{"name": {name}}.Encode(), o.header, nil, &answer); err != nil {
+	if err := call(ctx, o.http, http.MethodGet, base+"/"+collection+"?"+url.Values{"name": {name}}.Encode(), o.header,
+		nil, &answer); err != nil {
 		return "", err
 	}
 	for _, item := range answer[collection].([]any) {
@@ -83,8 +89,8 @@ func (o *openstack) find(ctx context.Context, base, collection, name string) (st
 	return "", nil
 }
 
-// makeIdentity makes the catalog, and beside the administrator: a user for each service, and the plain member that Raven runs
-// as, with an application credential.
+// makeIdentity makes the catalog, and beside the administrator: a user for each service, and the plain member that
+// Raven runs as, with an application credential.
 func (b *builder) makeIdentity(ctx context.Context) error {
 	admin, err := b.login(ctx, "admin", "admin")
 	if err != nil {
@@ -92,7 +98,8 @@ func (b *builder) makeIdentity(ctx context.Context) error {
 	}
 	i := &identity{openstack: admin, base: b.URL().Keystone, ids: map[string]string{}}
 	for _, s := range []struct{ kind, name, url string }{
-		{"identity", "keystone", b.URL().Keystone}, {"network", "neutron", b.URL().Neutron}, {"load-balancer", "octavia", b.URL().Octavia},
+		{"identity", "keystone", b.URL().Keystone}, {"network", "neutron", b.URL().Neutron},
+		{"load-balancer", "octavia", b.URL().Octavia},
 	} {
 		i.service(ctx, s.kind, s.name, s.url)
 	}
@@ -149,7 +156,8 @@ func (i *identity) service(ctx context.Context, kind, name, url string) {
 
 func (i *identity) grant(ctx context.Context, user, project, role string) {
 	if i.err == nil {
-		url := i.base + "/projects/" + i.ids["projects "+project] + "/users/" + i.ids["users "+user] + "/roles/" + i.ids["roles "+role]
+		url := i.base + "/projects/" + i.ids["projects "+project] + "/users/" + i.ids["users "+user] + "/roles/" +
+			i.ids["roles "+role]
 		i.err = call(ctx, i.http, http.MethodPut, url, i.header, nil, nil)
 	}
 }
@@ -162,7 +170,8 @@ func (b *builder) writeClouds(ctx context.Context, user string) error {
 	var answer struct {
 		Credential struct{ ID, Secret string } `json:"application_credential"`
 	}
-	err = call(ctx, member.http, http.MethodPost, b.URL().Keystone+"/users/"+user+"/application_credentials", member.header,
+	err = call(ctx, member.http, http.MethodPost, b.URL().Keystone+"/users/"+user+"/application_credentials",
+		member.header,
 		map[string]any{"application_credential": map[string]any{"name": "raven", "unrestricted": true}}, &answer)
 	if err != nil {
 		return err
@@ -171,11 +180,15 @@ func (b *builder) writeClouds(ctx context.Context, user string) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, "clouds:")
 	for _, c := range []struct{ cloud, user, project string }{{AdminCloud, "admin", "admin"}, {Cloud, "kuryr", "kuryr"}} {
-		fmt.Fprintf(&text, "  %s:\n    auth:\n      auth_url: %s\n      username: %s\n      password: %s\n      project_name: %s\n"+
-			"      user_domain_id: default\n      project_domain_id: default\n%s", c.cloud, b.URL().Keystone, c.user, password, c.project, tail)
+		fmt.Fprintf(&text,
+			"  %s:\n    auth:\n      auth_url: %s\n      username: %s\n      password: %s\n      project_name: %s\n"+
+				"      user_domain_id: default\n      project_domain_id: default\n%s", c.cloud, b.URL().Keystone, c.user,
+			password, c.project, tail)
 	}
-	fmt.Fprintf(&text, "  %s:\n    auth_type: v3applicationcredential\n    auth:\n      auth_url: %s\n      application_credential_id: %s\n"+
-		"      application_credential_secret: %s\n%s", AppCredCloud, b.URL().Keystone, answer.Credential.ID, answer.Credential.Secret, tail)
+	fmt.Fprintf(&text,
+		"  %s:\n    auth_type: v3applicationcredential\n    auth:\n      auth_url: %s\n      application_credential_id: %s\n"+
+			"      application_credential_secret: %s\n%s", AppCredCloud, b.URL().Keystone, answer.Credential.ID,
+		answer.Credential.Secret, tail)
 	return os.WriteFile(b.Clouds(), []byte(text.String()), 0o600)
 }
 
@@ -191,8 +204,14 @@ func (b *builder) makeNetworks(ctx context.Context) error {
 	}{
 		{
 			"admin", "admin", "public",
-			m{"router:external": true, "is_default": true, "provider:network_type": "flat", "provider:physical_network": "physnet1"},
-			m{"cidr": externalCIDR, "gateway_ip": "172.24.4.1", "allocation_pools": []m{{"start": "172.24.4.10", "end": "172.24.4.250"}}},
+			m{
+				"router:external": true, "is_default": true, "provider:network_type": "flat",
+				"provider:physical_network": "physnet1",
+			},
+			m{
+				"cidr": externalCIDR, "gateway_ip": "172.24.4.1",
+				"allocation_pools": []m{{"start": "172.24.4.10", "end": "172.24.4.250"}},
+			},
 			&b.external,
 		},
 		{"octavia", "service", "lb-mgmt", m{}, m{"cidr": "172.31.0.0/16"}, &b.management},

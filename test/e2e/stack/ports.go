@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// choosePorts takes ports that are free now. All are held until the last is chosen, so that they differ, and against the stacks that come
-// up beside this one until release.
+// choosePorts takes ports that are free now. All are held until the last is chosen, so that they differ, and against
+// the stacks that come up beside this one until release.
 func (b *builder) choosePorts() error {
 	b.ports = map[string]int{}
 	for _, name := range []string{
@@ -52,8 +52,8 @@ func (b *builder) choosePort() (net.Listener, io.Closer, error) {
 	return nil, nil, errors.Join(errs...)
 }
 
-// hold keeps other stacks from choosing the port in the time until the server that it is for listens. It is a socket without a file, so that it ends
-// with its process.
+// hold keeps other stacks from choosing the port in the time until the server that it is for listens. It is a socket
+// without a file, so that it ends with its process.
 func hold(port int) (io.Closer, error) {
 	return (&net.ListenConfig{}).Listen(context.Background(), "unix", "@raven-e2e-port-"+strconv.Itoa(port))
 }
@@ -69,8 +69,8 @@ func (b *builder) release() {
 // lowestPort is where ports are looked for, up to those that the kernel gives to connections.
 const lowestPort = 12000
 
-// FreePort is a port of loopback that nobody listens on, and that no connection gets by itself (see listen): a server may go away and
-// come back to it.
+// FreePort is a port of loopback that nobody listens on, and that no connection gets by itself (see listen): a server
+// may go away and come back to it.
 func FreePort() (int, error) {
 	listener, err := listen()
 	if err != nil {
@@ -79,8 +79,8 @@ func FreePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 }
 
-// listen takes a port that no connection gets by itself: while a server is away, those who call it could be given its port for their own
-// end, and it could not be started again.
+// listen takes a port that no connection gets by itself: while a server is away, those who call it could be given its
+// port for their own end, and it could not be started again.
 func listen() (net.Listener, error) {
 	first := 0
 	if content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
@@ -91,7 +91,8 @@ func listen() (net.Listener, error) {
 		if first <= lowestPort {
 			break
 		}
-		listener, err := config.Listen(context.Background(), "tcp4", "127.0.0.1:"+strconv.Itoa(lowestPort+rand.IntN(first-lowestPort)))
+		listener, err := config.Listen(context.Background(), "tcp4",
+			"127.0.0.1:"+strconv.Itoa(lowestPort+rand.IntN(first-lowestPort)))
 		if err == nil {
 			return listener, nil
 		}

@@ -19,8 +19,9 @@ import (
 
 // Probe says how a component shows that it is ready. Exactly one of URL, Address, Path, Argv, and Text alone is set.
 type Probe struct {
-	URL     string   `json:"url,omitempty"`     // answers below 400
-	CA      string   `json:"ca,omitempty"`      // for an https URL: the file of the authority; empty: any certificate will do
+	URL string `json:"url,omitempty"` // answers below 400
+	// for an https URL: the file of the authority; empty: any certificate will do
+	CA      string   `json:"ca,omitempty"`
 	Cert    string   `json:"cert,omitempty"`    // the file of the client's certificate, with Key
 	Key     string   `json:"key,omitempty"`     //
 	Address string   `json:"address,omitempty"` // a TCP address that takes connections

@@ -18,10 +18,12 @@ func TestProbes(t *testing.T) {
 		probe  Probe
 		become func()
 	}{
-		"url":       {Probe{URL: server.URL}, func() { status = http.StatusOK }},
-		"address":   {Probe{Address: server.Listener.Addr().String()}, nil},
-		"path":      {Probe{Path: file}, func() { _ = os.WriteFile(file, nil, 0o644) }},
-		"program":   {Probe{Argv: []string{"cat", file}, Text: "active"}, func() { _ = os.WriteFile(file, []byte("is active\n"), 0o644) }},
+		"url":     {Probe{URL: server.URL}, func() { status = http.StatusOK }},
+		"address": {Probe{Address: server.Listener.Addr().String()}, nil},
+		"path":    {Probe{Path: file}, func() { _ = os.WriteFile(file, nil, 0o644) }},
+		"program": {
+			Probe{Argv: []string{"cat", file}, Text: "active"}, func() { _ = os.WriteFile(file, []byte("is active\n"), 0o644) },
+		},
 		"exit code": {Probe{Argv: []string{"test", "-s", file}}, func() { _ = os.WriteFile(file, []byte("x"), 0o644) }},
 	}
 	for _, name := range []string{"url", "address", "path", "program", "exit code"} {
@@ -45,7 +47,10 @@ func TestProbes(t *testing.T) {
 func TestWhatAnswersForADeadServerIsAnothers(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	s := standing(t, Component{Name: "a", Argv: []string{"sh", "-c", "echo in use; exit 1"}, Ready: Probe{Address: server.Listener.Addr().String()}})
+	s := standing(t,
+		Component{
+			Name: "a", Argv: []string{"sh", "-c", "echo in use; exit 1"}, Ready: Probe{Address: server.Listener.Addr().String()},
+		})
 	c, err := s.Component("a")
 	if err != nil {
 		t.Fatal(err)

@@ -77,8 +77,8 @@ func (s *Stack) spawn(c Component) error {
 	return os.WriteFile(s.path("pid", c.Name), fmt.Appendf(nil, "%d %s %d\n", p.pid, p.start, p.from), 0o644)
 }
 
-// environment is what every process of the stack has, and nothing of the caller's: a proxy, a Python of another version or
-// an OS_CLOUD would lead astray. The mark finds processes that a server left behind.
+// environment is what every process of the stack has, and nothing of the caller's: a proxy, a Python of another
+// version or an OS_CLOUD would lead astray. The mark finds processes that a server left behind.
 func (s *Stack) environment() []string {
 	return []string{
 		"PATH=" + strings.Join(programFolders(), ":"), "LC_ALL=C.UTF-8", "PYTHONUNBUFFERED=1",
@@ -129,8 +129,8 @@ func (p process) stop(ctx context.Context, patience time.Duration) error {
 	return p.kill(ctx)
 }
 
-// kill ends the whole group, and waits until nobody is left of it. A group whose leader is gone keeps its number until its
-// last member ends, so it is still the recorded one as long as a member began after the leader did.
+// kill ends the whole group, and waits until nobody is left of it. A group whose leader is gone keeps its number
+// until its last member ends, so it is still the recorded one as long as a member began after the leader did.
 func (p process) kill(ctx context.Context) error {
 	if p.pid == 0 {
 		return nil
@@ -176,8 +176,8 @@ type stat struct {
 	ticks        int64 // utime, stime, cutime, cstime
 }
 
-// ended says whether nothing of the process runs any more. One whose first thread has ended is a zombie already while others still
-// hold its files, and its port (measured, uwsgi: bind, address already in use, by the next one).
+// ended says whether nothing of the process runs any more. One whose first thread has ended is a zombie already while
+// others still hold its files, and its port (measured, uwsgi: bind, address already in use, by the next one).
 func (s stat) ended() bool { return s.state == "X" || s.state == "Z" && s.threads <= 1 }
 
 func (s stat) older(start string) bool {

@@ -20,7 +20,9 @@ func call(ctx context.Context, client *http.Client, method, url string, header h
 }
 
 // callHeader is call, and gives the answer's header too.
-func callHeader(ctx context.Context, client *http.Client, method, url string, header http.Header, body, into any) (http.Header, error) {
+func callHeader(
+	ctx context.Context, client *http.Client, method, url string, header http.Header, body, into any,
+) (http.Header, error) {
 	var content []byte
 	if body != nil {
 		var err error

@@ -1,6 +1,7 @@
-// Package stack is a real Kubernetes control plane and a real OpenStack network on this machine's loopback, for tests: it
-// starts them, and lets a test kill and start any part of them. It must never touch what it did not start: processes are
-// known by recorded id and start time, and all files, sockets and names carry the stack's own folder or mark.
+// Package stack is a real Kubernetes control plane and a real OpenStack network on this machine's loopback, for
+// tests: it starts them, and lets a test kill and start any part of them. It must never touch what it did not start:
+// processes are known by recorded id and start time, and all files, sockets and names carry the stack's own folder or
+// mark.
 package stack
 
 import (
@@ -62,20 +63,23 @@ type Component struct {
 	Conf  string   `json:"conf,omitempty"` // an INI file that is read last, and empty at first: see Override
 }
 
-// Network is what a test needs to give Neutron ports to network namespaces, as a CNI plugin does. A port is to have its
-// binding:host_id (an administrator's to set) before its interface is plugged: Neutron waits 5 s for one that comes up unbound, and
-// then leaves it DOWN for good (measured, 21.0.0; the packets flow all the same).
+// Network is what a test needs to give Neutron ports to network namespaces, as a CNI plugin does. A port is to have
+// its binding:host_id (an administrator's to set) before its interface is plugged: Neutron waits 5 s for one that
+// comes up unbound, and then leaves it DOWN for good (measured, 21.0.0; the packets flow all the same).
 type Network struct {
-	Bridge       string `json:"bridge"`        // the integration bridge, userspace datapath
-	Provider     string `json:"provider"`      // the bridge of the external network's physnet1
-	Namespace    string `json:"namespace"`     // the network namespace that the bridges stand in: links for them go there (ip -n NAMESPACE …)
-	OVS          string `json:"ovs"`           // Open vSwitch's database, unix:PATH, for ovs-vsctl --db
-	OVNNorth     string `json:"ovn_north"`     // unix:PATH, for ovn-nbctl --db
-	OVNSouth     string `json:"ovn_south"`     // unix:PATH, for ovn-sbctl --db
-	Chassis      string `json:"chassis"`       // the name of the machine in OVN, of the Kubernetes node, and for binding:host_id
+	Bridge   string `json:"bridge"`   // the integration bridge, userspace datapath
+	Provider string `json:"provider"` // the bridge of the external network's physnet1
+	// the network namespace that the bridges stand in: links for them go there (ip -n NAMESPACE …)
+	Namespace string `json:"namespace"`
+	OVS       string `json:"ovs"`       // Open vSwitch's database, unix:PATH, for ovs-vsctl --db
+	OVNNorth  string `json:"ovn_north"` // unix:PATH, for ovn-nbctl --db
+	OVNSouth  string `json:"ovn_south"` // unix:PATH, for ovn-sbctl --db
+	// the name of the machine in OVN, of the Kubernetes node, and for binding:host_id
+	Chassis      string `json:"chassis"`
 	External     string `json:"external"`      // the id of the external network
 	ExternalCIDR string `json:"external_cidr"` // its IPv4 subnet
-	Prefix       string `json:"prefix"`        // for names of links and namespaces on the machine: what begins so, the stack takes down; 6 bytes
+	// for names of links and namespaces on the machine: what begins so, the stack takes down; 6 bytes
+	Prefix string `json:"prefix"`
 }
 
 // Endpoints are the addresses of the APIs.
@@ -176,8 +180,8 @@ func (s *Stack) lock(name string) (unlock func()) {
 // Running says whether a component's process lives.
 func (s *Stack) Running(name string) bool { return s.process(name).alive() }
 
-// Start starts a component and waits until it is ready. One that runs is waited for only. The error shows the end of the
-// component's log.
+// Start starts a component and waits until it is ready. One that runs is waited for only. The error shows the end of
+// the component's log.
 func (s *Stack) Start(ctx context.Context, name string) error {
 	c, err := s.Component(name)
 	if err != nil {
@@ -204,8 +208,8 @@ func (s *Stack) Kill(ctx context.Context, name string) error {
 	return nil
 }
 
-// Stop asks a component to end with SIGTERM, and waits until it is gone. What has not ended when patience is over is killed,
-// and what outlived its parent too.
+// Stop asks a component to end with SIGTERM, and waits until it is gone. What has not ended when patience is over is
+// killed, and what outlived its parent too.
 func (s *Stack) Stop(ctx context.Context, name string, patience time.Duration) error {
 	if _, err := s.Component(name); err != nil {
 		return err
@@ -225,8 +229,9 @@ func (s *Stack) Restart(ctx context.Context, name string) error {
 	return s.Start(ctx, name)
 }
 
-// Override sets options of a component that has an oslo.config file (keystone, neutron-server, octavia-api and -worker): ini
-// is read after the file that the stack wrote, and takes effect with the next start. An empty one undoes it.
+// Override sets options of a component that has an oslo.config file (keystone, neutron-server, octavia-api and
+// -worker): ini is read after the file that the stack wrote, and takes effect with the next start. An empty one
+// undoes it.
 //
 //	stack.Override(stack.Keystone, "[token]\nexpiration = 20\n")
 func (s *Stack) Override(name, ini string) error {

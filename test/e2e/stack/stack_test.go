@@ -212,7 +212,8 @@ func TestDownLeavesTheArtifactsOnly(t *testing.T) {
 		t.Skip("not root: the network namespaces of a stack cannot be looked through")
 	}
 	// The second outlives its leader in a session of its own, and is found by its mark.
-	s := standing(t, shell("db", "echo ready now; exec sleep 1000"), shell("api", "setsid sleep 1000 & echo ready now; wait", "db"))
+	s := standing(t, shell("db", "echo ready now; exec sleep 1000"),
+		shell("api", "setsid sleep 1000 & echo ready now; wait", "db"))
 	if err := os.Mkdir(s.path(olderArtifacts), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -254,9 +255,18 @@ func TestAbortsOfTheSwitchAreEnvironmentFaults(t *testing.T) {
 		log  string
 		want int
 	}{
-		"nothing":     {"2026-11-21T05:48:27.694Z|00047|bridge(ovs-vswitchd)|INFO|bridge br-ex: using datapath ID 0000f24a09ed8345\n", 0},
-		"one abort":   {"2026-11-21T05:48:27Z|00003|daemon_unix(monitor)|ERR|1 crashes: pid 4739 died, killed (Aborted), restarting\n2026-11-21T05:48:27.560Z|00003|daemon_unix(monitor)|ERR|1 crashes: pid 4739 died, killed (Aborted), restarting\n", 1},
-		"two of them": {"x|ERR|1 crashes: pid 1 died, killed (Aborted), restarting\nx|ERR|2 crashes: pid 2 died, killed (Aborted), restarting\n", 2},
+		"nothing": {
+			"2026-11-21T05:48:27.694Z|00047|bridge(ovs-vswitchd)|INFO|bridge br-ex: using datapath ID 0000f24a09ed8345\n", 0,
+		},
+		"one abort": {
+			"2026-11-21T05:48:27Z|00003|daemon_unix(monitor)|ERR|1 crashes: pid 4739 died, killed (Aborted), " +
+				"restarting\n2026-11-21T05:48:27.560Z|00003|daemon_unix(monitor)|ERR|1 crashes: pid 4739 died, killed " +
+				"(Aborted), restarting\n", 1,
+		},
+		"two of them": {
+			"x|ERR|1 crashes: pid 1 died, killed (Aborted), restarting\nx|ERR|2 crashes: pid 2 died, killed (Aborted), " +
+				"restarting\n", 2,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.WriteFile(s.path("artifacts", "log", Vswitchd+".log"), []byte(test.log), 0o644); err != nil {
@@ -293,7 +303,10 @@ func TestTheServersOfAStack(t *testing.T) {
 			t.Errorf("%s listens on more than loopback: %s", c.Name, text)
 		}
 	}
-	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok, MariaDB, Keystone, NeutronServer, Northd, Vswitchd, OVNController, OctaviaAPI, OctaviaWorker} {
+	for _, name := range []string{
+		Etcd, APIServer, ControllerManager, Scheduler, Kwok, MariaDB, Keystone, NeutronServer, Northd, Vswitchd,
+		OVNController, OctaviaAPI, OctaviaWorker,
+	} {
 		if !slices.Contains(names, name) {
 			t.Errorf("there is no %s", name)
 		}

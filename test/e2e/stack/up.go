@@ -29,8 +29,9 @@ type Options struct {
 	Progress     io.Writer // gets a line for each step
 }
 
-// Up brings a stack up in a vacant folder (see Vacant), and returns when all of it is ready. What it started before it fails
-// it leaves for Down, with the logs. What an earlier stack left in artifacts is in artifacts.1 then, and what was there is gone.
+// Up brings a stack up in a vacant folder (see Vacant), and returns when all of it is ready. What it started before
+// it fails it leaves for Down, with the logs. What an earlier stack left in artifacts is in artifacts.1 then, and
+// what was there is gone.
 func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err := Vacant(o.Dir); err != nil {
 		return nil, err
@@ -74,7 +75,8 @@ func newBuilder(o Options) *builder {
 		Kubeconfig: s.path("kubeconfig"), Clouds: s.path("clouds.yaml"), Artifacts: s.path("artifacts"), Started: time.Now(),
 		Network: Network{
 			Bridge: "br-int", Provider: "br-ex", Namespace: prefix + "-switch", Prefix: prefix, Chassis: "node-1",
-			OVS: "unix:" + s.path("ovs", "db.sock"), OVNNorth: "unix:" + s.path("ovn", "nb.sock"), OVNSouth: "unix:" + s.path("ovn", "sb.sock"),
+			OVS: "unix:" + s.path("ovs", "db.sock"), OVNNorth: "unix:" + s.path("ovn", "nb.sock"),
+			OVNSouth: "unix:" + s.path("ovn", "sb.sock"),
 		},
 	}
 	return &builder{Stack: s, Options: o}
@@ -85,7 +87,10 @@ func (b *builder) layOut() error {
 	if err := b.setAside(); err != nil {
 		return err
 	}
-	for _, dir := range []string{".", "artifacts", "artifacts/log", "pid", "etc", "etc/policy.d", "pki", "mysql", "ovn", "ovs", "rabbit", "octavia", "py", "lock", "keystone/fernet", "keystone/credential"} {
+	for _, dir := range []string{
+		".", "artifacts", "artifacts/log", "pid", "etc", "etc/policy.d", "pki", "mysql", "ovn", "ovs", "rabbit", "octavia",
+		"py", "lock", "keystone/fernet", "keystone/credential",
+	} {
 		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
 			return err
 		}

@@ -54,7 +54,8 @@ func partsOf(ctx context.Context, lb thing) (parts, error) {
 	return p, nil
 }
 
-// state is a part's, "" if it is done. Provider ovn leaves listeners PENDING_UPDATE when their pool was changed (measured, 3.0.0).
+// state is a part's, "" if it is done. Provider ovn leaves listeners PENDING_UPDATE when their pool was changed
+// (measured, 3.0.0).
 func (p parts) state(part thing) string {
 	state := part.str("provisioning_status")
 	if state == "ACTIVE" || state == "PENDING_UPDATE" && p.provider == "ovn" && part["default_pool_id"] != nil {
@@ -97,17 +98,23 @@ func (p parts) lines() []string {
 		out = append(out, fmt.Sprintf("pool %s %v %v %v %v %s\n", pool.str("name"), pool["protocol"], pool["lb_algorithm"],
 			pool["session_persistence"], pool["admin_state_up"], p.state(pool)))
 		for _, m := range p.members[id] {
-			out = append(out, fmt.Sprintf("pool %s member %s port %v weight %v %s\n", pool.str("name"), m.str("name"), m["protocol_port"], m["weight"],
-				p.state(m)))
+			out = append(out,
+				fmt.Sprintf("pool %s member %s port %v weight %v %s\n", pool.str("name"), m.str("name"), m["protocol_port"],
+					m["weight"],
+					p.state(m)))
 		}
 		if m := p.monitors[id]; m != nil {
-			out = append(out, fmt.Sprintf("pool %s monitor %v %v %v %v %s\n", pool.str("name"), m["type"], m["delay"], m["timeout"], m["max_retries"],
-				p.state(m)))
+			out = append(out,
+				fmt.Sprintf("pool %s monitor %v %v %v %v %s\n", pool.str("name"), m["type"], m["delay"], m["timeout"],
+					m["max_retries"],
+					p.state(m)))
 		}
 	}
 	for _, l := range p.listeners {
-		out = append(out, fmt.Sprintf("listener %s %v %v %v %v %v %s leads to %s\n", l.str("name"), l["protocol"], l["protocol_port"], l["connection_limit"],
-			l["allowed_cidrs"], l["admin_state_up"], p.state(l), names[l.str("default_pool_id")]))
+		out = append(out,
+			fmt.Sprintf("listener %s %v %v %v %v %v %s leads to %s\n", l.str("name"), l["protocol"], l["protocol_port"],
+				l["connection_limit"],
+				l["allowed_cidrs"], l["admin_state_up"], p.state(l), names[l.str("default_pool_id")]))
 	}
 	return slices.Sorted(slices.Values(trimmed(out)))
 }
@@ -119,8 +126,8 @@ func trimmed(lines []string) []string {
 	return lines
 }
 
-// served says whether a Service should have a load balancer: it has a clusterIP, is no other proxy's, and something is known of its endpoints.
-// (Nobody makes those of the Service kubernetes here.)
+// served says whether a Service should have a load balancer: it has a clusterIP, is no other proxy's, and something
+// is known of its endpoints. (Nobody makes those of the Service kubernetes here.)
 func (c *cluster) served(svc *unstructured.Unstructured) bool {
 	address, _, _ := unstructured.NestedString(svc.Object, "spec", "clusterIP")
 	if _, theirs := svc.GetLabels()[proxyNameLabel]; theirs || address == "" || address == "None" {
@@ -165,7 +172,8 @@ func (c *cluster) wanted(svc *unstructured.Unstructured) []string {
 	return out
 }
 
-// endpointsIn lists the endpoints of an EndpointSlice for a port of a Service: the ready ones, and those that serve while they terminate.
+// endpointsIn lists the endpoints of an EndpointSlice for a port of a Service: the ready ones, and those that serve
+// while they terminate.
 func endpointsIn(slice thing, name, protocol string) (ready, lingering []string) {
 	for _, port := range slice.things("ports") {
 		if port.str("name") != name || port.str("protocol") != protocol {
@@ -185,8 +193,8 @@ func endpointsIn(slice thing, name, protocol string) (ready, lingering []string)
 	return ready, lingering
 }
 
-// servicesAmiss says where Services and load balancers do not agree, and takes from owned what is theirs. Octavia is asked only when
-// all else is as it should be.
+// servicesAmiss says where Services and load balancers do not agree, and takes from owned what is theirs. Octavia is
+// asked only when all else is as it should be.
 func servicesAmiss(ctx context.Context, c cluster, owned map[string][]thing) []string {
 	var amiss []string
 	balancers := map[*unstructured.Unstructured][]thing{}
@@ -231,8 +239,8 @@ func servicesAmiss(ctx context.Context, c cluster, owned map[string][]thing) []s
 	return amiss
 }
 
-// addressesAmiss looks at a Service's load balancers and floating IPs: one that has the clusterIP, one more for each further floating
-// IP; they are ACTIVE, and the status names what leads there. It returns the load balancers.
+// addressesAmiss looks at a Service's load balancers and floating IPs: one that has the clusterIP, one more for each
+// further floating IP; they are ACTIVE, and the status names what leads there. It returns the load balancers.
 func addressesAmiss(svc *unstructured.Unstructured, owned []thing) (balancers []thing, amiss string) {
 	at := map[string]string{} // a floating IP's address, by the port that it leads to
 	for _, o := range owned {
@@ -260,8 +268,9 @@ func addressesAmiss(svc *unstructured.Unstructured, owned []thing) (balancers []
 		}
 	}
 	if serving != 1 || len(balancers) != max(1, len(outside)) || len(at) > 0 {
-		return balancers, amiss + fmt.Sprintf("%d load balancers, of which %d at %s; the floating IPs %v lead there, and %v elsewhere",
-			len(balancers), serving, address, outside, slices.Sorted(maps.Values(at)))
+		return balancers,
+			amiss + fmt.Sprintf("%d load balancers, of which %d at %s; the floating IPs %v lead there, and %v elsewhere",
+				len(balancers), serving, address, outside, slices.Sorted(maps.Values(at)))
 	}
 	if id := document(svc, vipAnnotation).str("id"); id != told {
 		amiss += fmt.Sprintf("it is told of load balancer %q and has %s; ", id, told)
@@ -320,8 +329,8 @@ func remains(ctx context.Context) []string {
 	return amiss
 }
 
-// removeBalancers deletes load balancers, and waits until they are gone. One that Octavia does not touch any more is given up by an
-// administrator first.
+// removeBalancers deletes load balancers, and waits until they are gone. One that Octavia does not touch any more is
+// given up by an administrator first.
 func (c *cloud) removeBalancers(ctx context.Context, balancers []thing) error {
 	ids := map[string]bool{}
 	for _, lb := range balancers {
@@ -349,18 +358,20 @@ func (c *cloud) removeBalancers(ctx context.Context, balancers []thing) error {
 	return nil
 }
 
-// giveUp does what is left to an administrator of a cloud whose Octavia has lost its work: it puts a load balancer that stays PENDING_*
-// for good in ERROR, in Octavia's database. No API does that.
+// giveUp does what is left to an administrator of a cloud whose Octavia has lost its work: it puts a load balancer
+// that stays PENDING_* for good in ERROR, in Octavia's database. No API does that.
 func giveUp(ctx context.Context, id string) error {
 	if world.stack == nil {
 		return fmt.Errorf("load balancer %s stays busy, and its database is not known here", id)
 	}
-	_, err := world.stack.SQL(ctx, "octavia", "UPDATE load_balancer SET provisioning_status = 'ERROR' WHERE provisioning_status LIKE 'PENDING%' AND id = '"+id+"'")
+	_, err := world.stack.SQL(ctx, "octavia",
+		"UPDATE load_balancer SET provisioning_status = 'ERROR' WHERE provisioning_status LIKE 'PENDING%' AND id = '"+id+"'")
 	return err
 }
 
-// removeForgotten does the rest of that work: ports that Octavia made for amphorae, and has lost as well, keep their network from being
-// deleted. Nobody but an administrator may delete them. What is being made meanwhile is in the database before it has a port.
+// removeForgotten does the rest of that work: ports that Octavia made for amphorae, and has lost as well, keep their
+// network from being deleted. Nobody but an administrator may delete them. What is being made meanwhile is in the
+// database before it has a port.
 func removeForgotten(ctx context.Context, t *testing.T) error {
 	t.Helper()
 	if world.stack == nil {
@@ -374,7 +385,9 @@ func removeForgotten(ctx context.Context, t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	rows, err := world.stack.SQL(ctx, "octavia", "SELECT a.id FROM amphora a JOIN load_balancer l ON a.load_balancer_id = l.id WHERE l.provisioning_status <> 'DELETED'")
+	rows, err := world.stack.SQL(ctx, "octavia",
+		"SELECT a.id FROM amphora a JOIN load_balancer l ON a.load_balancer_id = l.id WHERE l.provisioning_status <> "+
+			"'DELETED'")
 	if err != nil {
 		return err
 	}

@@ -26,9 +26,10 @@ type annotatedObject interface {
 	GetUID() types.UID
 }
 
-// bareClient makes the ports of pods and annotates the pods, with nothing in between: it is what this Neutron can do at most. The ports have the
-// attributes that Raven's have, and as many tags. It is ready before the first pod is there, and asks for ports as soon as there are pods enough
-// of a namespace for a request; what is left at the end goes in smaller ones.
+// bareClient makes the ports of pods and annotates the pods, with nothing in between: it is what this Neutron can do
+// at most. The ports have the attributes that Raven's have, and as many tags. It is ready before the first pod is
+// there, and asks for ports as soon as there are pods enough of a namespace for a request; what is left at the end
+// goes in smaller ones.
 type bareClient struct {
 	cloud *cloud
 	way   way
@@ -59,7 +60,8 @@ func newBare(t *testing.T, url string, names []string, as way) *bareClient {
 			t.Fatal(err)
 		}
 		b.in[namespace] = &bareNamespace{
-			network: annotated(t, namespace, networkAnnotation).str("id"), subnet: subnet.str("id"), group: groupOf(t, namespace), text: string(text),
+			network: annotated(t, namespace, networkAnnotation).str("id"), subnet: subnet.str("id"),
+			group: groupOf(t, namespace), text: string(text),
 		}
 	}
 	return b
@@ -125,11 +127,14 @@ func annotate(ctx context.Context, ports []thing, owners []*unstructured.Unstruc
 			if err != nil {
 				return err
 			}
-			patch, err := json.Marshal(thing{"metadata": thing{"annotations": thing{portAnnotation: string(text), subnetAnnotation: subnet}}})
+			patch, err := json.Marshal(thing{
+				"metadata": thing{"annotations": thing{portAnnotation: string(text), subnetAnnotation: subnet}},
+			})
 			if err != nil {
 				return err
 			}
-			_, err = pods(owners[i].GetNamespace()).Patch(ctx, owners[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = pods(owners[i].GetNamespace()).Patch(ctx, owners[i].GetName(), types.MergePatchType, patch,
+				metav1.PatchOptions{})
 			return err
 		})
 	}
@@ -142,7 +147,8 @@ func removeBare(t *testing.T, names []string) {
 	g, ctx := errgroup.WithContext(t.Context())
 	g.SetLimit(2)
 	for _, namespace := range names {
-		ports, err := world.cloud.list(ctx, "ports", "fields=id&tags="+bareTag+"&network_id="+annotated(t, namespace, networkAnnotation).str("id"))
+		ports, err := world.cloud.list(ctx, "ports",
+			"fields=id&tags="+bareTag+"&network_id="+annotated(t, namespace, networkAnnotation).str("id"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,8 @@ func (n *nic) balancedAt(t *testing.T, protocol, at string, among ...string) {
 	t.Helper()
 	slices.Sort(among)
 	await(t, fmt.Sprintf("%s to reach %v at %s by %s", n.pod, among, at, protocol), func(ctx context.Context) string {
-		// First one, so that nobody waits for many in vain; then enough for each of three to be met three times but once in thousands of times.
+		// First one, so that nobody waits for many in vain; then enough for each of three to be met three times but once in
+		// thousands of times.
 		for _, times := range []int{1, 36} {
 			answers, err := n.calls(ctx, protocol, at, times)
 			if err != nil {
@@ -58,18 +59,19 @@ func (n *nic) balancedAt(t *testing.T, protocol, at string, among ...string) {
 func (n *nic) keeps(t *testing.T, protocol, address string, among ...string) string {
 	t.Helper()
 	var with string
-	await(t, fmt.Sprintf("%s to stay with one of %v at %s by %s", n.pod, among, address, protocol), func(ctx context.Context) string {
-		answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), 20)
-		if err != nil {
-			return err.Error()
-		}
-		for who := range answers {
-			if with = who; len(answers) == 1 && slices.Contains(among, who) {
-				return ""
+	await(t, fmt.Sprintf("%s to stay with one of %v at %s by %s", n.pod, among, address, protocol),
+		func(ctx context.Context) string {
+			answers, err := n.calls(ctx, protocol, net.JoinHostPort(address, "80"), 20)
+			if err != nil {
+				return err.Error()
 			}
-		}
-		return fmt.Sprintf("the answers are %v", answers)
-	})
+			for who := range answers {
+				if with = who; len(answers) == 1 && slices.Contains(among, who) {
+					return ""
+				}
+			}
+			return fmt.Sprintf("the answers are %v", answers)
+		})
 	return with
 }
 

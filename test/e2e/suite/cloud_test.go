@@ -17,7 +17,9 @@ import (
 )
 
 // The kinds of resources that Raven makes, in an order in which they can be shown. What Octavia has is below lbaas/.
-var kinds = []string{"subnetpools", "routers", "networks", "subnets", "security-groups", "ports", "floatingips", balancerKind}
+var kinds = []string{
+	"subnetpools", "routers", "networks", "subnets", "security-groups", "ports", "floatingips", balancerKind,
+}
 
 // cloud is a client of Neutron and Octavia with one user's rights.
 type cloud struct {
@@ -113,7 +115,8 @@ func (o thing) addresses() []string {
 	return out
 }
 
-// call makes a request at a path below /v2.0/ of Neutron, or of Octavia if it begins with lbaas/, and returns the document of its answer.
+// call makes a request at a path below /v2.0/ of Neutron, or of Octavia if it begins with lbaas/, and returns the
+// document of its answer.
 func (c *cloud) call(ctx context.Context, method, path string, body any) (thing, error) {
 	out, client := thing{}, c.client
 	if strings.HasPrefix(path, "lbaas/") {
@@ -175,8 +178,8 @@ func (c *cloud) remove(ctx context.Context, kind, id string) error {
 	return err
 }
 
-// ours returns all resources that carry a cluster's identity, in whatever way, each with its kind. It looks through everything
-// that the project has: a resource with half an identity must be found too.
+// ours returns all resources that carry a cluster's identity, in whatever way, each with its kind. It looks through
+// everything that the project has: a resource with half an identity must be found too.
 func (c *cloud) ours(ctx context.Context, cluster string) ([]thing, error) {
 	var out []thing
 	for _, kind := range kinds {
@@ -216,7 +219,8 @@ func (c *cloud) purge(ctx context.Context, cluster string) error {
 	}
 	for _, port := range of("ports") {
 		if strings.HasPrefix(port.str("device_owner"), "network:") && port.str("device_id") != "" {
-			_, err = c.call(ctx, http.MethodPut, "routers/"+port.str("device_id")+"/remove_router_interface", thing{"port_id": port.str("id")})
+			_, err = c.call(ctx, http.MethodPut, "routers/"+port.str("device_id")+"/remove_router_interface",
+				thing{"port_id": port.str("id")})
 			if gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 				err = nil
 			}
@@ -241,7 +245,9 @@ func (c *cloud) purge(ctx context.Context, cluster string) error {
 func describe(all []thing) []string {
 	var out []string
 	for _, o := range all {
-		out = append(out, fmt.Sprintf("%s %s (%s of %s)", strings.TrimSuffix(strings.TrimPrefix(o.str("kind"), "lbaas/"), "s"), o.str("name"), o.token("name"), o.token("owner")))
+		out = append(out,
+			fmt.Sprintf("%s %s (%s of %s)", strings.TrimSuffix(strings.TrimPrefix(o.str("kind"), "lbaas/"), "s"),
+				o.str("name"), o.token("name"), o.token("owner")))
 	}
 	slices.Sort(out)
 	return out

@@ -24,8 +24,8 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// contender is one of several ravens for one cluster. It reaches the API server by a proxy that can be cut, and Neutron by a gateway that
-// can hold a request back.
+// contender is one of several ravens for one cluster. It reaches the API server by a proxy that can be cut, and
+// Neutron by a gateway that can hold a request back.
 type contender struct {
 	name    string
 	proxy   *harness.Proxy
@@ -42,7 +42,8 @@ func newContender(t *testing.T, name string) *contender {
 	if p.health, err = stack.FreePort(); err != nil {
 		t.Fatal(err)
 	}
-	p.conf = harness.Settings{}.Set("kubernetes", "kubeconfig", kubeconfig).Set("neutron", "endpoint_override", p.gateway.server.URL).
+	p.conf = harness.Settings{}.Set("kubernetes", "kubeconfig", kubeconfig).Set("neutron", "endpoint_override",
+		p.gateway.server.URL).
 		Set("health_server", "port", p.health).Set("raven", "runtime_dir", filepath.Join(world.scratch, name))
 	return p
 }
@@ -74,7 +75,8 @@ func viaProxy(t *testing.T, name string) (p *harness.Proxy, kubeconfig string) {
 
 // ready says what a probe of the kubelet hears, "" where it is well.
 func (p *contender) ready(ctx context.Context) string {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/readyz", p.health), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/readyz", p.health),
+		nil)
 	if err != nil {
 		return err.Error()
 	}
@@ -90,7 +92,8 @@ func (p *contender) ready(ctx context.Context) string {
 	return ""
 }
 
-// gateway stands before Neutron. It knows when each change came, and can hold one back for longer than its sender waits.
+// gateway stands before Neutron. It knows when each change came, and can hold one back for longer than its sender
+// waits.
 type gateway struct {
 	server *httptest.Server
 	target *url.URL
@@ -161,7 +164,8 @@ func (g *gateway) hold(method, collection string) *held {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held = &held{
-		method: method, path: "/v2.0/" + collection, arrived: make(chan struct{}), release: make(chan struct{}), answer: make(chan late, 1),
+		method: method, path: "/v2.0/" + collection, arrived: make(chan struct{}), release: make(chan struct{}),
+		answer: make(chan late, 1),
 	}
 	return g.held
 }

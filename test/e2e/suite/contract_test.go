@@ -17,8 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestContractKubernetes runs test/contract/kube, by which the simulated API is held to the real one, against the real one. It ends when
-// the namespaces of that suite have gone: the next scenario's Raven would give networks to them.
+// TestContractKubernetes runs test/contract/kube, by which the simulated API is held to the real one, against the
+// real one. It ends when the namespaces of that suite have gone: the next scenario's Raven would give networks to
+// them.
 func TestContractKubernetes(t *testing.T) {
 	env := []string{"RAVEN_CONTRACT_KUBECONFIG=" + world.kubeconfig}
 	harness := filepath.Join(world.bin, "raven-e2e")
@@ -42,7 +43,8 @@ func TestContractKubernetes(t *testing.T) {
 
 // TestContractNeutron runs test/contract/neutron against the real Neutron and Keystone.
 func TestContractNeutron(t *testing.T) {
-	contract(t, "neutron", "TestReal", "RAVEN_CONTRACT_CLOUD=e2e", "RAVEN_CONTRACT_ADMIN_CLOUD=e2e-admin", "OS_CLIENT_CONFIG_FILE="+world.clouds)
+	contract(t, "neutron", "TestReal", "RAVEN_CONTRACT_CLOUD=e2e", "RAVEN_CONTRACT_ADMIN_CLOUD=e2e-admin",
+		"OS_CLIENT_CONFIG_FILE="+world.clouds)
 }
 
 // TestContractOctaviaOVN runs test/contract/octavia against the real Octavia and its provider ovn.
@@ -69,11 +71,12 @@ func octavia(t *testing.T, provider string) {
 		defer cancel()
 		t.Errorf("%d load balancers of the suite are left (%v)", len(all), world.cloud.removeBalancers(ctx, all))
 	})
-	contract(t, "octavia", "TestRealCloud/"+provider+"$", "RAVEN_CONTRACT_CLOUD=e2e", "RAVEN_CONTRACT_ADMIN_CLOUD=e2e-admin", "OS_CLIENT_CONFIG_FILE="+world.clouds)
+	contract(t, "octavia", "TestRealCloud/"+provider+"$", "RAVEN_CONTRACT_CLOUD=e2e",
+		"RAVEN_CONTRACT_ADMIN_CLOUD=e2e-admin", "OS_CLIENT_CONFIG_FILE="+world.clouds)
 }
 
-// contract runs a suite as a developer does. Raven does not run meanwhile: the suite has the servers for itself. It is one process, that ends
-// when this one does.
+// contract runs a suite as a developer does. Raven does not run meanwhile: the suite has the servers for itself. It
+// is one process, that ends when this one does.
 func contract(t *testing.T, name, pattern string, env ...string) {
 	t.Helper()
 	if world.running != nil {
@@ -92,7 +95,8 @@ func contract(t *testing.T, name, pattern string, env ...string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
-	if err := os.WriteFile(filepath.Join(world.artifacts, "contract-"+strings.NewReplacer("/", "-", "$", "").Replace(name+"-"+pattern)+".log"), out, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(world.artifacts,
+		"contract-"+strings.NewReplacer("/", "-", "$", "").Replace(name+"-"+pattern)+".log"), out, 0o644); err != nil {
 		t.Error(err)
 	}
 	passed, skipped := strings.Count(string(out), "--- PASS"), strings.Count(string(out), "--- SKIP")
@@ -102,7 +106,8 @@ func contract(t *testing.T, name, pattern string, env ...string) {
 			t.Logf("known: %s", strings.TrimSpace(known))
 		}
 	}
-	if skipped > 0 && world.stack != nil && name != "octavia" { // whose providers differ; the harness's stack has all that the others ask for
+	// whose providers differ; the harness's stack has all that the others ask for
+	if skipped > 0 && world.stack != nil && name != "octavia" {
 		t.Errorf("%d parts of the suite were skipped:\n%s", skipped, failures(string(out)))
 	}
 	if err != nil || passed == 0 {

@@ -36,7 +36,8 @@ func (s script) call(ctx context.Context, verb, component string) error {
 func needControls(t *testing.T) {
 	t.Helper()
 	if world.controls == nil {
-		lacks(t, "this stack's servers cannot be stopped and started from here: neither RAVEN_E2E_STACK nor RAVEN_E2E_CONTROL is set")
+		lacks(t,
+			"this stack's servers cannot be stopped and started from here: neither RAVEN_E2E_STACK nor RAVEN_E2E_CONTROL is set")
 	}
 }
 
@@ -69,7 +70,8 @@ func started(t *testing.T, component string) {
 	}
 }
 
-// kubernetesWrites waits until Kubernetes stores what it is given: after a restart of etcd it answers while it cannot do so yet, with 500.
+// kubernetesWrites waits until Kubernetes stores what it is given: after a restart of etcd it answers while it cannot
+// do so yet, with 500.
 func kubernetesWrites(t *testing.T) {
 	t.Helper()
 	maps := world.kube.Resource(resource("configmaps")).Namespace(metav1.NamespaceDefault)

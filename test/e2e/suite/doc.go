@@ -1,6 +1,6 @@
-// Package suite is the scenarios that Raven is held to on real servers: the programs as they are shipped, a real Kubernetes
-// control plane, a real Keystone and Neutron, and where the harness has one a real Open vSwitch. It must never ask Raven how things stand:
-// outcomes are read from Neutron, OVN and Kubernetes by their own clients.
+// Package suite is the scenarios that Raven is held to on real servers: the programs as they are shipped, a real
+// Kubernetes control plane, a real Keystone and Neutron, and where the harness has one a real Open vSwitch. It must
+// never ask Raven how things stand: outcomes are read from Neutron, OVN and Kubernetes by their own clients.
 //
 // All of it has the build tag e2e. It runs on the stack that `make e2e-up` keeps (RAVEN_E2E_STACK), or on any other:
 //

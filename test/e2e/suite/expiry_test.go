@@ -13,8 +13,8 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// TestTokenExpiry gives Keystone's tokens 40 seconds to live and goes on making and deleting pods until Raven's token has been
-// refused by Neutron and Raven has used another. No pod may suffer from it.
+// TestTokenExpiry gives Keystone's tokens 40 seconds to live and goes on making and deleting pods until Raven's token
+// has been refused by Neutron and Raven has used another. No pod may suffer from it.
 func TestTokenExpiry(t *testing.T) {
 	if world.stack == nil {
 		lacks(t, "Keystone's tokens live as long as they do: RAVEN_E2E_STACK is not set")

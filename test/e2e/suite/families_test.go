@@ -39,12 +39,15 @@ func needFull(t *testing.T) {
 	}
 }
 
-// family runs two namespaces with pods on a site of its own, sends packets where that can be done (across namespaces only with topology
-// shared), and deletes a busy namespace.
+// family runs two namespaces with pods on a site of its own, sends packets where that can be done (across namespaces
+// only with topology shared), and deletes a busy namespace.
 func family(t *testing.T, topology, families string, conf harness.Settings) {
 	t.Helper()
-	conf = harness.Settings{}.Set("namespace_subnet", "topology", topology).Set("namespace_subnet", "ip_families", families).With(conf)
-	services := map[string]string{"ipv4": "10.96.0.0/16", "ipv6": "fd00:10:96::/112", "dual": "10.96.0.0/16,fd00:10:96::/112"}
+	conf = harness.Settings{}.Set("namespace_subnet", "topology", topology).Set("namespace_subnet", "ip_families",
+		families).With(conf)
+	services := map[string]string{
+		"ipv4": "10.96.0.0/16", "ipv6": "fd00:10:96::/112", "dual": "10.96.0.0/16,fd00:10:96::/112",
+	}
 	conf.Set("namespace_subnet", "service_cidr", services[families])
 	s := own(t, topology[:3]+families, conf)
 	createNamespace(t, "fa-a")

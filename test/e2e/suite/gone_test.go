@@ -19,8 +19,9 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// TestGone makes the API server forget where Raven was: while Raven is cut off, pods come and go, etcd is compacted and the API server killed and
-// started anew. What Raven was sent meanwhile is lost, and a watch from where it was is answered 410: it must list again, and miss nothing.
+// TestGone makes the API server forget where Raven was: while Raven is cut off, pods come and go, etcd is compacted
+// and the API server killed and started anew. What Raven was sent meanwhile is lost, and a watch from where it was is
+// answered 410: it must list again, and miss nothing.
 func TestGone(t *testing.T) {
 	if world.stack == nil {
 		lacks(t, "etcd cannot be compacted from here: RAVEN_E2E_STACK is not set")
@@ -58,12 +59,14 @@ func TestGone(t *testing.T) {
 	proxy.Restore()
 	s.settled(t)
 	for _, kind := range []string{"pods", "namespaces"} {
-		await(t, "the API server to note that Raven listed "+kind+" anew", func(context.Context) string { return listedAnew(kind, back) })
+		await(t, "the API server to note that Raven listed "+kind+" anew", func(context.Context) string {
+			return listedAnew(kind, back)
+		})
 	}
 }
 
-// listedAnew looks among the API server's notes of requests for one by which Raven got all objects of a kind since a time: a list, or a watch that
-// begins with what there is.
+// listedAnew looks among the API server's notes of requests for one by which Raven got all objects of a kind since a
+// time: a list, or a watch that begins with what there is.
 func listedAnew(kind string, since time.Time) string {
 	text, err := os.ReadFile(filepath.Join(world.artifacts, "log", stack.APIServer+"-requests.log"))
 	if err != nil {
@@ -75,7 +78,8 @@ func listedAnew(kind string, since time.Time) string {
 			RequestReceivedTimestamp time.Time
 			User                     struct{ Username string }
 		}
-		if !strings.Contains(line, ravensAccount) || json.Unmarshal([]byte(line), &note) != nil || note.RequestReceivedTimestamp.Before(since) {
+		if !strings.Contains(line, ravensAccount) || json.Unmarshal([]byte(line), &note) != nil ||
+			note.RequestReceivedTimestamp.Before(since) {
 			continue
 		}
 		if path, query, _ := strings.Cut(note.RequestURI, "?"); strings.HasSuffix(path, "/"+kind) &&
@@ -97,7 +101,8 @@ func answeredGone(ctx context.Context, version string) string {
 	}
 	defer w.Stop()
 	event := <-w.ResultChan()
-	if err := apierrors.FromObject(event.Object); event.Type == apiwatch.Error && (apierrors.IsGone(err) || apierrors.IsResourceExpired(err)) {
+	if err := apierrors.FromObject(event.Object); event.Type == apiwatch.Error &&
+		(apierrors.IsGone(err) || apierrors.IsResourceExpired(err)) {
 		return ""
 	}
 	return "an event of type " + string(event.Type)

@@ -51,17 +51,21 @@ func account(ctx context.Context) error {
 		return err
 	}
 	rbac := func(kind string) dynamic.ResourceInterface {
-		return world.kube.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: kind})
+		return world.kube.Resource(schema.GroupVersionResource{
+			Group: "rbac.authorization.k8s.io", Version: "v1", Resource: kind,
+		})
 	}
 	accounts := world.kube.Resource(resource("serviceaccounts")).Namespace("kube-system")
 	for _, make := range []func() error{
 		func() error { return apply(ctx, rbac("clusterroles"), role) },
 		func() error {
-			return apply(ctx, accounts, thing{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name}})
+			return apply(ctx, accounts,
+				thing{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name}})
 		},
 		func() error {
 			return apply(ctx, rbac("clusterrolebindings"), thing{
-				"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
+				"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+				"metadata": map[string]any{"name": name},
 				"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
 				"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}},
 			})
@@ -135,7 +139,9 @@ func writeKubeconfig(path, token string) error {
 // createNamespace makes a namespace. It goes with the test, if the test has not deleted it.
 func createNamespace(t *testing.T, name string) {
 	t.Helper()
-	object := &unstructured.Unstructured{Object: thing{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	object := &unstructured.Unstructured{
+		Object: thing{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}},
+	}
 	if _, err := namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +192,8 @@ func deletePod(t *testing.T, namespace, name string) {
 
 func patchPod(t *testing.T, namespace, name, patch string, subresources ...string) {
 	t.Helper()
-	_, err := pods(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	_, err := pods(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{},
+		subresources...)
 	if err != nil {
 		t.Fatal(err)
 	}

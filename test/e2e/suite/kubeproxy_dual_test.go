@@ -13,8 +13,8 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// TestKubeProxyDualStack sends packets to a Service of both IP versions that OVN itself serves, and to one that limits its clients, where the
-// endpoints' security group keeps the limits.
+// TestKubeProxyDualStack sends packets to a Service of both IP versions that OVN itself serves, and to one that
+// limits its clients, where the endpoints' security group keeps the limits.
 func TestKubeProxyDualStack(t *testing.T) {
 	s := proxying(t, "proxydual", harness.Settings{}.Set("namespace_subnet", "ip_families", "dual").
 		Set("namespace_subnet", "service_cidr", "10.96.0.0/16,fd00:10:96::/112").
@@ -30,7 +30,10 @@ func TestKubeProxyDualStack(t *testing.T) {
 	createPod(t, "kd-b", "client")
 	endpoints(t, "kd-a", "web", 4) // two addresses of each
 	s.settled(t)
-	d := &dual{site: s, near: plug(t, "kd-a", "client"), far: plug(t, "kd-b", "client"), endpoint: plug(t, "kd-a", "w1"), vips: clusterIPs(t, "kd-a", "web")}
+	d := &dual{
+		site: s, near: plug(t, "kd-a", "client"), far: plug(t, "kd-b", "client"), endpoint: plug(t, "kd-a", "w1"),
+		vips: clusterIPs(t, "kd-a", "web"),
+	}
 	plug(t, "kd-a", "w2")
 	if len(d.vips) != 2 {
 		t.Fatalf("the Service has the clusterIPs %v", d.vips)
@@ -94,7 +97,9 @@ func (d *dual) balanced(t *testing.T) {
 func (d *dual) affinity(t *testing.T) {
 	patchService(t, "kd-a", "web", `{"spec":{"sessionAffinity":"ClientIP"}}`)
 	d.settled(t)
-	d.each(t, []*nic{d.near, d.far}, func(client *nic, protocol, vip string) { client.keeps(t, protocol, vip, "kd-a/w1", "kd-a/w2") })
+	d.each(t, []*nic{d.near, d.far}, func(client *nic, protocol, vip string) {
+		client.keeps(t, protocol, vip, "kd-a/w1", "kd-a/w2")
+	})
 	patchService(t, "kd-a", "web", `{"spec":{"sessionAffinity":"None","sessionAffinityConfig":null}}`)
 	d.settled(t)
 }

@@ -18,9 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Parts of TestKubeProxy: who serves a Service, beside pods that are ready or not, and which Services are served at all.
+// Parts of TestKubeProxy: who serves a Service, beside pods that are ready or not, and which Services are served at
+// all.
 
-// terminating are endpoints that are on their way out: they serve as long as they can while nobody else is ready, and no longer.
+// terminating are endpoints that are on their way out: they serve as long as they can while nobody else is ready, and
+// no longer.
 func (p *proxied) terminating(t *testing.T) {
 	const app = "leaving"
 	spec := bothProtocols()
@@ -74,7 +76,8 @@ func release(t *testing.T, namespace, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if amiss := waitFor(ctx, patience, func(ctx context.Context) string {
-		_, err := pods(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, err := pods(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
 		if err == nil {
 			err = pods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 		}
@@ -91,7 +94,8 @@ func release(t *testing.T, namespace, name string) {
 func awaitServing(t *testing.T, namespace, service string, want int) {
 	t.Helper()
 	await(t, fmt.Sprintf("%d endpoints of %s/%s that serve", want, namespace, service), func(ctx context.Context) string {
-		list, err := endpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})
+		list, err := endpointSlices(namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})
 		if err != nil {
 			return err.Error()
 		}
@@ -125,8 +129,9 @@ func (p *proxied) notReady(t *testing.T) {
 	p.only(t, "w1", "w2", "w3")
 }
 
-// byHand is a Service without a selector, whose EndpointSlices somebody writes: there are two, with one endpoint in both and one that is no pod,
-// but reached through the router. Each is on another node and hinted for another zone, at which nobody looks, whatever the Service asks for.
+// byHand is a Service without a selector, whose EndpointSlices somebody writes: there are two, with one endpoint in
+// both and one that is no pod, but reached through the router. Each is on another node and hinted for another zone,
+// at which nobody looks, whatever the Service asks for.
 func (p *proxied) byHand(t *testing.T) {
 	out := outside(t)
 	out.serve(t)
@@ -182,7 +187,8 @@ func (p *proxied) offer(t *testing.T, name string, those ...*nic) {
 
 // policies that say Local are served as Cluster, and the Service is told.
 func (p *proxied) policies(t *testing.T) {
-	patchService(t, "kp-a", "web", `{"spec":{"type":"LoadBalancer","internalTrafficPolicy":"Local","externalTrafficPolicy":"Local"}}`)
+	patchService(t, "kp-a", "web",
+		`{"spec":{"type":"LoadBalancer","internalTrafficPolicy":"Local","externalTrafficPolicy":"Local"}}`)
 	for _, words := range []string{"internalTrafficPolicy", "externalTrafficPolicy"} {
 		awaitEvent(t, "kp-a", "web", "TrafficPolicyNotServed", words)
 	}
@@ -190,20 +196,22 @@ func (p *proxied) policies(t *testing.T) {
 	_, floating := addressOf(t, "kp-a", "web")
 	p.all(t, floating, outside(t))
 	p.all(t, p.vip, p.near, p.far)
-	patchService(t, "kp-a", "web", `{"spec":{"type":"ClusterIP","internalTrafficPolicy":"Cluster","externalTrafficPolicy":null}}`)
+	patchService(t, "kp-a", "web",
+		`{"spec":{"type":"ClusterIP","internalTrafficPolicy":"Cluster","externalTrafficPolicy":null}}`)
 	p.settled(t)
 }
 
 // awaitEvent waits for an Event of a Service.
 func awaitEvent(t *testing.T, namespace, service, reason, words string) {
 	t.Helper()
-	await(t, fmt.Sprintf("the Event %s of %s/%s that speaks of %s", reason, namespace, service, words), func(ctx context.Context) string {
-		about, err := told(ctx, namespace, reason, words)
-		if err != nil || !about[service] {
-			return fmt.Sprintf("there is none (%v)", err)
-		}
-		return ""
-	})
+	await(t, fmt.Sprintf("the Event %s of %s/%s that speaks of %s", reason, namespace, service, words),
+		func(ctx context.Context) string {
+			about, err := told(ctx, namespace, reason, words)
+			if err != nil || !about[service] {
+				return fmt.Sprintf("there is none (%v)", err)
+			}
+			return ""
+		})
 }
 
 // unserved is a port that the Service does not have, and a Service that is given to another proxy, and back.
@@ -222,7 +230,8 @@ func (p *proxied) unserved(t *testing.T) {
 	p.all(t, p.vip, p.near, p.far)
 }
 
-// affinityMoves has endpoints come and go while a client is kept with one: it is with one all the time, and with another one when its own goes.
+// affinityMoves has endpoints come and go while a client is kept with one: it is with one all the time, and with
+// another one when its own goes.
 func (p *proxied) affinityMoves(t *testing.T) {
 	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"ClientIP"}}`)
 	p.settled(t)
@@ -269,12 +278,13 @@ func (p *proxied) ports(t *testing.T) {
 	p.settled(t)
 }
 
-// affinityStays has clients come again after longer than the Service asks for: they find their endpoint, and no connection is lost by which OVN
-// would learn that. The Service is told.
+// affinityStays has clients come again after longer than the Service asks for: they find their endpoint, and no
+// connection is lost by which OVN would learn that. The Service is told.
 func (p *proxied) affinityStays(t *testing.T) {
 	const timeout = 3 * time.Second
-	patchService(t, "kp-a", "web", fmt.Sprintf(`{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":%d}}}}`,
-		int(timeout.Seconds())))
+	patchService(t, "kp-a", "web",
+		fmt.Sprintf(`{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":%d}}}}`,
+			int(timeout.Seconds())))
 	awaitEvent(t, "kp-a", "web", "AffinityTimeoutNotServed", "timeoutSeconds 3")
 	p.settled(t)
 	for _, client := range []*nic{p.near, p.far} {

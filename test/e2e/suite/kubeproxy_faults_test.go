@@ -19,7 +19,8 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// kills ends everything in turn with kill -9 while endpoints and Services come and go. What flows goes on flowing: OVN needs nobody for that.
+// kills ends everything in turn with kill -9 while endpoints and Services come and go. What flows goes on flowing:
+// OVN needs nobody for that.
 func (p *proxied) kills(t *testing.T) {
 	for _, turn := range []turn{
 		{name: "raven", kill: func(*testing.T) { p.raven.Kill() }, start: p.restart},
@@ -71,7 +72,8 @@ func (p *proxied) churn(t *testing.T, but string) {
 	}
 }
 
-// alone runs something while Raven does not, so that it can put nothing right, and checks that all of Raven's in OVN is as before.
+// alone runs something while Raven does not, so that it can put nothing right, and checks that all of Raven's in OVN
+// is as before.
 func (p *proxied) alone(t *testing.T, what string, do func()) {
 	t.Helper()
 	before, err := p.inNorthbound(t.Context())
@@ -97,12 +99,14 @@ func (p *proxied) repair(t *testing.T) {
 	}
 	// The tool loads the service plugin qos, whatever is configured, and that one wants its extension of ML2.
 	quality := filepath.Join(t.TempDir(), "qos.conf")
-	if err := os.WriteFile(quality, []byte("[ml2]\nextension_drivers = port_security,tag_ports_during_bulk_creation,qos\n"), 0o600); err != nil {
+	if err := os.WriteFile(quality,
+		[]byte("[ml2]\nextension_drivers = port_security,tag_ports_during_bulk_creation,qos\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	etc := filepath.Join(world.stack.Dir(), "etc")
 	p.alone(t, "Neutron's repair", func() {
-		if _, err := world.stack.Run(t.Context(), "/usr/bin/neutron-ovn-db-sync-util", "--config-file", filepath.Join(etc, "neutron.conf"),
+		if _, err := world.stack.Run(t.Context(), "/usr/bin/neutron-ovn-db-sync-util", "--config-file",
+			filepath.Join(etc, "neutron.conf"),
 			"--config-file", filepath.Join(etc, stack.NeutronServer+".override.conf"), "--config-file", quality,
 			"--ovn-neutron_sync_mode", "repair"); err != nil {
 			t.Fatal(err)
@@ -112,7 +116,8 @@ func (p *proxied) repair(t *testing.T) {
 	p.all(t, p.vip, p.near, p.far)
 }
 
-// besideOctavia has a load balancer of Octavia's provider ovn on the same switches: neither takes anything from the other.
+// besideOctavia has a load balancer of Octavia's provider ovn on the same switches: neither takes anything from the
+// other.
 func (p *proxied) besideOctavia(t *testing.T) {
 	if world.cloud.balancing == nil {
 		lacks(t, "the cloud has no load balancing service")
@@ -171,8 +176,9 @@ func removeBeside(t *testing.T) {
 	}
 }
 
-// TestKubeProxyHandover changes the driver of a running cluster's Services, from lbaas to kubeproxy and back: floating IPs keep their ids and
-// addresses, never do both serve one Service, and the time without an answer is printed.
+// TestKubeProxyHandover changes the driver of a running cluster's Services, from lbaas to kubeproxy and back:
+// floating IPs keep their ids and addresses, never do both serve one Service, and the time without an answer is
+// printed.
 func TestKubeProxyHandover(t *testing.T) {
 	if world.cloud.balancing == nil {
 		lacks(t, "the cloud has no load balancing service")
@@ -208,7 +214,8 @@ func TestKubeProxyHandover(t *testing.T) {
 		s.onlyOne(t, vip)
 		s.settled(t)
 		out.balanced(t, "udp", floating, slices.Clone(all)...)
-		t.Logf("to %s: %s until all is as it should be; without an answer at most %s at the clusterIP, %s from outside at the floating IP", to.name,
+		t.Logf("to %s: %s until all is as it should be; without an answer at most %s at the clusterIP, %s from outside "+
+			"at the floating IP", to.name,
 			time.Since(began).Round(time.Millisecond), f.longest().Round(time.Millisecond), g.longest().Round(time.Millisecond))
 		if now, address := floatingIPAt(t, floating), ingressOf(t, "ho-a", "web"); now != id || address != floating {
 			t.Errorf("to %s: the floating IP was %s at %s and is %s at %s", to.name, id, floating, now, address)
@@ -226,7 +233,8 @@ func ingressOf(t *testing.T, namespace, name string) string {
 	return ingress
 }
 
-// onlyOne looks until cloud and cluster agree that never two serve one address. It looks at the address all the time, and seldom at the rest.
+// onlyOne looks until cloud and cluster agree that never two serve one address. It looks at the address all the time,
+// and seldom at the rest.
 func (s *site) onlyOne(t *testing.T, vip string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -253,7 +261,8 @@ func (s *site) onlyOne(t *testing.T, vip string) {
 	}
 }
 
-// servedTwice says whether Octavia and OVN have an address at the same moment: Octavia before and after the look at OVN.
+// servedTwice says whether Octavia and OVN have an address at the same moment: Octavia before and after the look at
+// OVN.
 func (s *site) servedTwice(ctx context.Context, vip string) (bool, error) {
 	var octavias [2]int
 	ovns := 0

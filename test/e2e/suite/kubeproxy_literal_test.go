@@ -9,7 +9,8 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// routed gives the machine outside a route to an address by way of the cluster's router, as an operator's network would.
+// routed gives the machine outside a route to an address by way of the cluster's router, as an operator's network
+// would.
 func (s *site) routed(t *testing.T, out *nic, address string) {
 	t.Helper()
 	all, err := world.cloud.ours(t.Context(), s.cluster)
@@ -19,7 +20,8 @@ func (s *site) routed(t *testing.T, out *nic, address string) {
 	for _, o := range all {
 		gateway, _ := o["external_gateway_info"].(map[string]any)
 		for _, ip := range thing(gateway).things("external_fixed_ips") {
-			if _, err := sh(t.Context(), "ip", "-n", out.space, "route", "replace", address, "via", ip.str("ip_address")); err != nil {
+			if _, err := sh(t.Context(), "ip", "-n", out.space, "route", "replace", address, "via",
+				ip.str("ip_address")); err != nil {
 				t.Fatal(err)
 			}
 			return
@@ -28,8 +30,8 @@ func (s *site) routed(t *testing.T, out *nic, address string) {
 	t.Fatal("no router has an address outside")
 }
 
-// otherClass is a Service whose address somebody else gives it: it is served as it is, on the switches and on the router, unless the other one
-// wants its traffic, or limits it.
+// otherClass is a Service whose address somebody else gives it: it is served as it is, on the switches and on the
+// router, unless the other one wants its traffic, or limits it.
 func (p *proxied) otherClass(t *testing.T) {
 	const address = "203.0.113.77"
 	spec := bothProtocols()
@@ -38,7 +40,8 @@ func (p *proxied) otherClass(t *testing.T) {
 	endpoints(t, "kp-a", "theirs", len(p.endpoint))
 	status := func(mode string) {
 		t.Helper()
-		patchService(t, "kp-a", "theirs", fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[{"ip":%q,"ipMode":%q}]}}}`, address, mode), "status")
+		patchService(t, "kp-a", "theirs",
+			fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[{"ip":%q,"ipMode":%q}]}}}`, address, mode), "status")
 	}
 	status("VIP")
 	out := outside(t)
@@ -59,7 +62,8 @@ func (p *proxied) otherClass(t *testing.T) {
 	p.settled(t)
 }
 
-// askedFor is an address that the Service asks for, and one that nobody can read: what there is stays then, and endpoints are followed.
+// askedFor is an address that the Service asks for, and one that nobody can read: what there is stays then, and
+// endpoints are followed.
 func (p *proxied) askedFor(t *testing.T) {
 	asked := operatorsAddress(t)
 	patchService(t, "kp-a", "web", fmt.Sprintf(`{"spec":{"type":"LoadBalancer","loadBalancerIP":%q}}`, asked))
@@ -81,7 +85,8 @@ func (p *proxied) askedFor(t *testing.T) {
 	p.only(t, "w1", "w2", "w3")
 }
 
-// literal are addresses that are served as they are: externalIPs of both IP versions, and an IPv6 one for a Service of type LoadBalancer.
+// literal are addresses that are served as they are: externalIPs of both IP versions, and an IPv6 one for a Service
+// of type LoadBalancer.
 func (d *dual) literal(t *testing.T) {
 	const four, six, asked = "203.0.113.78", "fd00:203::78", "fd00:203::79"
 	all := func(address string, clients ...*nic) {
@@ -91,7 +96,8 @@ func (d *dual) literal(t *testing.T) {
 			client.balanced(t, "udp", address, "kd-a/w1", "kd-a/w2")
 		}
 	}
-	patchService(t, "kd-a", "web", fmt.Sprintf(`{"spec":{"type":"LoadBalancer","loadBalancerIP":%q,"externalIPs":[%q,%q]}}`, asked, four, six))
+	patchService(t, "kd-a", "web",
+		fmt.Sprintf(`{"spec":{"type":"LoadBalancer","loadBalancerIP":%q,"externalIPs":[%q,%q]}}`, asked, four, six))
 	out := outside(t)
 	d.routed(t, out, four)
 	all(four, out, d.near, d.far)
@@ -108,10 +114,13 @@ func (d *dual) literal(t *testing.T) {
 	}
 }
 
-// TestKubeProxyApart sends packets to Services of namespaces that are apart: each is served in its own, and from outside.
+// TestKubeProxyApart sends packets to Services of namespaces that are apart: each is served in its own, and from
+// outside.
 func TestKubeProxyApart(t *testing.T) {
 	// No clusterIP is within the range that Raven is told of: OVN's load balancers need no subnet.
-	s := proxying(t, "proxyapart", harness.Settings{}.Set("namespace_subnet", "topology", "dedicated").Set("namespace_subnet", "service_cidr", "10.250.0.0/24"))
+	s := proxying(t, "proxyapart",
+		harness.Settings{}.Set("namespace_subnet", "topology", "dedicated").Set("namespace_subnet", "service_cidr",
+			"10.250.0.0/24"))
 	names := []string{"kz-a", "kz-b"}
 	for _, name := range names {
 		createNamespace(t, name)

@@ -19,11 +19,11 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// TestKubeProxySpeed measures the time from a write to Kubernetes until a client's packets show it, in three ways that serve the same
-// Services: Raven with kubeproxy, Raven with lbaas on Octavia's provider ovn, and Kubernetes' own kube-proxy in nftables mode on a node:
-// as it comes, which programs changes once a second at most, and without that pause. Endpoints, clients' network and calls are the same
-// for all. Services come one after another, with a rest before each write, and the contestants take turns. It prints the times; it fails
-// only where nobody answers.
+// TestKubeProxySpeed measures the time from a write to Kubernetes until a client's packets show it, in three ways
+// that serve the same Services: Raven with kubeproxy, Raven with lbaas on Octavia's provider ovn, and Kubernetes' own
+// kube-proxy in nftables mode on a node: as it comes, which programs changes once a second at most, and without that
+// pause. Endpoints, clients' network and calls are the same for all. Services come one after another, with a rest
+// before each write, and the contestants take turns. It prints the times; it fails only where nobody answers.
 func TestKubeProxySpeed(t *testing.T) {
 	needPackets(t)
 	if world.cloud.balancing == nil {
@@ -49,7 +49,10 @@ func TestKubeProxySpeed(t *testing.T) {
 	all := []*contestant{
 		{name: "raven, kubeproxy", conf: r.proxy, client: client},
 		{name: "raven, lbaas (ovn)", conf: servicesConf().With(calm), client: client},
-		{name: "kube-proxy, nftables", conf: without, client: node, begin: func(t *testing.T) { t.Helper(); theirs.begin(t) }, end: theirs.end},
+		{
+			name: "kube-proxy, nftables", conf: without, client: node,
+			begin: func(t *testing.T) { t.Helper(); theirs.begin(t) }, end: theirs.end,
+		},
 		{name: "the same without pause", conf: without, client: node, begin: func(t *testing.T) {
 			t.Helper()
 			theirs.begin(t, "--iptables-min-sync-period=1ms") // of nftables too, despite its name
@@ -87,7 +90,8 @@ type race struct {
 // turn measures some Services of a contestant.
 func (r *race) turn(t *testing.T, c *contestant, services int) {
 	t.Helper()
-	if c.begin != nil && r.balances { // without lbaas nobody takes away what the Service kubernetes has in Octavia: kubeproxy does
+	// without lbaas nobody takes away what the Service kubernetes has in Octavia: kubeproxy does
+	if c.begin != nil && r.balances {
 		r.start(t, r.proxy)
 		r.settled(t)
 	}
@@ -107,7 +111,9 @@ func (r *race) service(t *testing.T, c *contestant) {
 	t.Helper()
 	r.count++
 	name, vip := fmt.Sprintf("s%d", r.count), r.vip(t)
-	made := measured(t, c.client, vip, "ks-a/w1", func() { createService(t, "ks-a", name, map[string]any{"clusterIP": vip}) })
+	made := measured(t, c.client, vip, "ks-a/w1", func() {
+		createService(t, "ks-a", name, map[string]any{"clusterIP": vip})
+	})
 	endpoints(t, "ks-a", name, 1)
 	r.settled(t)
 	added := measured(t, c.client, vip, "ks-a/w2", func() { readiness(t, "ks-a", "w2", true) })
@@ -118,8 +124,8 @@ func (r *race) service(t *testing.T, c *contestant) {
 	r.settled(t)
 }
 
-// vip is a clusterIP that no other Service of the race has had. It is chosen before the Service is made, so that clients can call it
-// already, and from where clusters give addresses away last.
+// vip is a clusterIP that no other Service of the race has had. It is chosen before the Service is made, so that
+// clients can call it already, and from where clusters give addresses away last.
 func (r *race) vip(t *testing.T) string {
 	t.Helper()
 	first, _ := addressOf(t, "default", "kubernetes")
@@ -132,11 +138,12 @@ func (r *race) vip(t *testing.T) string {
 	return netip.AddrFrom4(bytes).String()
 }
 
-// calmBefore is how long nothing happens before a write: kube-proxy programs changes once a second at most, and what it did before is
-// not to be waited for.
+// calmBefore is how long nothing happens before a write: kube-proxy programs changes once a second at most, and what
+// it did before is not to be waited for.
 const calmBefore = 1500 * time.Millisecond
 
-// measured says how many milliseconds pass from the begin of a write until a client that calls all the time gets the first answer of a pod.
+// measured says how many milliseconds pass from the begin of a write until a client that calls all the time gets the
+// first answer of a pod.
 func measured(t *testing.T, client *nic, vip, pod string, write func()) float64 {
 	t.Helper()
 	time.Sleep(calmBefore)
@@ -172,7 +179,9 @@ func measured(t *testing.T, client *nic, vip, pod string, write func()) float64 
 func (r *race) report(t *testing.T, all []*contestant) {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d Services each, one after another: milliseconds from the write until the first answer, median (from to); a call every %s\n",
+	fmt.Fprintf(&b,
+		"%d Services each, one after another: milliseconds from the write until the first answer, median (from to); a "+
+			"call every %s\n",
 		len(all[0].made), dialEvery)
 	fmt.Fprintf(&b, "%-22s %24s %24s\n", "", "a Service is made", "an endpoint gets ready")
 	for _, c := range all {
@@ -192,8 +201,8 @@ func spread(ms []float64) string {
 // dialEvery is how exact first is: a call that gets no answer waits for nobody but itself.
 const dialEvery = 10 * time.Millisecond
 
-// first calls an address by TCP, every time from a port of its own, until a name answers. It prints the time of that, in nanoseconds
-// of the machine's clock.
+// first calls an address by TCP, every time from a port of its own, until a name answers. It prints the time of that,
+// in nanoseconds of the machine's clock.
 func first(address, name string) int {
 	found := make(chan time.Time, 1)
 	ticker := time.NewTicker(dialEvery)

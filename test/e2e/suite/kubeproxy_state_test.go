@@ -25,7 +25,8 @@ func proxyConf() harness.Settings {
 		Set("neutron_defaults", "external_svc_net", world.external).Set("raven", "drift_check_interval", 10)
 }
 
-// proxying is a site of its own with the driver kubeproxy and what conf says beside. Nothing of it is left in OVN at its end.
+// proxying is a site of its own with the driver kubeproxy and what conf says beside. Nothing of it is left in OVN at
+// its end.
 func proxying(t *testing.T, name string, conf harness.Settings) *site {
 	t.Helper()
 	needPackets(t)
@@ -162,8 +163,8 @@ func (s *site) inNorthbound(ctx context.Context) (northbound, error) {
 	return nb, nil
 }
 
-// leavesOVN removes with `raven cleanup` what the site leaves in OVN, which is what the cluster's own Services have, and the group. Nothing of it
-// may be left, and nothing else may go.
+// leavesOVN removes with `raven cleanup` what the site leaves in OVN, which is what the cluster's own Services have,
+// and the group. Nothing of it may be left, and nothing else may go.
 func (s *site) leavesOVN(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -174,12 +175,14 @@ func (s *site) leavesOVN(t *testing.T) {
 		return
 	}
 	conf := filepath.Join(s.dir, "cleanup.conf")
-	text := harness.Settings{}.Set("neutron", "cloud", "e2e").Set("neutron", "clouds_file", world.clouds).Set("ovn", "nb_connection", world.ovnNB).String()
+	text := harness.Settings{}.Set("neutron", "cloud", "e2e").Set("neutron", "clouds_file", world.clouds).Set("ovn",
+		"nb_connection", world.ovnNB).String()
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Error(err)
 		return
 	}
-	if out, err := program(ctx, "cleanup", "--config-file", conf, "--cluster", s.cluster, "--yes").CombinedOutput(); err != nil {
+	if out, err := program(ctx, "cleanup", "--config-file", conf, "--cluster", s.cluster,
+		"--yes").CombinedOutput(); err != nil {
 		t.Errorf("raven cleanup: %v: %s", err, out)
 	}
 	left, err := s.inNorthbound(ctx)
@@ -232,7 +235,8 @@ func (s *site) proxiedAmiss(ctx context.Context, c cluster, owned map[string][]t
 		delete(owned, uid)
 		delete(serving, uid)
 		if _, theirs := svc.GetLabels()[proxyNameLabel]; theirs && len(have) > 0 {
-			amiss = append(amiss, fmt.Sprintf("Service %s/%s is another proxy's: OVN has %q", svc.GetNamespace(), svc.GetName(), have))
+			amiss = append(amiss,
+				fmt.Sprintf("Service %s/%s is another proxy's: OVN has %q", svc.GetNamespace(), svc.GetName(), have))
 		}
 		if svc.GetDeletionTimestamp() != nil || !c.served(svc) {
 			continue
@@ -241,7 +245,8 @@ func (s *site) proxiedAmiss(ctx context.Context, c cluster, owned map[string][]t
 		slices.Sort(want)
 		slices.Sort(have)
 		if why != "" || !slices.Equal(want, have) {
-			amiss = append(amiss, fmt.Sprintf("Service %s/%s: OVN has %q and not %q; %s", svc.GetNamespace(), svc.GetName(), have, want, why))
+			amiss = append(amiss,
+				fmt.Sprintf("Service %s/%s: OVN has %q and not %q; %s", svc.GetNamespace(), svc.GetName(), have, want, why))
 		}
 	}
 	for uid, have := range serving {
@@ -250,7 +255,8 @@ func (s *site) proxiedAmiss(ctx context.Context, c cluster, owned map[string][]t
 	return append(amiss, nb.membersAmiss(c, s.dedicated)...)
 }
 
-// proxied says what OVN should have for a Service, and what is amiss with its floating IPs: they lead nowhere, for OVN has their addresses.
+// proxied says what OVN should have for a Service, and what is amiss with its floating IPs: they lead nowhere, for
+// OVN has their addresses.
 func (c *cluster) proxied(svc *unstructured.Unstructured, owned []thing) (want []string, amiss string) {
 	addresses, _, _ := unstructured.NestedStringSlice(svc.Object, "spec", "clusterIPs")
 	clusterIPs := len(addresses)
@@ -277,7 +283,8 @@ func (c *cluster) proxied(svc *unstructured.Unstructured, owned []thing) (want [
 			amiss += err.Error()
 		}
 		for _, address := range addresses {
-			want = append(want, fmt.Sprintf("%s %s to %v", protocol, net.JoinHostPort(address, port), sameFamily(address, strings.Fields(members))))
+			want = append(want,
+				fmt.Sprintf("%s %s to %v", protocol, net.JoinHostPort(address, port), sameFamily(address, strings.Fields(members))))
 		}
 	}
 	return want, amiss
@@ -296,8 +303,9 @@ func sameFamily(address string, members []string) []string {
 	return list
 }
 
-// reachedAmiss says whether a Service of type LoadBalancer is not yet reached from outside, or another one is still: the cloud alone shows only
-// what was done, not what is to be done yet. Source ranges keep an address and close it, so that nothing is said of those.
+// reachedAmiss says whether a Service of type LoadBalancer is not yet reached from outside, or another one is still:
+// the cloud alone shows only what was done, not what is to be done yet. Source ranges keep an address and close it,
+// so that nothing is said of those.
 func reachedAmiss(svc *unstructured.Unstructured, floating []string) string {
 	kind, _, _ := unstructured.NestedString(svc.Object, "spec", "type")
 	ranges, _, _ := unstructured.NestedStringSlice(svc.Object, "spec", "loadBalancerSourceRanges")
@@ -310,7 +318,9 @@ func reachedAmiss(svc *unstructured.Unstructured, floating []string) string {
 		entry, _ := one.(map[string]any)
 		told = append(told, thing(entry).str("ip"))
 	}
-	mine := slices.DeleteFunc(slices.Clone(floating), func(address string) bool { return slices.Contains(externalIPs(svc), address) })
+	mine := slices.DeleteFunc(slices.Clone(floating), func(address string) bool {
+		return slices.Contains(externalIPs(svc), address)
+	})
 	slices.Sort(mine)
 	slices.Sort(told)
 	if (kind == "LoadBalancer") != (len(mine) == 1) || !slices.Equal(mine, told) {
@@ -324,8 +334,8 @@ func externalIPs(svc *unstructured.Unstructured) []string {
 	return list
 }
 
-// membersAmiss says which load balancers are in no group, and which networks have none: with one group for all, or with one for each network
-// where namespaces are apart, each reference is there once.
+// membersAmiss says which load balancers are in no group, and which networks have none: with one group for all, or
+// with one for each network where namespaces are apart, each reference is there once.
 func (nb northbound) membersAmiss(c cluster, apart bool) []string {
 	var amiss []string
 	in := map[string]bool{}
@@ -344,7 +354,8 @@ func (nb northbound) membersAmiss(c cluster, apart bool) []string {
 		have = append(have, sw.str("name"))
 	}
 	for i := range c.namespaces {
-		if id := document(&c.namespaces[i], networkAnnotation).str("id"); id != "" && c.namespaces[i].GetDeletionTimestamp() == nil {
+		if id := document(&c.namespaces[i], networkAnnotation).str("id"); id != "" &&
+			c.namespaces[i].GetDeletionTimestamp() == nil {
 			want = append(want, "neutron-"+id)
 		}
 	}
@@ -355,7 +366,8 @@ func (nb northbound) membersAmiss(c cluster, apart bool) []string {
 		groups = len(want)
 	}
 	if len(nb.groups) != groups || len(nb.routers) != groups || !slices.Equal(have, want) {
-		amiss = append(amiss, fmt.Sprintf("%d groups serve %d routers and the switches %v, not %v", len(nb.groups), len(nb.routers), have, want))
+		amiss = append(amiss,
+			fmt.Sprintf("%d groups serve %d routers and the switches %v, not %v", len(nb.groups), len(nb.routers), have, want))
 	}
 	return amiss
 }

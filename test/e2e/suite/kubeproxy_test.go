@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// TestKubeProxy sends packets to Services that OVN itself serves, without Octavia. Who cannot be told from kube-proxy: pods on the same logical
-// switch and on another one, the endpoint itself, and a machine outside. What it had in OVN is gone at the end.
+// TestKubeProxy sends packets to Services that OVN itself serves, without Octavia. Who cannot be told from
+// kube-proxy: pods on the same logical switch and on another one, the endpoint itself, and a machine outside. What it
+// had in OVN is gone at the end.
 func TestKubeProxy(t *testing.T) {
 	s := proxying(t, "proxy", nil)
 	p := newProxied(t, s)
@@ -141,7 +142,8 @@ func (p *proxied) hairpin(t *testing.T) {
 	p.all(t, p.vip, p.endpoint["w1"])
 }
 
-// removed is an endpoint that goes while datagrams flow to it: they go to another one, though they come from the same port.
+// removed is an endpoint that goes while datagrams flow to it: they go to another one, though they come from the same
+// port.
 func (p *proxied) removed(t *testing.T) {
 	for _, client := range []*nic{p.near, p.far} {
 		p.leave(t, client, p.vip)
@@ -190,7 +192,8 @@ func (p *proxied) drained(t *testing.T) {
 	}
 }
 
-// still is how long a flow that nothing touches may be without an answer: one comes every 20 ms, and the machine has more to do.
+// still is how long a flow that nothing touches may be without an answer: one comes every 20 ms, and the machine has
+// more to do.
 const still = 2 * time.Second
 
 // clients is as whom endpoints see those who call: as themselves, but for one that reaches itself.
@@ -210,7 +213,8 @@ func (p *proxied) clients(t *testing.T) {
 }
 
 func (p *proxied) affinity(t *testing.T) {
-	patchService(t, "kp-a", "web", `{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":600}}}}`)
+	patchService(t, "kp-a", "web",
+		`{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":600}}}}`)
 	p.settled(t)
 	for _, client := range []*nic{p.near, p.far} {
 		client.keeps(t, "tcp", p.vip, p.everywhere...)
@@ -257,7 +261,8 @@ func (p *proxied) outside(t *testing.T) {
 	p.all(t, p.vip, out)
 }
 
-// otherSubnet is a floating IP of a subnet of the external network that the router itself has no address in: it answers there as well.
+// otherSubnet is a floating IP of a subnet of the external network that the router itself has no address in: it
+// answers there as well.
 func (p *proxied) otherSubnet(t *testing.T) {
 	prefix, err := netip.ParsePrefix(world.externalCIDR)
 	if err != nil {
@@ -291,7 +296,8 @@ func (p *proxied) otherSubnet(t *testing.T) {
 	out.silence(t, "tcp", asked)
 }
 
-// sourceRanges are more than OVN's load balancers can do: the address is not open to anybody, an Event says so, and it is not lost.
+// sourceRanges are more than OVN's load balancers can do: the address is not open to anybody, an Event says so, and
+// it is not lost.
 func (p *proxied) sourceRanges(t *testing.T) {
 	patchService(t, "kp-a", "web", `{"spec":{"type":"LoadBalancer"}}`)
 	p.settled(t)

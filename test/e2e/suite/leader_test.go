@@ -27,19 +27,23 @@ const (
 )
 
 func leases() dynamic.ResourceInterface {
-	return world.kube.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace("kube-system")
+	return world.kube.Resource(schema.GroupVersionResource{
+		Group: "coordination.k8s.io", Version: "v1", Resource: "leases",
+	}).Namespace("kube-system")
 }
 
-// TestLeader runs two Ravens for one cluster. The leader is cut off from the API server while a create of its own is on its way to a
-// Neutron that takes its time: another leads, and what takes effect late leaves no lasting duplicate. Then the leader is stopped, and
-// at last killed. Every time the other one goes on with what there is; how long it took is told.
+// TestLeader runs two Ravens for one cluster. The leader is cut off from the API server while a create of its own is
+// on its way to a Neutron that takes its time: another leads, and what takes effect late leaves no lasting duplicate.
+// Then the leader is stopped, and at last killed. Every time the other one goes on with what there is; how long it
+// took is told.
 func TestLeader(t *testing.T) {
 	allowLeases(t)
 	one, two := newContender(t, "leader-one"), newContender(t, "leader-two")
 	var runs []*raven
 	t.Cleanup(func() { killAll(runs, nil) })
 	s := own(t, "leader", one.conf.With(harness.Settings{}.
-		Set("kubernetes", "controller_ha", true).Set("kubernetes", "lease_name", leaseName).Set("kubernetes", "lease_namespace", "kube-system").
+		Set("kubernetes", "controller_ha", true).Set("kubernetes", "lease_name", leaseName).Set("kubernetes",
+		"lease_namespace", "kube-system").
 		Set("kubernetes", "lease_duration", leaseDuration).Set("kubernetes", "lease_renew_deadline", renewDeadline).
 		Set("kubernetes", "lease_retry_period", time.Second).Set("neutron", "timeout", leaseDuration-time.Second)))
 	t.Cleanup(func() {
@@ -177,12 +181,16 @@ func networks(ctx context.Context, name string, want int) string {
 	return ""
 }
 
-// oneOfTwins waits until one of a namespace's two networks is gone, and checks that the one that stays is the annotated one.
+// oneOfTwins waits until one of a namespace's two networks is gone, and checks that the one that stays is the
+// annotated one.
 func oneOfTwins(t *testing.T, namespace, twin string) {
 	t.Helper()
-	await(t, "the end of the network "+twin+" or of its twin", func(ctx context.Context) string { return networks(ctx, namespace, 1) })
+	await(t, "the end of the network "+twin+" or of its twin", func(ctx context.Context) string {
+		return networks(ctx, namespace, 1)
+	})
 	found, err := world.cloud.list(t.Context(), "networks", "fields=id&name="+namespace)
-	if told := annotated(t, namespace, networkAnnotation).str("id"); err != nil || len(found) != 1 || found[0].str("id") != told {
+	if told := annotated(t, namespace, networkAnnotation).str("id"); err != nil || len(found) != 1 ||
+		found[0].str("id") != told {
 		t.Errorf("of the twins there is left %v (%v), and the namespace is told of %s", found, err, told)
 	}
 }
@@ -192,7 +200,9 @@ func allowLeases(t *testing.T) {
 	t.Helper()
 	const name = "raven-e2e-leader"
 	rbac := func(kind string) dynamic.ResourceInterface {
-		return world.kube.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: kind}).Namespace("kube-system")
+		return world.kube.Resource(schema.GroupVersionResource{
+			Group: "rbac.authorization.k8s.io", Version: "v1", Resource: kind,
+		}).Namespace("kube-system")
 	}
 	for kind, object := range map[string]thing{
 		"roles": {

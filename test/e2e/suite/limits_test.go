@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestQuota lets the project run out of ports: as many pods as there is room for get one, an Event on the others says why they wait, and
-// all get theirs once the quota is raised. Neutron counts before it makes, so that requests at the same moment may each find the last
-// room: somewhat more pods than there is room for may get theirs, but never fewer.
+// TestQuota lets the project run out of ports: as many pods as there is room for get one, an Event on the others says
+// why they wait, and all get theirs once the quota is raised. Neutron counts before it makes, so that requests at the
+// same moment may each find the last room: somewhat more pods than there is room for may get theirs, but never fewer.
 func TestQuota(t *testing.T) {
 	s := standing(t)
 	createNamespace(t, "qu-a")
@@ -46,26 +46,28 @@ func TestQuota(t *testing.T) {
 	for i := range all {
 		createPod(t, "qu-a", fmt.Sprint("p", i))
 	}
-	await(t, "pods to have the ports that there is room for, and all others to be told why not", func(ctx context.Context) string {
-		list, err := pods("qu-a").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		told, err := told(ctx, "qu-a", "RavenCannotApply", "OverQuota")
-		with, silent := 0, 0
-		for i := range list.Items {
-			switch pod := &list.Items[i]; {
-			case document(pod, portAnnotation) != nil:
-				with++
-			case !told[pod.GetName()]:
-				silent++
+	await(t, "pods to have the ports that there is room for, and all others to be told why not",
+		func(ctx context.Context) string {
+			list, err := pods("qu-a").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err.Error()
 			}
-		}
-		if err != nil || with < room || with == all || silent > 0 {
-			return fmt.Sprintf("of %d %d have one, with room for %d; %d others were told nothing (%v)", all, with, room, silent, err)
-		}
-		return ""
-	})
+			told, err := told(ctx, "qu-a", "RavenCannotApply", "OverQuota")
+			with, silent := 0, 0
+			for i := range list.Items {
+				switch pod := &list.Items[i]; {
+				case document(pod, portAnnotation) != nil:
+					with++
+				case !told[pod.GetName()]:
+					silent++
+				}
+			}
+			if err != nil || with < room || with == all || silent > 0 {
+				return fmt.Sprintf("of %d %d have one, with room for %d; %d others were told nothing (%v)", all, with, room,
+					silent, err)
+			}
+			return ""
+		})
 	if err := set(t.Context(), quota["port"]); err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +92,8 @@ func told(ctx context.Context, namespace, reason, words string) (map[string]bool
 	return about, nil
 }
 
-// TestSubnetFull puts more pods into a namespace than its subnet has addresses for: it gets a second subnet, which is joined to the
-// router as well, and both go with the namespace.
+// TestSubnetFull puts more pods into a namespace than its subnet has addresses for: it gets a second subnet, which is
+// joined to the router as well, and both go with the namespace.
 func TestSubnetFull(t *testing.T) {
 	s := standing(t) // with 13 addresses in a subnet
 	createNamespace(t, "sf-a")
@@ -135,7 +137,8 @@ func TestSubnetFull(t *testing.T) {
 		pod := &list.Items[i]
 		ips := document(pod, portAnnotation).things("fixed_ips")
 		if len(ips) != 1 || ips[0].str("subnet_id") != document(pod, subnetAnnotation).str("id") {
-			t.Errorf("pod %s has the addresses %v and is told of subnet %s", pod.GetName(), ips, document(pod, subnetAnnotation).str("id"))
+			t.Errorf("pod %s has the addresses %v and is told of subnet %s", pod.GetName(), ips,
+				document(pod, subnetAnnotation).str("id"))
 		}
 	}
 	deleteNamespace(t, "sf-a")

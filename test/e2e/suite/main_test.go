@@ -19,8 +19,8 @@ import (
 	"github.com/kuryr/raven/test/e2e/stack"
 )
 
-// patience is how long anything may take that a scenario waits for. It is generous: what fails is what never comes. RAVEN_E2E_PATIENCE
-// makes it longer where others work on the machine.
+// patience is how long anything may take that a scenario waits for. It is generous: what fails is what never comes.
+// RAVEN_E2E_PATIENCE makes it longer where others work on the machine.
 var patience = 4 * time.Minute
 
 // world is the stack that the scenarios run on.
@@ -105,8 +105,9 @@ func find() error {
 		"RAVEN_E2E_KUBECONFIG": &world.kubeconfig, "RAVEN_E2E_CLOUDS": &world.clouds,
 		"RAVEN_E2E_OVN_NB": &world.ovnNB, "RAVEN_E2E_OVS_DB": &world.ovsDB, "RAVEN_E2E_BRIDGE": &world.bridge,
 		"RAVEN_E2E_OVS_NETNS": &world.switchSpace,
-		"RAVEN_E2E_EXTERNAL":  &world.external, "RAVEN_E2E_EXTERNAL_CIDR": &world.externalCIDR, "RAVEN_E2E_PROVIDER_BRIDGE": &world.provider,
-		"RAVEN_E2E_BIN": &world.bin, "RAVEN_E2E_ARTIFACTS": &world.artifacts,
+		"RAVEN_E2E_EXTERNAL":  &world.external, "RAVEN_E2E_EXTERNAL_CIDR": &world.externalCIDR,
+		"RAVEN_E2E_PROVIDER_BRIDGE": &world.provider,
+		"RAVEN_E2E_BIN":             &world.bin, "RAVEN_E2E_ARTIFACTS": &world.artifacts,
 	} {
 		if value := os.Getenv(name); value != "" {
 			*to = value
@@ -185,7 +186,8 @@ func tearDown(ctx context.Context) error {
 	return err
 }
 
-// lacks skips a scenario where the stack has not what it needs. The harness's own has everything: there it is a failure.
+// lacks skips a scenario where the stack has not what it needs. The harness's own has everything: there it is a
+// failure.
 func lacks(t *testing.T, what string) {
 	t.Helper()
 	if world.stack != nil {

@@ -15,13 +15,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The manifests of etc/kubernetes are taken by the API server as they are, unknown fields refused. Nothing is kept. Their namespace
-// does not exist then, so that they are tried in another.
+// The manifests of etc/kubernetes are taken by the API server as they are, unknown fields refused. Nothing is kept.
+// Their namespace does not exist then, so that they are tried in another.
 func TestManifestsAreTakenByTheAPIServer(t *testing.T) {
 	served := map[string]string{
 		"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Secret": "secrets",
-		"Service": "services", "Deployment": "deployments", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
-		"Role": "roles", "RoleBinding": "rolebindings",
+		"Service": "services", "Deployment": "deployments", "ClusterRole": "clusterroles",
+		"ClusterRoleBinding": "clusterrolebindings",
+		"Role":               "roles", "RoleBinding": "rolebindings",
 		"PodDisruptionBudget": "poddisruptionbudgets",
 	}
 	files, err := filepath.Glob("../../../etc/kubernetes/*.yaml")
@@ -47,7 +48,8 @@ func TestManifestsAreTakenByTheAPIServer(t *testing.T) {
 				object.SetNamespace(metav1.NamespaceDefault)
 				to = world.kube.Resource(gv.WithResource(served[object.GetKind()])).Namespace(metav1.NamespaceDefault)
 			}
-			made, err := to.Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+			made, err := to.Create(t.Context(), object,
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 			if err != nil {
 				t.Errorf("%s: %s: %v", filepath.Base(file), object.GetKind(), err)
 				continue

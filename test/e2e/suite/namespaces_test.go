@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNamespacesAndPods is the ordinary life of a cluster with topology shared and IPv4: namespaces and pods come, pods on the host's
-// network have no port, those that complete lose theirs, a label chooses another security group, what somebody changed in
-// Neutron is put right, and a namespace that is deleted with its pods takes all of it along. A network of somebody else's in the same
-// project stays untouched.
+// TestNamespacesAndPods is the ordinary life of a cluster with topology shared and IPv4: namespaces and pods come,
+// pods on the host's network have no port, those that complete lose theirs, a label chooses another security group,
+// what somebody changed in Neutron is put right, and a namespace that is deleted with its pods takes all of it along.
+// A network of somebody else's in the same project stays untouched.
 func TestNamespacesAndPods(t *testing.T) {
 	bystander := makeCloud(t, "networks", thing{"name": "np-blog", "description": "raven:cluster=somebody-else"})
 	web := makeCloud(t, "security-groups", thing{"name": "e2e-web"})
@@ -41,7 +41,8 @@ func TestNamespacesAndPods(t *testing.T) {
 	t.Log("a label names a security group")
 	patchPod(t, "np-shop", "a", fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, groupLabel, web.str("id")))
 	s.settled(t)
-	if _, port, err := getPod(t.Context(), "np-shop", "a"); err != nil || !strings.Contains(fmt.Sprint(port["security_groups"]), web.str("id")) {
+	if _, port, err := getPod(t.Context(), "np-shop", "a"); err != nil ||
+		!strings.Contains(fmt.Sprint(port["security_groups"]), web.str("id")) {
 		t.Errorf("the annotation of a labelled pod tells of the groups %v (%v)", port["security_groups"], err)
 	}
 	patchPod(t, "np-shop", "a", fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, groupLabel))
@@ -68,7 +69,8 @@ func TestNamespacesAndPods(t *testing.T) {
 	gone(t, "np-shop")
 	s.settled(t)
 	if world.ovnNB != "" {
-		if out, err := nbctl(t.Context(), "--bare", "--columns=name", "find", "logical_switch_port", "name="+port.str("id")); err != nil || out != "" {
+		if out, err := nbctl(t.Context(), "--bare", "--columns=name", "find", "logical_switch_port",
+			"name="+port.str("id")); err != nil || out != "" {
 			t.Errorf("OVN still has port %q (%v)", out, err)
 		}
 	}
@@ -84,8 +86,8 @@ func TestNamespacesAndPods(t *testing.T) {
 	}
 }
 
-// deleteBusy deletes a namespace in which there is a Service, and in which pods are made all the time: some have their ports, some have
-// not yet when it is deleted, and they come until the cluster lets none in any more.
+// deleteBusy deletes a namespace in which there is a Service, and in which pods are made all the time: some have
+// their ports, some have not yet when it is deleted, and they come until the cluster lets none in any more.
 func deleteBusy(t *testing.T, namespace string) {
 	t.Helper()
 	createService(t, namespace, "busy", nil)
@@ -171,8 +173,8 @@ func meddle(t *testing.T, s *site) {
 	}
 }
 
-// inOVN checks that OVN has the ports of pods, with the addresses that the annotations tell of, on the switch of their namespace's
-// network, and that this is joined to the router.
+// inOVN checks that OVN has the ports of pods, with the addresses that the annotations tell of, on the switch of
+// their namespace's network, and that this is joined to the router.
 func inOVN(t *testing.T, namespace string, names ...string) {
 	t.Helper()
 	if world.ovnNB == "" {
@@ -201,7 +203,8 @@ func inOVN(t *testing.T, namespace string, names ...string) {
 		addresses, err := nbctl(t.Context(), "lsp-get-addresses", port.str("id"))
 		want := port.str("mac_address") + " " + strings.Join(port.addresses(), " ")
 		if err != nil || addresses != want || !strings.Contains(on, "("+port.str("id")+")") {
-			t.Errorf("OVN has the port of pod %s/%s with %q, not %q (%v); on its switch are:\n%s", namespace, name, addresses, want, err, on)
+			t.Errorf("OVN has the port of pod %s/%s with %q, not %q (%v); on its switch are:\n%s", namespace, name, addresses,
+				want, err, on)
 		}
 	}
 }

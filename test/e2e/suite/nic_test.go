@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nic is a network namespace of the machine that stands for a pod: what a CNI plugin makes of the pod's annotations, and of
-// nothing else. That of outside stands for a machine on the external network.
+// nic is a network namespace of the machine that stands for a pod: what a CNI plugin makes of the pod's annotations,
+// and of nothing else. That of outside stands for a machine on the external network.
 type nic struct {
 	pod, space, port string // the pod's name, the network namespace, the Neutron port
 	addresses        []string
@@ -30,7 +30,8 @@ type nic struct {
 func needPackets(t *testing.T) {
 	t.Helper()
 	if world.ovsDB == "" || world.bridge == "" || world.ovnNB == "" {
-		lacks(t, "no packets here: neither RAVEN_E2E_STACK nor RAVEN_E2E_OVS_DB, RAVEN_E2E_OVN_NB and RAVEN_E2E_BRIDGE are set")
+		lacks(t,
+			"no packets here: neither RAVEN_E2E_STACK nor RAVEN_E2E_OVS_DB, RAVEN_E2E_OVN_NB and RAVEN_E2E_BRIDGE are set")
 	}
 	if os.Geteuid() != 0 {
 		lacks(t, "no packets here: network namespaces need root")
@@ -57,7 +58,8 @@ func nbctl(ctx context.Context, args ...string) (string, error) {
 	return sh(ctx, append([]string{"ovn-nbctl", "--timeout=20", "--db=" + world.ovnNB}, args...)...)
 }
 
-// plug makes the network namespace of a pod, binds it to the pod's port and lets it answer. All of it goes with the test.
+// plug makes the network namespace of a pod, binds it to the pod's port and lets it answer. All of it goes with the
+// test.
 func plug(t *testing.T, namespace, name string) *nic {
 	t.Helper()
 	ctx := t.Context()
@@ -101,7 +103,8 @@ func plug(t *testing.T, namespace, name string) *nic {
 		t.Fatal(err)
 	}
 	n.serve(t)
-	// Neutron calls a port ACTIVE only if it has a binding:host_id, which a plain member may not set. OVN binds it all the same.
+	// Neutron calls a port ACTIVE only if it has a binding:host_id, which a plain member may not set. OVN binds it all
+	// the same.
 	await(t, "port "+n.port+" to be up in OVN", func(ctx context.Context) string {
 		up, err := nbctl(ctx, "--bare", "--columns=up", "find", "logical_switch_port", "name="+n.port)
 		if err != nil {
@@ -148,7 +151,8 @@ func (n *nic) make(t *testing.T, outer string, steps [][]string) {
 		_, _ = sh(context.Background(), "ip", "netns", "del", n.space)
 	})
 	for _, step := range steps {
-		if _, err := sh(t.Context(), step...); err != nil && !slices.Contains(step, "ethtool") { // not every card has every offload
+		// not every card has every offload
+		if _, err := sh(t.Context(), step...); err != nil && !slices.Contains(step, "ethtool") {
 			t.Fatal(err)
 		}
 	}
@@ -158,7 +162,9 @@ func (n *nic) make(t *testing.T, outer string, steps [][]string) {
 func outside(t *testing.T) *nic {
 	t.Helper()
 	if world.provider == "" || world.externalCIDR == "" {
-		lacks(t, "no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_PROVIDER_BRIDGE and RAVEN_E2E_EXTERNAL_CIDR are set")
+		lacks(t,
+			"no packets from outside here: neither RAVEN_E2E_STACK nor RAVEN_E2E_PROVIDER_BRIDGE and "+
+				"RAVEN_E2E_EXTERNAL_CIDR are set")
 	}
 	prefix, err := netip.ParsePrefix(world.externalCIDR)
 	if err != nil {
@@ -167,10 +173,13 @@ func outside(t *testing.T) *nic {
 	address := prefix.Masked().Addr().Next()
 	n := &nic{pod: "outside", space: world.prefix + "outside", addresses: []string{address.String()}}
 	outer := world.prefix + "out"
-	// The machine outside is the same one each time. With another hardware address at the same IP address it would wait until the router believes it.
+	// The machine outside is the same one each time. With another hardware address at the same IP address it would wait
+	// until the router believes it.
 	tail := address.As16()
 	mac := fmt.Sprintf("0a:00:%02x:%02x:%02x:%02x", tail[12], tail[13], tail[14], tail[15])
-	n.make(t, outer, append(n.link(outer, "address", mac), []string{"ip", "-n", n.space, "addr", "add", fmt.Sprintf("%s/%d", address, prefix.Bits()), "dev", "eth0"}))
+	n.make(t, outer,
+		append(n.link(outer, "address", mac),
+			[]string{"ip", "-n", n.space, "addr", "add", fmt.Sprintf("%s/%d", address, prefix.Bits()), "dev", "eth0"}))
 	if _, err := vsctl(t.Context(), "add-port", world.provider, outer); err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,9 @@ package suite
 
 import "testing"
 
-// TestPackets sends packets: network namespaces of this machine stand for pods and are bound to their ports from the annotations alone.
-// Pods reach each other within a namespace, and across namespaces through the router; a security group that a label names closes
-// a pod and opens it again.
+// TestPackets sends packets: network namespaces of this machine stand for pods and are bound to their ports from the
+// annotations alone. Pods reach each other within a namespace, and across namespaces through the router; a security
+// group that a label names closes a pod and opens it again.
 func TestPackets(t *testing.T) {
 	needPackets(t)
 	closed := makeCloud(t, "security-groups", thing{"name": "e2e-closed"})

@@ -70,8 +70,8 @@ func exitStatus(err error) int {
 	return 0
 }
 
-// flow is one flow of datagrams or one connection, so dense that nothing forgets it. What fails, such as a refusal, is no end of it; a
-// connection that is cut is not made again.
+// flow is one flow of datagrams or one connection, so dense that nothing forgets it. What fails, such as a refusal,
+// is no end of it; a connection that is cut is not made again.
 func flow(protocol, address string) int {
 	c, err := net.Dial(protocol, address)
 	if err != nil {
@@ -98,8 +98,8 @@ func flow(protocol, address string) int {
 	}
 }
 
-// serve answers whoever calls with a name, until it is killed: who connects at once, and everybody for each question. To the question who it
-// adds the caller's address.
+// serve answers whoever calls with a name, until it is killed: who connects at once, and everybody for each question.
+// To the question who it adds the caller's address.
 func serve(name string) int {
 	listener, err := net.Listen("tcp", ":"+peerPort)
 	if err != nil {
@@ -208,16 +208,17 @@ func dial(protocol, address string) (string, error) {
 func (n *nic) seen(t *testing.T, protocol, address string) string {
 	t.Helper()
 	var as string
-	await(t, fmt.Sprintf("%s to be told its address at %s by %s", n.pod, address, protocol), func(ctx context.Context) string {
-		out, err := n.run(ctx, fmt.Sprintf("seen %s %s", protocol, net.JoinHostPort(address, "80"))).CombinedOutput()
-		if err != nil {
-			return fmt.Sprintf("%v: %s", err, out)
-		}
-		as, _, err = net.SplitHostPort(strings.TrimSpace(string(out)))
-		if err != nil {
-			return err.Error()
-		}
-		return ""
-	})
+	await(t, fmt.Sprintf("%s to be told its address at %s by %s", n.pod, address, protocol),
+		func(ctx context.Context) string {
+			out, err := n.run(ctx, fmt.Sprintf("seen %s %s", protocol, net.JoinHostPort(address, "80"))).CombinedOutput()
+			if err != nil {
+				return fmt.Sprintf("%v: %s", err, out)
+			}
+			as, _, err = net.SplitHostPort(strings.TrimSpace(string(out)))
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		})
 	return as
 }

@@ -47,7 +47,8 @@ func newKubeProxy(t *testing.T, node *nic) *kubeProxy {
 	return p
 }
 
-// relay lets the node reach the API server, which listens on the machine's own loopback, and returns a kubeconfig that goes that way.
+// relay lets the node reach the API server, which listens on the machine's own loopback, and returns a kubeconfig
+// that goes that way.
 func (p *kubeProxy) relay(t *testing.T) string {
 	t.Helper()
 	server, err := url.Parse(world.config.Host)

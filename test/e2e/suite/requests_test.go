@@ -14,7 +14,8 @@ import (
 	"github.com/kuryr/raven/test/e2e/stack"
 )
 
-// ownRequest is the global id of the suite's own requests to OpenStack, by which its servers' logs tell them from Raven's.
+// ownRequest is the global id of the suite's own requests to OpenStack, by which its servers' logs tell them from
+// Raven's.
 const ownRequest = "req-e2e00000-0000-4000-8000-000000000000"
 
 // ravensAccount is how the API server calls Raven's account.
@@ -33,8 +34,8 @@ func requestLogs() map[string]func(line string) bool {
 	}
 }
 
-// requestsOf keeps the requests that Raven makes from now to the end of the test, as the servers logged them, among the artifacts.
-// It costs nothing while the test runs: nothing stands between Raven and the servers.
+// requestsOf keeps the requests that Raven makes from now to the end of the test, as the servers logged them, among
+// the artifacts. It costs nothing while the test runs: nothing stands between Raven and the servers.
 func requestsOf(t *testing.T) {
 	t.Helper()
 	if world.stack == nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// TestRestarts kills everything in turn with kill -9 while a namespace and its pods are made, pods come and go, and the namespace of
-// the turn before is deleted: Raven, each driver, and the servers on both sides. Each turn must end as one without a disturbance
-// does, with nothing twice and nothing left.
+// TestRestarts kills everything in turn with kill -9 while a namespace and its pods are made, pods come and go, and
+// the namespace of the turn before is deleted: Raven, each driver, and the servers on both sides. Each turn must end
+// as one without a disturbance does, with nothing twice and nothing left.
 func TestRestarts(t *testing.T) {
 	s := standing(t)
 	turns := []turn{
@@ -38,7 +38,8 @@ func TestRestarts(t *testing.T) {
 		t.Run(turn.name, func(t *testing.T) {
 			turn.control(t)
 			if undisturbed == "" && i > 0 {
-				t.Fatalf("there is nothing to compare with: run it with the first turn, E2E='%s/(%s|%s)$'", strings.TrimPrefix(t.Name(), "Test"), turns[0].name, turn.name)
+				t.Fatalf("there is nothing to compare with: run it with the first turn, E2E='%s/(%s|%s)$'",
+					strings.TrimPrefix(t.Name(), "Test"), turns[0].name, turn.name)
 			}
 			end := turn.play(t, s, namespace, before)
 			before = namespace
@@ -99,8 +100,8 @@ func killDriver(s *site, name string) func(*testing.T) {
 	}
 }
 
-// play is the workload of a turn. It returns how the namespace stands in the cloud at the end, with its name and its pods' in place of
-// ids.
+// play is the workload of a turn. It returns how the namespace stands in the cloud at the end, with its name and its
+// pods' in place of ids.
 func (r *turn) play(t *testing.T, s *site, namespace, before string) string {
 	t.Helper()
 	// Of the test that runs all turns: the next one deletes it.

@@ -25,15 +25,17 @@ import (
 
 // scale is the size of a measurement.
 type scale struct {
-	namespaces, pods int    // pods in each namespace
-	order            string // r: Raven; b: a bare client, in the best way that is known. ABBA: what changes with time meets both alike
-	tried            string // how the best way is found out before, with all the pods: a digit for each round; "": the first one is taken
+	namespaces, pods int // pods in each namespace
+	// r: Raven; b: a bare client, in the best way that is known. ABBA: what changes with time meets both alike
+	order string
+	// how the best way is found out before, with all the pods: a digit for each round; "": the first one is taken
+	tried string
 }
 
 func (size scale) all() int { return size.namespaces * size.pods }
 
-// ways are those in which the bare client asks for ports: how many in one request, and how many requests at once. The fastest is
-// taken for Neutron's own limit.
+// ways are those in which the bare client asks for ports: how many in one request, and how many requests at once. The
+// fastest is taken for Neutron's own limit.
 var ways = []way{{10, 2}, {20, 2}, {5, 4}}
 
 type way struct{ batch, workers int }
@@ -42,10 +44,10 @@ func (w way) String() string {
 	return fmt.Sprintf("bare client, %d ports in a request, %d at once", w.batch, w.workers)
 }
 
-// TestScale creates many pods at once and measures how long it takes until all are annotated with their ports, in Raven's hands and in
-// those of a bare client that makes the same ports in bulk and patches the same annotations, in turns. It prints times, requests
-// and Neutron's processor time, and the ratio to the bare client; the aim is 0.9. The namespaces are there already, and Raven has made a
-// port before: it knows then what its credentials may not set.
+// TestScale creates many pods at once and measures how long it takes until all are annotated with their ports, in
+// Raven's hands and in those of a bare client that makes the same ports in bulk and patches the same annotations, in
+// turns. It prints times, requests and Neutron's processor time, and the ratio to the bare client; the aim is 0.9.
+// The namespaces are there already, and Raven has made a port before: it knows then what its credentials may not set.
 func TestScale(t *testing.T) {
 	measure(t, scale{namespaces: 10, pods: 20, order: strings.Repeat("rbbr", 3), tried: "012"})
 }
@@ -78,7 +80,8 @@ func measure(t *testing.T, size scale) {
 	t.Helper()
 	r := record(t)
 	f := &field{url: r.url, log: r, best: ways[0]}
-	f.conf = harness.Settings{}.Set("neutron", "endpoint_override", r.url).Set("raven", "drift_check_interval", 300).Set("raven", "sweep_interval", 60)
+	f.conf = harness.Settings{}.Set("neutron", "endpoint_override", r.url).Set("raven", "drift_check_interval",
+		300).Set("raven", "sweep_interval", 60)
 	if size.pods > 13 { // more than the standing site's subnets hold
 		f.site = own(t, fmt.Sprint("scale", size.pods), f.conf.Set("namespace_subnet", "subnet_prefix_length", 24))
 	} else {
@@ -94,7 +97,8 @@ func measure(t *testing.T, size scale) {
 	for i, by := range []byte(size.order) {
 		x := f.round(t, by, size.pods)
 		rounds = append(rounds, x)
-		t.Logf("round %d of %d, %s: %.1f s, %s of Neutron's processor per port; %s", i+1, len(size.order), f.who(by), x.took.Seconds(),
+		t.Logf("round %d of %d, %s: %.1f s, %s of Neutron's processor per port; %s", i+1, len(size.order), f.who(by),
+			x.took.Seconds(),
 			perPort([]round{x}, size.all()), tally(x.requests))
 	}
 	text := f.report(size, rounds)
@@ -120,7 +124,8 @@ func creates(requests []request) int {
 	return n
 }
 
-// choose finds out by which way the bare client is fastest, with as many pods as are measured: with fewer, another way may be.
+// choose finds out by which way the bare client is fastest, with as many pods as are measured: with fewer, another
+// way may be.
 func (f *field) choose(t *testing.T, size scale) {
 	t.Helper()
 	took := make([]time.Duration, len(ways))
@@ -186,7 +191,8 @@ func (f *field) who(by byte) string {
 // report is the table of all rounds.
 func (f *field) report(size scale, rounds []round) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d pods in %d namespaces, until all are annotated\n%-52s %6s %8s %16s %9s %13s\n", size.all(), size.namespaces,
+	fmt.Fprintf(&b, "%d pods in %d namespaces, until all are annotated\n%-52s %6s %8s %16s %9s %13s\n", size.all(),
+		size.namespaces,
 		"", "rounds", "median", "spread", "requests", "CPU per port")
 	of := map[byte][]float64{}
 	for _, by := range []byte("rb") {
@@ -198,10 +204,12 @@ func (f *field) report(size scale, rounds []round) string {
 			}
 		}
 		slices.Sort(of[by])
-		fmt.Fprintf(&b, "%-52s %6d %6.1f s %6.1f to %5.1f s %9.0f %13s\n", f.who(by), len(mine), median(of[by]), of[by][0], of[by][len(mine)-1],
+		fmt.Fprintf(&b, "%-52s %6d %6.1f s %6.1f to %5.1f s %9.0f %13s\n", f.who(by), len(mine), median(of[by]), of[by][0],
+			of[by][len(mine)-1],
 			float64(requests)/float64(len(mine)), perPort(mine, size.all()))
 	}
-	fmt.Fprintf(&b, "raven reaches %.2f of what the bare client does, by the medians (aim: 0.9)", median(of['b'])/median(of['r']))
+	fmt.Fprintf(&b, "raven reaches %.2f of what the bare client does, by the medians (aim: 0.9)",
+		median(of['b'])/median(of['r']))
 	if turns := ratios(size.order, rounds); len(turns) > 1 {
 		fmt.Fprintf(&b, "; each ABBA for itself: %.2f", turns)
 	}
@@ -247,7 +255,8 @@ func median(sorted []float64) float64 {
 	return (sorted[m-1] + sorted[m]) / 2
 }
 
-// createPods makes that many pods in each namespace, as fast as the cluster takes them, tells of each, and returns their UIDs.
+// createPods makes that many pods in each namespace, as fast as the cluster takes them, tells of each, and returns
+// their UIDs.
 func createPods(t *testing.T, names []string, each int, tell func(*unstructured.Unstructured)) map[types.UID]bool {
 	t.Helper()
 	var mu sync.Mutex
@@ -298,7 +307,8 @@ func deletePods(t *testing.T, names []string) {
 	})
 }
 
-// everyPod waits until each of these pods is annotated with its port, by watching: asking again and again would cost what is measured.
+// everyPod waits until each of these pods is annotated with its port, by watching: asking again and again would cost
+// what is measured.
 func everyPod(t *testing.T, waiting map[types.UID]bool) {
 	t.Helper()
 	all := len(waiting)

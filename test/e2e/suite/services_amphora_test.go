@@ -12,15 +12,17 @@ import (
 	"github.com/kuryr/raven/test/e2e/stack"
 )
 
-// TestServicesAmphora is a Service with what only provider amphora does, with amphorae that do nothing: no packets, but states. It has a
-// health monitor and source ranges, also where Octavia's worker was killed while it was made; both go when the annotation and the spec say
-// so; with another provider its load balancer is made anew.
+// TestServicesAmphora is a Service with what only provider amphora does, with amphorae that do nothing: no packets,
+// but states. It has a health monitor and source ranges, also where Octavia's worker was killed while it was made;
+// both go when the annotation and the spec say so; with another provider its load balancer is made anew.
 func TestServicesAmphora(t *testing.T) {
 	s := balancing(t)
 	createNamespace(t, "sa-a")
 	webPods(t, "sa-a", "w1", "w2")
-	createService(t, "sa-a", "web", map[string]any{"type": "LoadBalancer", "loadBalancerSourceRanges": []any{"172.24.4.0/28"}},
-		"kuryr.org/octavia-provider=amphora", "loadbalancer.openstack.org/enable-health-monitor=true", "loadbalancer.openstack.org/health-monitor-delay=7")
+	createService(t, "sa-a", "web",
+		map[string]any{"type": "LoadBalancer", "loadBalancerSourceRanges": []any{"172.24.4.0/28"}},
+		"kuryr.org/octavia-provider=amphora", "loadbalancer.openstack.org/enable-health-monitor=true",
+		"loadbalancer.openstack.org/health-monitor-delay=7")
 	endpoints(t, "sa-a", "web", 2)
 	vip, _ := addressOf(t, "sa-a", "web")
 	if world.controls != nil {
@@ -41,7 +43,8 @@ func TestServicesAmphora(t *testing.T) {
 		})
 	}
 	until("amphora", true, true)
-	patchService(t, "sa-a", "web", `{"metadata":{"annotations":{"loadbalancer.openstack.org/enable-health-monitor":"false"}},"spec":{"loadBalancerSourceRanges":null}}`)
+	patchService(t, "sa-a", "web",
+		`{"metadata":{"annotations":{"loadbalancer.openstack.org/enable-health-monitor":"false"}},"spec":{"loadBalancerSourceRanges":null}}`)
 	until("amphora", false, false)
 	patchService(t, "sa-a", "web", `{"metadata":{"annotations":{"kuryr.org/octavia-provider":null}}}`)
 	until("ovn", false, false)
@@ -59,7 +62,8 @@ func amphoraAmiss(ctx context.Context, vip, provider string, monitored, ranged b
 		return fmt.Sprintf("the load balancer is %v with %v (%v)", found[0], p.lines(), err)
 	}
 	monitor := p.monitors[p.pools[0].str("id")]
-	if (monitor != nil) != monitored || monitored && (fmt.Sprint(monitor["delay"]) != "7" || monitor.str("provisioning_status") != "ACTIVE") {
+	if (monitor != nil) != monitored ||
+		monitored && (fmt.Sprint(monitor["delay"]) != "7" || monitor.str("provisioning_status") != "ACTIVE") {
 		return fmt.Sprintf("the health monitor is %v", monitor)
 	}
 	if have := p.listeners[0].strs("allowed_cidrs"); slices.Contains(have, "172.24.4.0/28") != ranged {

@@ -16,14 +16,15 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// TestServicesRestarts kills everything in turn with kill -9 in the life of a Service: while its load balancer is made, while its
-// endpoints go and come, and while it is deleted. Raven, the driver, Octavia's API and its workers: each turn must end as one without a
-// disturbance does.
+// TestServicesRestarts kills everything in turn with kill -9 in the life of a Service: while its load balancer is
+// made, while its endpoints go and come, and while it is deleted. Raven, the driver, Octavia's API and its workers:
+// each turn must end as one without a disturbance does.
 //
-// Octavia keeps the work of provider ovn in the memory of its API, and that of provider amphora in that of its worker: what a kill
-// takes along stays PENDING_* for good, and only an administrator can do something about it. Raven has to say so, and to put it
-// right once that has been done. The driver agent, which the provider tries again to reach for half a minute each time, is killed once only,
-// and the worker in TestServicesAmphora, but in runs of full size.
+// Octavia keeps the work of provider ovn in the memory of its API, and that of provider amphora in that of its
+// worker: what a kill takes along stays PENDING_* for good, and only an administrator can do something about it.
+// Raven has to say so, and to put it right once that has been done. The driver agent, which the provider tries again
+// to reach for half a minute each time, is killed once only, and the worker in TestServicesAmphora, but in runs of
+// full size.
 func TestServicesRestarts(t *testing.T) {
 	s := balancing(t)
 	createNamespace(t, "sr-a")
@@ -38,7 +39,8 @@ func TestServicesRestarts(t *testing.T) {
 	}
 	if world.full {
 		turns[len(turns)-1].first = false
-		turns = append(turns, turn{name: "amphora", provider: "amphora"}, turn{name: stack.OctaviaWorker, server: true, provider: "amphora"})
+		turns = append(turns, turn{name: "amphora", provider: "amphora"},
+			turn{name: stack.OctaviaWorker, server: true, provider: "amphora"})
 	}
 	undisturbed := map[string][]string{}
 	for _, turn := range turns {
@@ -146,9 +148,9 @@ func (s *site) stands(t *testing.T, namespace, name string) string {
 	return text
 }
 
-// settledWithHelp is settled after a kill at some time. A load balancer from before that, which Octavia keeps busy for good, is given up
-// by an administrator: once an Event has said that this is needed, or, where the Service is gone and there is nothing left to say it of,
-// when it has stood still for long.
+// settledWithHelp is settled after a kill at some time. A load balancer from before that, which Octavia keeps busy
+// for good, is given up by an administrator: once an Event has said that this is needed, or, where the Service is
+// gone and there is nothing left to say it of, when it has stood still for long.
 func (s *site) settledWithHelp(t *testing.T, kill time.Time) {
 	t.Helper()
 	helped, since := map[string]bool{}, map[string]time.Time{}

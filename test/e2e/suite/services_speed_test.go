@@ -19,10 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestServicesSpeed creates Services at once and measures how long it takes until their load balancers are ready with all parts: in
-// Raven's hands, where it ends when the Services are annotated with load balancers that are ready; and in those of a bare client, which makes the
-// same load balancers, each with one request and all at once, and looks at them until they are. In turns. It prints the ratio; the aim
-// is 1.2. Nobody else looks at Octavia meanwhile: its API does the provider's work in the same process.
+// TestServicesSpeed creates Services at once and measures how long it takes until their load balancers are ready with
+// all parts: in Raven's hands, where it ends when the Services are annotated with load balancers that are ready; and
+// in those of a bare client, which makes the same load balancers, each with one request and all at once, and looks at
+// them until they are. In turns. It prints the ratio; the aim is 1.2. Nobody else looks at Octavia meanwhile: its API
+// does the provider's work in the same process.
 func TestServicesSpeed(t *testing.T) {
 	s := balancing(t)
 	services, order := 4, "rbbr"
@@ -73,7 +74,8 @@ func TestServicesSpeed(t *testing.T) {
 	fmt.Fprintf(&b, "%d Services with 2 endpoints, until all load balancers are ready\n", services)
 	for _, by := range "rb" {
 		of := took[by]
-		fmt.Fprintf(&b, "%-12s median %5.1f s, %5.1f to %4.1f s\n", map[rune]string{'r': "raven", 'b': "bare client"}[by], median(of), of[0], of[len(of)-1])
+		fmt.Fprintf(&b, "%-12s median %5.1f s, %5.1f to %4.1f s\n", map[rune]string{'r': "raven", 'b': "bare client"}[by],
+			median(of), of[0], of[len(of)-1])
 	}
 	fmt.Fprintf(&b, "raven takes %.2f times the provider's own time (aim: 1.2)\n", median(took['r'])/median(took['b']))
 	t.Log("\n" + b.String())
@@ -143,7 +145,9 @@ func bareBalancers(t *testing.T, s *site, namespace, members string, names []str
 				return err
 			}
 			vip, _, _ := unstructured.NestedString(svc.Object, "spec", "clusterIP")
-			tags := []string{bareTag, "raven:owner=service-proxy:" + string(svc.GetUID()), "raven:name=loadbalancer", "raven:policy=delete"}
+			tags := []string{
+				bareTag, "raven:owner=service-proxy:" + string(svc.GetUID()), "raven:name=loadbalancer", "raven:policy=delete",
+			}
 			port := namespace + "/" + name + ":TCP:80"
 			_, err = world.cloud.call(ctx, http.MethodPost, balancerKind, thing{"loadbalancer": thing{
 				"name": namespace + "/" + name, "vip_subnet_id": found[0].str("id"), "vip_address": vip, "provider": "ovn",
@@ -194,7 +198,8 @@ func allReady(t *testing.T, names []string) {
 }
 
 func lookReady(ctx context.Context, names []string, ready map[string]bool) error {
-	all, err := world.cloud.list(ctx, balancerKind, "fields=id&fields=name&fields=provisioning_status&project_id="+world.cloud.project)
+	all, err := world.cloud.list(ctx, balancerKind,
+		"fields=id&fields=name&fields=provisioning_status&project_id="+world.cloud.project)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,9 @@ func serviceObjects(namespace string) dynamic.ResourceInterface {
 }
 
 func endpointSlices(namespace string) dynamic.ResourceInterface {
-	return world.kube.Resource(schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}).Namespace(namespace)
+	return world.kube.Resource(schema.GroupVersionResource{
+		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices",
+	}).Namespace(namespace)
 }
 
 // bothProtocols is a Service's ports: TCP and UDP, on one number.
@@ -36,7 +38,8 @@ func bothProtocols() map[string]any {
 	return map[string]any{"ports": []any{port("web", "TCP"), port("ask", "UDP")}}
 }
 
-// createService makes a Service that selects the pods labelled app=web, for TCP unless spec says otherwise. It goes with its namespace.
+// createService makes a Service that selects the pods labelled app=web, for TCP unless spec says otherwise. It goes
+// with its namespace.
 func createService(t *testing.T, namespace, name string, spec map[string]any, annotations ...string) {
 	t.Helper()
 	all := map[string]any{
@@ -59,7 +62,8 @@ func createService(t *testing.T, namespace, name string, spec map[string]any, an
 
 func patchService(t *testing.T, namespace, name, patch string, subresources ...string) {
 	t.Helper()
-	_, err := serviceObjects(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	_, err := serviceObjects(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,8 @@ func patchService(t *testing.T, namespace, name, patch string, subresources ...s
 
 func deleteService(t *testing.T, namespace, name string) {
 	t.Helper()
-	if err := serviceObjects(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := serviceObjects(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }
@@ -115,8 +120,9 @@ func readiness(t *testing.T, namespace, pod string, ready bool) {
 	if ready {
 		word = "True"
 	}
-	patchPod(t, namespace, pod, fmt.Sprintf(`{"status":{"conditions":[{"type":"Initialized","status":"True"},{"type":"Ready","status":%q},{"type":"ContainersReady","status":%q}]}}`,
-		word, word), "status")
+	patchPod(t, namespace, pod,
+		fmt.Sprintf(`{"status":{"conditions":[{"type":"Initialized","status":"True"},{"type":"Ready","status":%q},{"type":"ContainersReady","status":%q}]}}`,
+			word, word), "status")
 }
 
 // addressOf is a Service's clusterIP, and what its status names.
@@ -147,9 +153,10 @@ func awaitIngress(t *testing.T, namespace, name string) (address string) {
 	return address
 }
 
-// TestServices sends packets to Services of provider ovn: by TCP and UDP, to the clusterIP from a pod of another namespace and to a
-// floating IP and an externalIP from outside. Calls are balanced over the ready endpoints and over no others; with sessionAffinity they stay
-// with one. The Service is there before its pods and outlives them; what it had goes with it.
+// TestServices sends packets to Services of provider ovn: by TCP and UDP, to the clusterIP from a pod of another
+// namespace and to a floating IP and an externalIP from outside. Calls are balanced over the ready endpoints and over
+// no others; with sessionAffinity they stay with one. The Service is there before its pods and outlives them; what it
+// had goes with it.
 func TestServices(t *testing.T) {
 	needPackets(t)
 	s := balancing(t)
@@ -218,7 +225,8 @@ func TestServices(t *testing.T) {
 	nothingAt(t, vip, floating)
 }
 
-// operatorsAddress has an administrator make a floating IP in Raven's project, whose address a Service may then ask for.
+// operatorsAddress has an administrator make a floating IP in Raven's project, whose address a Service may then ask
+// for.
 func operatorsAddress(t *testing.T) string {
 	t.Helper()
 	prefix, err := netip.ParsePrefix(world.externalCIDR)
@@ -260,7 +268,8 @@ func balancedInOVN(t *testing.T, namespace, name string) {
 		t.Fatal(err)
 	}
 	vip, _, _ := unstructured.NestedString(svc.Object, "spec", "clusterIP")
-	rows, err := nbctl(t.Context(), "--bare", "--columns=vips", "find", "Load_Balancer", "name="+document(svc, vipAnnotation).str("id"))
+	rows, err := nbctl(t.Context(), "--bare", "--columns=vips", "find", "Load_Balancer",
+		"name="+document(svc, vipAnnotation).str("id"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +288,8 @@ func balancedInOVN(t *testing.T, namespace, name string) {
 func nothingAt(t *testing.T, vip, floating string) {
 	t.Helper()
 	for kind, query := range map[string]string{
-		balancerKind: "vip_address=" + vip, "ports": "fixed_ips=ip_address%3D" + vip, "floatingips": "floating_ip_address=" + floating,
+		balancerKind: "vip_address=" + vip, "ports": "fixed_ips=ip_address%3D" + vip,
+		"floatingips": "floating_ip_address=" + floating,
 	} {
 		found, err := world.cloud.list(t.Context(), kind, query)
 		if err != nil || len(found) > 0 {
@@ -288,8 +298,8 @@ func nothingAt(t *testing.T, vip, floating string) {
 	}
 }
 
-// TestServicesGoWithTheirNamespace deletes a namespace whose Services are served, and others that are still being made, with its
-// pods: nothing of it is left, and the namespace is gone.
+// TestServicesGoWithTheirNamespace deletes a namespace whose Services are served, and others that are still being
+// made, with its pods: nothing of it is left, and the namespace is gone.
 func TestServicesGoWithTheirNamespace(t *testing.T) {
 	s := balancing(t)
 	createNamespace(t, "sg-a")
@@ -308,7 +318,8 @@ func TestServicesGoWithTheirNamespace(t *testing.T) {
 	nothingAt(t, vip, floating)
 }
 
-// underWay waits, looking as often as it can, until the load balancer at an address is as asked; it is nil while there is none.
+// underWay waits, looking as often as it can, until the load balancer at an address is as asked; it is nil while
+// there is none.
 func underWay(t *testing.T, vip string, so func(lb thing) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

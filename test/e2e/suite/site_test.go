@@ -35,7 +35,10 @@ type site struct {
 // newSite makes the files of an installation.
 func newSite(t *testing.T, name string, conf harness.Settings) *site {
 	t.Helper()
-	s := &site{name: name, dir: filepath.Join(world.artifacts, "site-"+name), cluster: fmt.Sprintf("e2e-%s-%d", name, time.Now().UnixNano()/1e6)}
+	s := &site{
+		name: name, dir: filepath.Join(world.artifacts, "site-"+name),
+		cluster: fmt.Sprintf("e2e-%s-%d", name, time.Now().UnixNano()/1e6),
+	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +68,8 @@ func newSite(t *testing.T, name string, conf harness.Settings) *site {
 	return s
 }
 
-// standing is the site that most scenarios share, shared topology and IPv4, with its raven running and done. What a scenario made
-// is gone at its end, or the test fails.
+// standing is the site that most scenarios share, shared topology and IPv4, with its raven running and done. What a
+// scenario made is gone at its end, or the test fails.
 func standing(t *testing.T, more ...harness.Settings) *site {
 	t.Helper()
 	if world.standing == nil {
@@ -77,8 +80,8 @@ func standing(t *testing.T, more ...harness.Settings) *site {
 	return s
 }
 
-// balancing is the standing site with load balancers for Services, of provider ovn unless a Service says otherwise. Its raven runs on
-// for the next scenario that wants one.
+// balancing is the standing site with load balancers for Services, of provider ovn unless a Service says otherwise.
+// Its raven runs on for the next scenario that wants one.
 func balancing(t *testing.T) *site {
 	t.Helper()
 	if world.cloud.balancing == nil {
@@ -102,7 +105,8 @@ const activation = 10 * time.Second
 // servicesConf are the options of a site with load balancers.
 func servicesConf() harness.Settings {
 	return harness.Settings{}.Set("raven", "drivers", "namespace,pod,lbaas").Set("octavia_defaults", "provider", "ovn").
-		Set("neutron_defaults", "external_svc_net", world.external).Set("neutron_defaults", "lbaas_activation_timeout", int(activation.Seconds())).
+		Set("neutron_defaults", "external_svc_net", world.external).Set("neutron_defaults", "lbaas_activation_timeout",
+		int(activation.Seconds())).
 		Set("raven", "drift_check_interval", 10)
 }
 
@@ -140,7 +144,8 @@ func (s *site) use(t *testing.T, more ...harness.Settings) {
 	s.lend(t, len(more) > 0)
 }
 
-// lend gives the site to a scenario. At its end the site must be as it was: nothing but what every namespace of a cluster has.
+// lend gives the site to a scenario. At its end the site must be as it was: nothing but what every namespace of a
+// cluster has.
 func (s *site) lend(t *testing.T, stop bool) {
 	t.Helper()
 	folder := filepath.Join(world.artifacts, t.Name())
@@ -165,7 +170,8 @@ func (s *site) lend(t *testing.T, stop bool) {
 	})
 }
 
-// start runs the site's raven with these options beside the site's own, if it does not run so yet, and ends another site's.
+// start runs the site's raven with these options beside the site's own, if it does not run so yet, and ends another
+// site's.
 func (s *site) start(t *testing.T, more harness.Settings) {
 	t.Helper()
 	if other := world.running; other != nil && other != s {
@@ -237,8 +243,8 @@ func (s *site) settled(t *testing.T) {
 	await(t, "cloud and cluster to agree", s.amiss)
 }
 
-// clear waits until nothing of the scenario is left in the cloud and in the cluster. Namespaces that a scenario left behind when it
-// failed go here: the next one would wait for them in vain.
+// clear waits until nothing of the scenario is left in the cloud and in the cluster. Namespaces that a scenario left
+// behind when it failed go here: the next one would wait for them in vain.
 func (s *site) clear(ctx context.Context, t *testing.T) {
 	t.Helper()
 	if s.raven == nil {
@@ -277,7 +283,8 @@ func (s *site) record(t *testing.T, folder, when string) {
 		text = "cannot be told: " + err.Error() + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# site %s, cluster %s, %s\n\n## Neutron\n%s\n## Kubernetes\n", s.name, s.cluster, time.Now().Format(time.RFC3339), text)
+	fmt.Fprintf(&b, "# site %s, cluster %s, %s\n\n## Neutron\n%s\n## Kubernetes\n", s.name, s.cluster,
+		time.Now().Format(time.RFC3339), text)
 	for _, kind := range []string{"namespaces", "pods", "services"} {
 		list, err := world.kube.Resource(resource(kind)).List(context.Background(), metav1.ListOptions{})
 		if err != nil {
@@ -286,8 +293,10 @@ func (s *site) record(t *testing.T, folder, when string) {
 		}
 		for _, o := range list.Items {
 			phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
-			fmt.Fprintf(&b, "%s %s/%s %s port=%s network=%s balancer=%s labels=%v deleted=%v\n", kind, o.GetNamespace(), o.GetName(), phase,
-				document(&o, portAnnotation).str("id"), document(&o, networkAnnotation).str("id"), document(&o, vipAnnotation).str("id"),
+			fmt.Fprintf(&b, "%s %s/%s %s port=%s network=%s balancer=%s labels=%v deleted=%v\n", kind, o.GetNamespace(),
+				o.GetName(), phase,
+				document(&o, portAnnotation).str("id"), document(&o, networkAnnotation).str("id"),
+				document(&o, vipAnnotation).str("id"),
 				o.GetLabels(), o.GetDeletionTimestamp())
 		}
 	}

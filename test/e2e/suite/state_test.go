@@ -47,8 +47,9 @@ func wantsPort(pod *unstructured.Unstructured) bool {
 	return phase != "Succeeded" && phase != "Failed" && !host
 }
 
-// amiss says where the cloud and the cluster do not agree, "" where they do: every namespace and every pod has exactly what
-// it should have, its annotations tell of that, and nothing belongs to an object that is no more. The cluster is asked first: it is cheap.
+// amiss says where the cloud and the cluster do not agree, "" where they do: every namespace and every pod has
+// exactly what it should have, its annotations tell of that, and nothing belongs to an object that is no more. The
+// cluster is asked first: it is cheap.
 func (s *site) amiss(ctx context.Context) string {
 	if s.raven != nil {
 		if why := s.raven.died(); why != "" {
@@ -113,14 +114,16 @@ func (s *site) unannotated(c cluster) string {
 		}
 	}
 	for i := range c.services {
-		if svc := &c.services[i]; s.balances && svc.GetDeletionTimestamp() == nil && c.served(svc) && document(svc, vipAnnotation) == nil {
+		if svc := &c.services[i]; s.balances && svc.GetDeletionTimestamp() == nil && c.served(svc) &&
+			document(svc, vipAnnotation) == nil {
 			amiss = append(amiss, "Service "+svc.GetNamespace()+"/"+svc.GetName())
 		}
 	}
 	if len(amiss) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d objects have no annotation of this site's yet: %s", len(amiss), strings.Join(amiss[:min(len(amiss), 8)], ", "))
+	return fmt.Sprintf("%d objects have no annotation of this site's yet: %s", len(amiss),
+		strings.Join(amiss[:min(len(amiss), 8)], ", "))
 }
 
 func (s *site) missing(annotated thing) bool { return annotated == nil || s.stale[annotated.str("id")] }
@@ -174,7 +177,8 @@ func (s *site) namespaceAmiss(ns *unstructured.Unstructured, owned []thing) []st
 			amiss = append(amiss, of+": its subnet is another network's, or of another IP version")
 		}
 		if rif.str("device_id") == "" || !slices.Equal(rif.addresses(), []string{subnet.str("gateway_ip")}) {
-			amiss = append(amiss, fmt.Sprintf("%s: its subnet's gateway %s is not the router's %v", of, subnet.str("gateway_ip"), rif.addresses()))
+			amiss = append(amiss,
+				fmt.Sprintf("%s: its subnet's gateway %s is not the router's %v", of, subnet.str("gateway_ip"), rif.addresses()))
 		}
 	}
 	for _, o := range owned { // further subnets of one that was full, each with its interface
@@ -192,9 +196,12 @@ func (s *site) namespaceAmiss(ns *unstructured.Unstructured, owned []thing) []st
 		}
 	}
 	if len(amiss) == 0 && len(owned) != wanted {
-		amiss = append(amiss, fmt.Sprintf("%s has %d resources, not %d: %s", of, len(owned), wanted, strings.Join(describe(owned), ", ")))
+		amiss = append(amiss,
+			fmt.Sprintf("%s has %d resources, not %d: %s", of, len(owned), wanted, strings.Join(describe(owned), ", ")))
 	}
-	for annotation, o := range map[string]thing{networkAnnotation: network, subnetAnnotation: first, groupAnnotation: group} {
+	for annotation, o := range map[string]thing{
+		networkAnnotation: network, subnetAnnotation: first, groupAnnotation: group,
+	} {
 		if told := document(ns, annotation).str("id"); o != nil && told != o.str("id") {
 			amiss = append(amiss, fmt.Sprintf("%s: annotation %s tells of %q, and it is %s", of, annotation, told, o.str("id")))
 		}
@@ -268,8 +275,8 @@ func (s *site) sharedAmiss(owned []thing) []string {
 	return amiss
 }
 
-// dump is everything of the site in the cloud, as sorted lines without what differs from run to run. Given a renaming, it has only
-// what belongs to objects whose names that knows.
+// dump is everything of the site in the cloud, as sorted lines without what differs from run to run. Given a
+// renaming, it has only what belongs to objects whose names that knows.
 func (s *site) dump(ctx context.Context, rename map[string]string) (string, error) {
 	all, err := world.cloud.ours(ctx, s.cluster)
 	if err != nil {
@@ -290,7 +297,8 @@ func (s *site) dump(ctx context.Context, rename map[string]string) (string, erro
 		line := fmt.Sprintf("%s %s: name=%s", o.str("kind"), names[o.str("id")], o.str("name"))
 		for _, key := range []string{
 			"network_id", "subnetpool_id", "device_id", "security_groups", "ip_version", "enable_dhcp", "device_owner",
-			"admin_state_up", "port_security_enabled", "shared", "router:external", "mtu", "dns_nameservers", "host_routes", "tags",
+			"admin_state_up", "port_security_enabled", "shared", "router:external", "mtu", "dns_nameservers", "host_routes",
+			"tags",
 			"provider", "provisioning_status", "vip_subnet_id", "additional_vips", "port_id",
 		} {
 			if value := fmt.Sprint(o[key]); o[key] != nil {
@@ -328,7 +336,10 @@ func (s *site) dump(ctx context.Context, rename map[string]string) (string, erro
 	return strings.Join(lines, ""), nil
 }
 
-// ownRules are the rules that a namespace's security group has by itself: those for the ports of Services are not among them.
+// ownRules are the rules that a namespace's security group has by itself: those for the ports of Services are not
+// among them.
 func ownRules(group thing) []thing {
-	return slices.DeleteFunc(group.things("security_group_rules"), func(rule thing) bool { return rule["port_range_min"] != nil })
+	return slices.DeleteFunc(group.things("security_group_rules"), func(rule thing) bool {
+		return rule["port_range_min"] != nil
+	})
 }

@@ -81,9 +81,10 @@ func (f *stream) longest() time.Duration {
 	return max(f.gap, time.Since(f.at))
 }
 
-// ages waits until Open vSwitch has forgotten how the flow began. It keeps the choice of an endpoint for 10 s (max-idle) after the packet that asked
-// for it; while it does, OVN can lose a race: it forgets the connection before the switch has forgotten the choice, and the next datagram takes the
-// same endpoint again. That is so with OVN 23.03, and in docs/kubeproxy.md.
+// ages waits until Open vSwitch has forgotten how the flow began. It keeps the choice of an endpoint for 10 s
+// (max-idle) after the packet that asked for it; while it does, OVN can lose a race: it forgets the connection before
+// the switch has forgotten the choice, and the next datagram takes the same endpoint again. That is so with OVN
+// 23.03, and in docs/kubeproxy.md.
 func (f *stream) ages(t *testing.T) {
 	t.Helper()
 	await(t, "the flow to be older than Open vSwitch's memory of its begin", func(context.Context) string {
@@ -105,7 +106,8 @@ func (f *stream) leaves(t *testing.T, pod string) {
 	})
 }
 
-// stays fails the test if anybody but that pod has answered since the stream last forgot, or nobody for longer than bound.
+// stays fails the test if anybody but that pod has answered since the stream last forgot, or nobody for longer than
+// bound.
 func (f *stream) stays(t *testing.T, pod string, bound time.Duration) {
 	t.Helper()
 	f.mu.Lock()
@@ -113,6 +115,7 @@ func (f *stream) stays(t *testing.T, pod string, bound time.Duration) {
 	f.mu.Unlock()
 	delete(others, pod)
 	if gap := f.longest(); len(others) > 0 || gap > bound {
-		t.Errorf("the flow to %s was answered by others as well %v, and by nobody for %s", pod, others, gap.Round(time.Millisecond))
+		t.Errorf("the flow to %s was answered by others as well %v, and by nobody for %s", pod, others,
+			gap.Round(time.Millisecond))
 	}
 }

@@ -17,10 +17,14 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// TestTeardown removes with `raven cleanup` what was made for a cluster that is gone. Without --yes nothing is removed; nor is it for
-// a cluster that still answers. What is another cluster's, or nobody's, stays as it is.
+// TestTeardown removes with `raven cleanup` what was made for a cluster that is gone. Without --yes nothing is
+// removed; nor is it for a cluster that still answers. What is another cluster's, or nobody's, stays as it is.
 func TestTeardown(t *testing.T) {
-	other := makeCloud(t, "networks", thing{"name": "default", "description": "raven:cluster=another raven:owner=namespace:1 raven:name=network raven:policy=delete"})
+	other := makeCloud(t, "networks",
+		thing{
+			"name":        "default",
+			"description": "raven:cluster=another raven:owner=namespace:1 raven:name=network raven:policy=delete",
+		})
 	nobodys := makeCloud(t, "security-groups", thing{"name": "default-sg"})
 	s := world.standing
 	if s == nil {
@@ -66,7 +70,8 @@ func TestTeardown(t *testing.T) {
 	if err := os.WriteFile(cloudOnly, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if status, out := cleanup(t, cloudOnly); status != 2 && status != 0 || !strings.Contains(out, s.cluster) || !strings.Contains(out, "another") {
+	if status, out := cleanup(t, cloudOnly); status != 2 && status != 0 || !strings.Contains(out, s.cluster) ||
+		!strings.Contains(out, "another") {
 		t.Errorf("exit status %d; the list of clusters is:\n%s", status, out)
 	}
 	status, out := cleanup(t, cloudOnly, "--cluster", s.cluster)
@@ -118,6 +123,7 @@ func cleanup(t *testing.T, conf string, args ...string) (int, string) {
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	t.Logf("raven cleanup %s: exit status %d, %.1f s", strings.Join(args, " "), cmd.ProcessState.ExitCode(), time.Since(started).Seconds())
+	t.Logf("raven cleanup %s: exit status %d, %.1f s", strings.Join(args, " "), cmd.ProcessState.ExitCode(),
+		time.Since(started).Seconds())
 	return cmd.ProcessState.ExitCode(), string(out)
 }

@@ -21,7 +21,8 @@ import (
 // patience is how long anything may take that is waited for.
 const patience = 2 * time.Minute
 
-// machine is a systemd as process 1 of new namespaces. Its root is this machine's, and what it writes is forgotten with it.
+// machine is a systemd as process 1 of new namespaces. Its root is this machine's, and what it writes is forgotten
+// with it.
 type machine struct {
 	t     *testing.T
 	outer *exec.Cmd

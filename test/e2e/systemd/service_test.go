@@ -207,7 +207,9 @@ func start(m *machine, w *world) {
 func confined(m *machine) {
 	t := m.t
 	status := m.run("cat", "/proc/"+m.pid()+"/status")
-	for _, want := range []string{"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "Seccomp:\t2"} {
+	for _, want := range []string{
+		"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "Seccomp:\t2",
+	} {
 		if !strings.Contains(status, want) {
 			t.Errorf("no %q in:\n%s", want, status)
 		}
@@ -243,7 +245,8 @@ func confined(m *machine) {
 		{"-r /run/credentials/raven.service/raven.conf", 0},
 		{"-r /etc/credstore/raven.conf", 1},
 	} {
-		_, status := m.status("sh", "-c", "nsenter --target "+m.pid()+" --mount --wd=/ setpriv --reuid raven --regid raven --clear-groups test "+c.test)
+		_, status := m.status("sh", "-c",
+			"nsenter --target "+m.pid()+" --mount --wd=/ setpriv --reuid raven --regid raven --clear-groups test "+c.test)
 		if status != c.want {
 			t.Errorf("as the service: test %s has status %d, want %d", c.test, status, c.want)
 		}
@@ -253,10 +256,12 @@ func confined(m *machine) {
 func reload(m *machine, w *world) {
 	t := m.t
 	before := m.pid()
-	m.write("/etc/kuryr/kuryr.conf", "640", "root:raven", w.conf("/etc/kuryr/kubeconfig", "graceful_shutdown_timeout = 50"))
+	m.write("/etc/kuryr/kuryr.conf", "640", "root:raven",
+		w.conf("/etc/kuryr/kubeconfig", "graceful_shutdown_timeout = 50"))
 	m.run("systemctl", "reload", "raven")
 	m.eventually("the change is logged, and it is ready again", func() error {
-		if log := m.run("raven", "service", "logs"); !strings.Contains(log, "graceful_shutdown_timeout") || m.property("SubState") != "running" {
+		if log := m.run("raven", "service", "logs"); !strings.Contains(log, "graceful_shutdown_timeout") ||
+			m.property("SubState") != "running" {
 			return errors.New("not yet")
 		}
 		return nil
@@ -314,7 +319,8 @@ func (m *machine) another(than string) {
 func (m *machine) onlyOne() {
 	m.t.Helper()
 	if list := strings.Fields(m.run("pgrep", "--count", "--uid", "raven")); list[0] != "3" {
-		m.t.Errorf("%s processes, want the core and two drivers:\n%s", list[0], m.run("pgrep", "--list-full", "--uid", "raven"))
+		m.t.Errorf("%s processes, want the core and two drivers:\n%s", list[0],
+			m.run("pgrep", "--list-full", "--uid", "raven"))
 	}
 }
 
@@ -364,7 +370,9 @@ func purge(m *machine) {
 // gone says that nothing of Raven is left.
 func (m *machine) gone() {
 	m.t.Helper()
-	for _, what := range [][]string{{"getent", "passwd", "raven"}, {"getent", "group", "raven"}, {"pgrep", "--uid", "raven"}} {
+	for _, what := range [][]string{
+		{"getent", "passwd", "raven"}, {"getent", "group", "raven"}, {"pgrep", "--uid", "raven"},
+	} {
 		if out, status := m.status(what...); status == 0 {
 			m.t.Errorf("%s: %s", strings.Join(what, " "), out)
 		}
@@ -372,7 +380,8 @@ func (m *machine) gone() {
 	if out := m.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "raven*"); out != "" {
 		m.t.Errorf("systemd still knows %s", out)
 	}
-	left := m.named([]string{"raven", "kuryr"}, "/etc", "/run", "/var/lib", "/var/log", "/usr/bin", "/usr/lib/raven", "/usr/libexec",
+	left := m.named([]string{"raven", "kuryr"}, "/etc", "/run", "/var/lib", "/var/log", "/usr/bin", "/usr/lib/raven",
+		"/usr/libexec",
 		"/usr/lib/systemd", "/usr/lib/sysusers.d", "/usr/lib/tmpfiles.d", "/usr/share/doc")
 	left = slices.DeleteFunc(left, func(path string) bool { return path == "/etc/raven-e2e" })
 	if len(left) > 0 {
@@ -395,11 +404,13 @@ func TestWithoutPackage(t *testing.T) {
 	if out, status := m.status(raven, "service", "status"); status != 4 || !strings.Contains(out, "not installed") {
 		t.Errorf("not installed: %q, exit status %d", out, status)
 	}
-	if out, status := m.status("setpriv", "--reuid=nobody", "--clear-groups", raven, "service", "install"); status != 1 || !strings.Contains(out, "needs root") {
+	if out, status := m.status("setpriv", "--reuid=nobody", "--clear-groups", raven, "service",
+		"install"); status != 1 || !strings.Contains(out, "needs root") {
 		t.Errorf("without privileges: %q, exit status %d", out, status)
 	}
 	m.write("/root/kuryr.conf", "644", "root", "")
-	if out, status := m.status(raven, "service", "install", "--config-file=/root/kuryr.conf"); status != 1 || !strings.Contains(out, "cannot see") {
+	if out, status := m.status(raven, "service", "install", "--config-file=/root/kuryr.conf"); status != 1 ||
+		!strings.Contains(out, "cannot see") {
 		t.Errorf("a file that the service cannot see: %q, exit status %d", out, status)
 	}
 	m.run("rm", "/root/kuryr.conf")
@@ -443,9 +454,11 @@ func TestWithoutPackage(t *testing.T) {
 func encrypted(t *testing.T, m *machine, w *world, raven string) {
 	t.Helper()
 	m.run("mkdir", "-p", "/etc/credstore.encrypted")
-	m.run("systemd-creds", "encrypt", "--name=raven.conf", "/etc/credstore/raven.conf", "/etc/credstore.encrypted/raven.conf")
+	m.run("systemd-creds", "encrypt", "--name=raven.conf", "/etc/credstore/raven.conf",
+		"/etc/credstore.encrypted/raven.conf")
 	m.run("rm", "/etc/credstore/raven.conf")
-	m.write("/etc/systemd/system/raven.service.d/secret.conf", "644", "root", "[Service]\nLoadCredentialEncrypted=raven.conf\n")
+	m.write("/etc/systemd/system/raven.service.d/secret.conf", "644", "root",
+		"[Service]\nLoadCredentialEncrypted=raven.conf\n")
 	m.run("systemctl", "daemon-reload")
 	m.run(raven, "service", "restart")
 	m.ready(w)

@@ -137,7 +137,8 @@ func (x *access) authorize(c *call) error {
 	if r.namespace != "" {
 		where = fmt.Sprintf("in the namespace %q", r.namespace)
 	}
-	reason := fmt.Errorf("User %q cannot %s resource %q in API group %q %s", r.user, r.verb, resource, r.group, where) //nolint:staticcheck // the real server's words
+	//nolint:staticcheck // the real server's words
+	reason := fmt.Errorf("User %q cannot %s resource %q in API group %q %s", r.user, r.verb, resource, r.group, where)
 	return apierrors.NewForbidden(schema.GroupResource{Group: r.group, Resource: resource}, r.name, reason)
 }
 
@@ -162,7 +163,9 @@ func (a *API) serveReview(w http.ResponseWriter, r *http.Request, user string) {
 	review.Kind, review.APIVersion = "SelfSubjectAccessReview", "authorization.k8s.io/v1"
 	review.Status.Allowed = true
 	if asked := review.Spec.ResourceAttributes; asked != nil {
-		review.Status.Allowed = a.access.allowed(attributes{user, asked.Verb, asked.Group, asked.Resource, asked.Subresource, asked.Namespace, asked.Name})
+		review.Status.Allowed = a.access.allowed(attributes{
+			user, asked.Verb, asked.Group, asked.Resource, asked.Subresource, asked.Namespace, asked.Name,
+		})
 	}
 	if !review.Status.Allowed {
 		review.Status.Reason = "forbidden by a rule of the simulation"

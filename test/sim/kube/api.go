@@ -42,8 +42,8 @@ type Options struct {
 	LooseNamespaces bool
 	// PodGrace, when set, lets a deleted pod live on with a deletionTimestamp for that long.
 	PodGrace time.Duration
-	// ServiceCIDR is where cluster IPs come from: a range, or one of each family with a comma between them, the first being the default
-	// one. Default 10.96.0.0/16.
+	// ServiceCIDR is where cluster IPs come from: a range, or one of each family with a comma between them, the first
+	// being the default one. Default 10.96.0.0/16.
 	ServiceCIDR string
 	// Endpoints keeps EndpointSlices and Endpoints of Services; nil leaves them to whoever writes them.
 	Endpoints *EndpointController
@@ -206,17 +206,23 @@ func (a *API) seed() {
 		first = ranges[0].Masked().Addr().Next().String()
 	}
 	a.mustCreate(schema.GroupResource{Resource: "services"}, "default", map[string]any{
-		"metadata": map[string]any{"name": "kubernetes", "labels": map[string]any{"component": "apiserver", "provider": "kubernetes"}},
+		"metadata": map[string]any{
+			"name": "kubernetes", "labels": map[string]any{"component": "apiserver", "provider": "kubernetes"},
+		},
 		"spec": map[string]any{
 			"clusterIP": first,
-			"ports":     []any{map[string]any{"name": "https", "port": int64(443), "protocol": "TCP", "targetPort": int64(6443)}},
+			"ports": []any{
+				map[string]any{"name": "https", "port": int64(443), "protocol": "TCP", "targetPort": int64(6443)},
+			},
 		},
 	})
 }
 
 func (a *API) mustCreate(gr schema.GroupResource, namespace string, object map[string]any) {
 	res := a.resources[gr]
-	view := view{GroupVersion: schema.GroupVersion{Group: gr.Group, Version: res.kind.Versions[0]}, res: res, kind: res.kind}
+	view := view{
+		GroupVersion: schema.GroupVersion{Group: gr.Group, Version: res.kind.Versions[0]}, res: res, kind: res.kind,
+	}
 	if _, err := a.create(res, namespace, view.take(object), writeOptions{asIs: true}); err != nil {
 		panic("seeding simulated kubernetes: " + err.Error())
 	}

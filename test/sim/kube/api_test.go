@@ -42,12 +42,15 @@ func TestAccess(t *testing.T) {
 		}
 		return client
 	}
-	if _, err := typedFor(api.KubeconfigFor("wrong")).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+	if _, err := typedFor(api.KubeconfigFor("wrong")).CoreV1().Pods("default").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a wrong token: %v", err)
 	}
 	client := typedFor(api.Kubeconfig())
 	_, err := client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "raven" cannot list resource "pods" in API group "" in the namespace "default"`) {
+	if !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(),
+			`User "raven" cannot list resource "pods" in API group "" in the namespace "default"`) {
 		t.Errorf("a denied list: %v", err)
 	}
 	if _, err := client.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -57,9 +60,12 @@ func TestAccess(t *testing.T) {
 		t.Errorf("an allowed list: %v", err)
 	}
 	for resource, want := range map[string]bool{"pods": false, "services": true} {
-		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: resource}},
-		}, metav1.CreateOptions{})
+		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
+			&authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: resource},
+				},
+			}, metav1.CreateOptions{})
 		if err != nil || review.Status.Allowed != want {
 			t.Errorf("may list %s: %v, %v, want %v", resource, review.Status.Allowed, err, want)
 		}
@@ -82,23 +88,31 @@ func TestTyped(t *testing.T) {
 			}
 			holder := "me"
 			now := metav1.NowMicro()
-			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "raven"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now}}
+			lease := &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: "raven"},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now},
+			}
 			lease, err = client.CoordinationV1().Leases("kube-system").Create(t.Context(), lease, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if lease, err = client.CoordinationV1().Leases("kube-system").Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil || *lease.Spec.HolderIdentity != "me" {
+			if lease, err = client.CoordinationV1().Leases("kube-system").Update(t.Context(), lease,
+				metav1.UpdateOptions{}); err != nil || *lease.Spec.HolderIdentity != "me" {
 				t.Errorf("got %v, %v", lease, err)
 			}
 			modern := &eventsv1.Event{
-				ObjectMeta: metav1.ObjectMeta{GenerateName: "e-"}, EventTime: now, Note: "a note", Reason: "Because", Type: "Normal",
-				Regarding: corev1.ObjectReference{Kind: "Pod", Name: "p", Namespace: "default"}, ReportingController: "raven", ReportingInstance: "one", Action: "Look",
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "e-"}, EventTime: now, Note: "a note", Reason: "Because",
+				Type:      "Normal",
+				Regarding: corev1.ObjectReference{Kind: "Pod", Name: "p", Namespace: "default"}, ReportingController: "raven",
+				ReportingInstance: "one", Action: "Look",
 			}
 			if _, err := client.EventsV1().Events("default").Create(t.Context(), modern, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			list, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=p"})
-			if err != nil || len(list.Items) != 1 || list.Items[0].Message != "a note" || list.Items[0].InvolvedObject.Kind != "Pod" {
+			list, err := client.CoreV1().Events("default").List(t.Context(),
+				metav1.ListOptions{FieldSelector: "involvedObject.name=p"})
+			if err != nil || len(list.Items) != 1 || list.Items[0].Message != "a note" ||
+				list.Items[0].InvolvedObject.Kind != "Pod" {
 				t.Errorf("as a core event: %v, %v", list, err)
 			}
 		})
@@ -106,41 +120,58 @@ func TestTyped(t *testing.T) {
 }
 
 func TestCustomResource(t *testing.T) {
-	api, config := started(t, Options{Kinds: []Kind{{Group: "early.example", Kind: "Thing", Namespaced: true, Custom: true}}})
+	api, config := started(t,
+		Options{Kinds: []Kind{{Group: "early.example", Kind: "Thing", Namespaced: true, Custom: true}}})
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	widgets := client.Resource(schema.GroupVersionResource{Group: "raven.example", Version: "v1beta1", Resource: "widgets"}).Namespace("default")
+	widgets := client.Resource(schema.GroupVersionResource{
+		Group: "raven.example", Version: "v1beta1", Resource: "widgets",
+	}).Namespace("default")
 	if _, err := widgets.List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("before its definition: %v", err)
 	}
 	definition := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets.raven.example"},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "widgets.raven.example"},
 		"spec": map[string]any{
 			"group": "raven.example", "scope": "Namespaced", "names": map[string]any{"plural": "widgets", "kind": "Widget"},
 			"versions": []any{
 				map[string]any{"name": "v1beta1", "served": true, "storage": false},
-				map[string]any{"name": "v1", "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}}},
+				map[string]any{
+					"name": "v1", "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}},
+				},
 			},
 		},
 	}}
-	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := client.Resource(schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	})
 	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "raven.example/v1beta1", "kind": "Widget", "metadata": map[string]any{"name": "w"}, "spec": map[string]any{"size": int64(1)}}}
+	w := &unstructured.Unstructured{
+		Object: map[string]any{
+			"apiVersion": "raven.example/v1beta1", "kind": "Widget", "metadata": map[string]any{"name": "w"},
+			"spec": map[string]any{"size": int64(1)},
+		},
+	}
 	made, err := widgets.Create(t.Context(), w, metav1.CreateOptions{})
 	if err != nil || made.GetAPIVersion() != "raven.example/v1beta1" || made.GetGeneration() != 1 {
 		t.Fatalf("got %v, %v", made, err)
 	}
-	stored := client.Resource(schema.GroupVersionResource{Group: "raven.example", Version: "v1", Resource: "widgets"}).Namespace("default")
-	changed, err := stored.Patch(t.Context(), "w", types.MergePatchType, []byte(`{"spec":{"size":2}}`), metav1.PatchOptions{})
+	stored := client.Resource(schema.GroupVersionResource{
+		Group: "raven.example", Version: "v1", Resource: "widgets",
+	}).Namespace("default")
+	changed, err := stored.Patch(t.Context(), "w", types.MergePatchType, []byte(`{"spec":{"size":2}}`),
+		metav1.PatchOptions{})
 	if err != nil || changed.GetAPIVersion() != "raven.example/v1" || changed.GetGeneration() != 2 {
 		t.Errorf("through the other version: %v, %v", changed, err)
 	}
 	things := schema.GroupVersionResource{Group: "early.example", Version: "v1", Resource: "things"}
-	if _, err := api.Create(things, map[string]any{"metadata": map[string]any{"name": "t", "namespace": "default"}}); err != nil {
+	if _, err := api.Create(things,
+		map[string]any{"metadata": map[string]any{"name": "t", "namespace": "default"}}); err != nil {
 		t.Error(err)
 	}
 	if err := definitions.Delete(t.Context(), "widgets.raven.example", metav1.DeleteOptions{}); err != nil {
@@ -152,7 +183,8 @@ func TestCustomResource(t *testing.T) {
 }
 
 func TestKubelet(t *testing.T) {
-	api, _ := started(t, Options{Kubelet: &Kubelet{Nodes: []string{"n1"}, NeedPort: true}, PodGrace: 10 * time.Millisecond})
+	api, _ := started(t,
+		Options{Kubelet: &Kubelet{Nodes: []string{"n1"}, NeedPort: true}, PodGrace: 10 * time.Millisecond})
 	mustCreate(t, api, aPod("p"))
 	get := func(path ...string) string {
 		object, err := api.Get(podsGVR(), "default", "p")
@@ -169,14 +201,19 @@ func TestKubelet(t *testing.T) {
 	if _, err := api.Patch(podsGVR(), "default", "p", types.MergePatchType, []byte(annotation)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an address", func() bool { return get("status", "phase") == "Running" && get("status", "podIP") == "10.0.0.9" })
+	eventually(t, "an address", func() bool {
+		return get("status", "phase") == "Running" && get("status", "podIP") == "10.0.0.9"
+	})
 	if err := api.Delete(podsGVR(), "default", "p"); err != nil {
 		t.Fatal(err)
 	}
 	if get("metadata", "deletionTimestamp") == "" {
 		t.Error("the pod has no time to go")
 	}
-	eventually(t, "the end", func() bool { _, err := api.Get(podsGVR(), "default", "p"); return apierrors.IsNotFound(err) })
+	eventually(t, "the end", func() bool {
+		_, err := api.Get(podsGVR(), "default", "p")
+		return apierrors.IsNotFound(err)
+	})
 }
 
 func TestAdmin(t *testing.T) {
@@ -206,11 +243,13 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("seen %+v", r)
 	}
 	var log []Request
-	if err := json.Unmarshal([]byte(call(http.MethodGet, "/sim/log", "")), &log); err != nil || len(log) != 1 || log[0].Status != http.StatusOK {
+	if err := json.Unmarshal([]byte(call(http.MethodGet, "/sim/log", "")), &log); err != nil || len(log) != 1 ||
+		log[0].Status != http.StatusOK {
 		t.Errorf("log %v, %v", log, err)
 	}
 	var stats Stats
-	if err := json.Unmarshal([]byte(call(http.MethodGet, "/sim/stats", "")), &stats); err != nil || stats.Counts["get namespaces"] != 1 {
+	if err := json.Unmarshal([]byte(call(http.MethodGet, "/sim/stats", "")), &stats); err != nil ||
+		stats.Counts["get namespaces"] != 1 {
 		t.Errorf("stats %v, %v", stats, err)
 	}
 	call(http.MethodPost, "/sim/faults", `{"path":"/nothing","status":500,"delay":"1ms"}`)
@@ -224,7 +263,8 @@ func TestAdmin(t *testing.T) {
 	for _, path := range []string{"/sim/compact", "/sim/expire?resource=pods", "/sim/cut?how=midline", "/sim/bookmark"} {
 		call(http.MethodPost, path, "")
 	}
-	if got := call(http.MethodGet, "/sim/dump?resource=namespaces", ""); !strings.Contains(got, "# namespaces default\n") || strings.Contains(got, "uid:") {
+	if got := call(http.MethodGet, "/sim/dump?resource=namespaces", ""); !strings.Contains(got,
+		"# namespaces default\n") || strings.Contains(got, "uid:") {
 		t.Errorf("dump %s", got)
 	}
 }
@@ -255,13 +295,15 @@ func TestBurst(t *testing.T) {
 		t.Logf("%s: %d in %v", what, pods, time.Since(start).Round(time.Millisecond))
 	}
 	each("POST over HTTP", func(i int) error {
-		_, err := namespaced.Create(t.Context(), &unstructured.Unstructured{Object: aPod(fmt.Sprint("p", i))}, metav1.CreateOptions{})
+		_, err := namespaced.Create(t.Context(), &unstructured.Unstructured{Object: aPod(fmt.Sprint("p", i))},
+			metav1.CreateOptions{})
 		return err
 	})
 	force := true
 	each("apply of annotations over HTTP", func(i int) error {
 		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","annotations":{"kuryr.org/neutron-port":"x"}}}`, i)
-		_, err := namespaced.Patch(t.Context(), fmt.Sprint("p", i), types.ApplyPatchType, []byte(body), metav1.PatchOptions{FieldManager: "raven", Force: &force})
+		_, err := namespaced.Patch(t.Context(), fmt.Sprint("p", i), types.ApplyPatchType, []byte(body),
+			metav1.PatchOptions{FieldManager: "raven", Force: &force})
 		return err
 	})
 	eventually(t, "the informer to follow", func() bool { return len(known(store)) == pods })
@@ -332,7 +374,8 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 	b.ResetTimer()
 	for i := range b.N {
-		if _, err := api.Patch(podsGVR(), "default", "p1", types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"annotations":{"a":"%d"}}}`, i))); err != nil {
+		if _, err := api.Patch(podsGVR(), "default", "p1", types.MergePatchType,
+			[]byte(fmt.Sprintf(`{"metadata":{"annotations":{"a":"%d"}}}`, i))); err != nil {
 			b.Fatal(err)
 		}
 		for range 10 {

@@ -63,11 +63,16 @@ func decodeApply(body []byte) (config map[string]any, err error) {
 }
 
 // apply is server-side apply. The configuration is the store's from now on.
-func (a *API) apply(v *view, namespace, name string, config map[string]any, force bool, o writeOptions) (it *item, created bool, err error) {
+func (a *API) apply(
+	v *view, namespace, name string, config map[string]any, force bool, o writeOptions,
+) (it *item, created bool, err error) {
 	config = v.take(config)
 	meta := metadata(config)
 	if given := text(config, "metadata", "name"); given != "" && given != name {
-		return nil, false, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", given, name))
+		return nil, false,
+			apierrors.NewBadRequest(
+				fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", given, name),
+			)
 	}
 	meta["name"] = name
 	if v.kind.Namespaced {
@@ -105,11 +110,14 @@ func (a *API) applyNew(res *resource, config map[string]any, o writeOptions) (*c
 	return &change{object: object, managed: m}, nil
 }
 
-func (a *API) applyOver(res *resource, current *item, config map[string]any, force bool, o writeOptions) (*change, error) {
+func (a *API) applyOver(
+	res *resource, current *item, config map[string]any, force bool, o writeOptions,
+) (*change, error) {
 	if uid := text(config, "metadata", "uid"); uid != "" && uid != current.uid {
 		return nil, uidFixed(res, current.name, uid)
 	}
-	if version := text(config, "metadata", "resourceVersion"); version != "" && version != strconv.FormatUint(current.version, 10) {
+	if version := text(config, "metadata", "resourceVersion"); version != "" &&
+		version != strconv.FormatUint(current.version, 10) {
 		return nil, apierrors.NewConflict(res.kind.Resource(), current.name,
 			fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))
 	}
@@ -155,11 +163,14 @@ func (a *API) applyOver(res *resource, current *item, config map[string]any, for
 }
 
 // applied finishes an apply: the write is skipped where neither the object nor who owns what has changed.
-func (a *API) applied(res *resource, current *item, object map[string]any, m *managed, key string, o writeOptions) (*change, error) {
+func (a *API) applied(
+	res *resource, current *item, object map[string]any, m *managed, key string, o writeOptions,
+) (*change, error) {
 	o2 := o
 	o2.manager = "" // the fields are tracked already
 	c, err := a.replace(res, &item{
-		namespace: current.namespace, name: current.name, uid: current.uid, version: current.version, object: current.object, managed: current.managed,
+		namespace: current.namespace, name: current.name, uid: current.uid, version: current.version,
+		object: current.object, managed: current.managed,
 	}, writable(object), o2)
 	if err != nil {
 		return nil, err
@@ -176,7 +187,9 @@ func (a *API) applied(res *resource, current *item, object map[string]any, m *ma
 }
 
 // mergeApply runs the library on two values of one type. A nil object means that nothing changes.
-func mergeApply(parse parser, live, config map[string]any, sets fieldpath.ManagedFields, manager, version string, force bool) (map[string]any, fieldpath.ManagedFields, error) {
+func mergeApply(
+	parse parser, live, config map[string]any, sets fieldpath.ManagedFields, manager, version string, force bool,
+) (map[string]any, fieldpath.ManagedFields, error) {
 	liveTyped, err := parse(live, typed.AllowDuplicates)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the live object: %w", err)
@@ -197,7 +210,8 @@ func mergeApply(parse parser, live, config map[string]any, sets fieldpath.Manage
 	return object, sets, nil
 }
 
-// labelsAndAnnotations is the part of an object that a metadata-only apply can touch, and its name, so that it is never empty.
+// labelsAndAnnotations is the part of an object that a metadata-only apply can touch, and its name, so that it is
+// never empty.
 func labelsAndAnnotations(object map[string]any) map[string]any {
 	meta := map[string]any{}
 	for _, part := range []string{"name", "labels", "annotations"} {
@@ -229,7 +243,10 @@ func metadataOnly(config map[string]any) bool {
 func withoutSystem(object map[string]any) map[string]any {
 	object = maps.Clone(object)
 	meta := maps.Clone(metadata(object))
-	for _, key := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"} {
+	for _, key := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "deletionTimestamp",
+		"deletionGracePeriodSeconds", "generateName",
+	} {
 		delete(meta, key)
 	}
 	object["metadata"] = meta

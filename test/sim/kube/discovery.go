@@ -18,7 +18,8 @@ func (a *API) serveDiscovery(w http.ResponseWriter, r *http.Request, user string
 	switch {
 	case path == "version":
 		writeJSON(w, http.StatusOK, encodeJSON(version.Info{
-			Major: "1", Minor: "33", GitVersion: "v1.33.0-sim", GitTreeState: "clean", GoVersion: "go", Compiler: "gc", Platform: "linux/amd64",
+			Major: "1", Minor: "33", GitVersion: "v1.33.0-sim", GitTreeState: "clean", GoVersion: "go", Compiler: "gc",
+			Platform: "linux/amd64",
 		}))
 	case path == "healthz" || path == "livez" || path == "readyz":
 		_, _ = w.Write([]byte("ok"))
@@ -27,7 +28,8 @@ func (a *API) serveDiscovery(w http.ResponseWriter, r *http.Request, user string
 	case path == "apis" && aggregated:
 		a.writeAggregated(w, false)
 	case path == "api":
-		writeJSON(w, http.StatusOK, encodeJSON(map[string]any{"kind": "APIVersions", "versions": []string{"v1"}, "serverAddressByClientCIDRs": []any{}}))
+		writeJSON(w, http.StatusOK,
+			encodeJSON(map[string]any{"kind": "APIVersions", "versions": []string{"v1"}, "serverAddressByClientCIDRs": []any{}}))
 	case path == "apis":
 		a.writeGroups(w)
 	case path == "api/v1":
@@ -57,8 +59,12 @@ func verbs() []string {
 // reviews are the resources that can only be created and are not stored.
 func reviews() map[schema.GroupVersion]Kind {
 	return map[schema.GroupVersion]Kind{
-		{Group: "authorization.k8s.io", Version: "v1"}:  Kind{Group: "authorization.k8s.io", Kind: "SelfSubjectAccessReview"}.withDefaults(),
-		{Group: "authentication.k8s.io", Version: "v1"}: Kind{Group: "authentication.k8s.io", Kind: "SelfSubjectReview"}.withDefaults(),
+		{
+			Group: "authorization.k8s.io", Version: "v1",
+		}: Kind{Group: "authorization.k8s.io", Kind: "SelfSubjectAccessReview"}.withDefaults(),
+		{
+			Group: "authentication.k8s.io", Version: "v1",
+		}: Kind{Group: "authentication.k8s.io", Kind: "SelfSubjectReview"}.withDefaults(),
 	}
 }
 
@@ -144,18 +150,25 @@ func (a *API) writeResources(w http.ResponseWriter, gv schema.GroupVersion) {
 		})
 		for _, sub := range v.subresources() {
 			list = append(list, map[string]any{
-				"name": k.Plural + "/" + sub[0], "singularName": "", "namespaced": k.Namespaced, "kind": sub[1], "verbs": []string{"get", "patch", "update"},
+				"name": k.Plural + "/" + sub[0], "singularName": "", "namespaced": k.Namespaced, "kind": sub[1],
+				"verbs": []string{"get", "patch", "update"},
 			})
 		}
 	}
 	if k, ok := reviews()[gv]; ok {
-		list = append(list, map[string]any{"name": k.Plural, "singularName": k.Singular, "namespaced": false, "kind": k.Kind, "verbs": []string{"create"}})
+		list = append(list,
+			map[string]any{
+				"name": k.Plural, "singularName": k.Singular, "namespaced": false, "kind": k.Kind, "verbs": []string{"create"},
+			})
 	}
 	if len(list) == 0 {
 		writeError(w, notServed())
 		return
 	}
-	writeJSON(w, http.StatusOK, encodeJSON(map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv.String(), "resources": list}))
+	writeJSON(w, http.StatusOK,
+		encodeJSON(map[string]any{
+			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv.String(), "resources": list,
+		}))
 }
 
 // writeAggregated answers aggregated discovery for the core group or for all others.
@@ -168,12 +181,19 @@ func (a *API) writeAggregated(w http.ResponseWriter, core bool) {
 		}
 		list := []any{}
 		for _, name := range versions[group] {
-			list = append(list, map[string]any{"version": name, "freshness": "Current", "resources": a.aggregatedResources(schema.GroupVersion{Group: group, Version: name})})
+			list = append(list,
+				map[string]any{
+					"version": name, "freshness": "Current",
+					"resources": a.aggregatedResources(schema.GroupVersion{Group: group, Version: name}),
+				})
 		}
-		items = append(items, map[string]any{"metadata": map[string]any{"name": group, "creationTimestamp": nil}, "versions": list})
+		items = append(items,
+			map[string]any{"metadata": map[string]any{"name": group, "creationTimestamp": nil}, "versions": list})
 	}
 	w.Header().Set("Vary", "Accept")
-	body := encodeJSON(map[string]any{"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": map[string]any{}, "items": items})
+	body := encodeJSON(map[string]any{
+		"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": map[string]any{}, "items": items,
+	})
 	w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body)
@@ -195,19 +215,22 @@ func (a *API) aggregatedResources(gv schema.GroupVersion) []any {
 			continue
 		}
 		entry := map[string]any{
-			"resource": v.kind.Plural, "responseKind": kind(v.kind.Kind), "scope": scope(v.kind), "singularResource": v.kind.Singular,
-			"verbs": verbs(), "shortNames": v.kind.ShortNames, "categories": v.kind.Categories,
+			"resource": v.kind.Plural, "responseKind": kind(v.kind.Kind), "scope": scope(v.kind),
+			"singularResource": v.kind.Singular,
+			"verbs":            verbs(), "shortNames": v.kind.ShortNames, "categories": v.kind.Categories,
 		}
 		subs := []any{}
 		for _, sub := range v.subresources() {
-			subs = append(subs, map[string]any{"subresource": sub[0], "responseKind": kind(sub[1]), "verbs": []string{"get", "patch", "update"}})
+			subs = append(subs,
+				map[string]any{"subresource": sub[0], "responseKind": kind(sub[1]), "verbs": []string{"get", "patch", "update"}})
 		}
 		entry["subresources"] = subs
 		list = append(list, entry)
 	}
 	if k, ok := reviews()[gv]; ok {
 		list = append(list, map[string]any{
-			"resource": k.Plural, "responseKind": kind(k.Kind), "scope": "Cluster", "singularResource": k.Singular, "verbs": []string{"create"},
+			"resource": k.Plural, "responseKind": kind(k.Kind), "scope": "Cluster", "singularResource": k.Singular,
+			"verbs": []string{"create"},
 		})
 	}
 	return list
@@ -251,6 +274,7 @@ func (a *API) serveOpenAPI(w http.ResponseWriter, r *http.Request, path string) 
 		}
 	}
 	writeJSON(w, http.StatusOK, encodeJSON(map[string]any{
-		"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.33.0-sim"}, "paths": paths, "components": map[string]any{"schemas": schemas},
+		"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.33.0-sim"}, "paths": paths,
+		"components": map[string]any{"schemas": schemas},
 	}))
 }

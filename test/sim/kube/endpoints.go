@@ -11,8 +11,8 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// EndpointController stands in for what kube-controller-manager does for Services: EndpointSlices, and Endpoints, of the pods that a
-// selector selects, as they run, become ready and go.
+// EndpointController stands in for what kube-controller-manager does for Services: EndpointSlices, and Endpoints, of
+// the pods that a selector selects, as they run, become ready and go.
 type EndpointController struct {
 	// PerSlice is how many endpoints a slice holds at most. Default 100.
 	PerSlice int
@@ -183,7 +183,9 @@ func groupEndpoints(svc *item, all []*item, selector map[string]any) []*endpoint
 			if address == "" {
 				continue
 			}
-			i := slices.IndexFunc(groups, func(g *endpointGroup) bool { return g.family == family && reflect.DeepEqual(g.ports, ports) })
+			i := slices.IndexFunc(groups, func(g *endpointGroup) bool {
+				return g.family == family && reflect.DeepEqual(g.ports, ports)
+			})
 			if i < 0 {
 				groups = append(groups, &endpointGroup{family: family, ports: ports})
 				i = len(groups) - 1
@@ -272,7 +274,8 @@ func (l *endpointLoop) slices(svc *item, had []*item, groups []*endpointGroup) b
 			}
 		}
 		for _, uid := range slices.SortedFunc(maps.Keys(left), func(x, y string) int {
-			return cmp.Compare(text(left[x].(map[string]any), "targetRef", "name"), text(left[y].(map[string]any), "targetRef", "name"))
+			return cmp.Compare(text(left[x].(map[string]any), "targetRef", "name"),
+				text(left[y].(map[string]any), "targetRef", "name"))
 		}) {
 			i := slices.IndexFunc(kept, func(es []any) bool { return len(es) < l.options.PerSlice })
 			if i < 0 {
@@ -320,7 +323,8 @@ func (l *endpointLoop) slice(svc, it *item, g *endpointGroup, endpoints []any) b
 			"generateName": svc.name + "-", "namespace": svc.namespace,
 			"labels": map[string]any{serviceNameLabel: svc.name, managedByLabel: sliceController},
 			"ownerReferences": []any{map[string]any{
-				"apiVersion": "v1", "kind": "Service", "name": svc.name, "uid": svc.uid, "controller": true, "blockOwnerDeletion": true,
+				"apiVersion": "v1", "kind": "Service", "name": svc.name, "uid": svc.uid, "controller": true,
+				"blockOwnerDeletion": true,
 			}},
 		}
 		_, err := l.a.Create(slicesGVR(), object)

@@ -132,11 +132,13 @@ func TestEndpointSlicesFollowPods(t *testing.T) {
 	r.becomes("web", "10.0.0.1 8080/TCP ready serving")
 	r.pod("b", "10.0.0.2", named)
 	r.pod("c", "10.0.0.3", map[string]any{"name": "http", "containerPort": int64(9090)})
-	r.becomes("web", "10.0.0.1 8080/TCP ready serving", "10.0.0.2 8080/TCP ready serving", "10.0.0.3 9090/TCP ready serving")
+	r.becomes("web", "10.0.0.1 8080/TCP ready serving", "10.0.0.2 8080/TCP ready serving",
+		"10.0.0.3 9090/TCP ready serving")
 	if err := r.a.Delete(core("pods"), "default", "a"); err != nil {
 		t.Fatal(err)
 	}
-	r.becomes("web", "10.0.0.1 8080/TCP serving terminating", "10.0.0.2 8080/TCP ready serving", "10.0.0.3 9090/TCP ready serving")
+	r.becomes("web", "10.0.0.1 8080/TCP serving terminating", "10.0.0.2 8080/TCP ready serving",
+		"10.0.0.3 9090/TCP ready serving")
 	r.becomes("web", "10.0.0.2 8080/TCP ready serving", "10.0.0.3 9090/TCP ready serving")
 	patch := `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`
 	if _, err := r.a.Patch(core("pods"), "default", "b", types.MergePatchType, []byte(patch)); err != nil {
@@ -178,10 +180,12 @@ func TestServiceAddresses(t *testing.T) {
 		out, _ := r.create(core("services"), name, map[string]any{"spec": spec})["spec"].(map[string]any)
 		return out
 	}
-	if s := get("single", map[string]any{}); !cmp.Equal(s["clusterIPs"], any([]any{"10.96.0.2"})) || s["clusterIP"] != "10.96.0.2" {
+	if s := get("single", map[string]any{}); !cmp.Equal(s["clusterIPs"], any([]any{"10.96.0.2"})) ||
+		s["clusterIP"] != "10.96.0.2" {
 		t.Errorf("single: %v", s)
 	}
-	if s := get("dual", map[string]any{"ipFamilyPolicy": "PreferDualStack"}); !cmp.Equal(s["clusterIPs"], any([]any{"10.96.0.3", "fd00::2"})) {
+	if s := get("dual", map[string]any{"ipFamilyPolicy": "PreferDualStack"}); !cmp.Equal(s["clusterIPs"],
+		any([]any{"10.96.0.3", "fd00::2"})) {
 		t.Errorf("dual: %v", s)
 	}
 	if s := get("six", map[string]any{"ipFamilies": []any{"IPv6"}}); !cmp.Equal(s["clusterIPs"], any([]any{"fd00::3"})) {

@@ -16,7 +16,8 @@ import (
 
 // Fault is a rule for requests that shall go wrong. The first rule that matches a request counts.
 type Fault struct {
-	// Method is the HTTP method; "" matches all. Path is a regular expression for path and query ("/api/v1/pods?watch=true").
+	// Method is the HTTP method; "" matches all. Path is a regular expression for path and query
+	// ("/api/v1/pods?watch=true").
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Skip lets that many matching requests pass first; then Times requests are hit, 0 meaning all.
@@ -166,12 +167,14 @@ func (f *Fault) answer(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, f.Status, []byte(f.Body))
 		return
 	}
-	status := apierrors.NewGenericServerResponse(f.Status, r.Method, schema.GroupResource{}, "", "injected fault", f.RetryAfter, true).Status()
+	status := apierrors.NewGenericServerResponse(f.Status, r.Method, schema.GroupResource{}, "", "injected fault",
+		f.RetryAfter, true).Status()
 	status.Kind, status.APIVersion, status.Status = "Status", "v1", metav1.StatusFailure
 	writeJSON(w, f.Status, encodeJSON(status))
 }
 
-// serveAdmin answers under /sim/: log, stats, dump, kubeconfig, and the orders faults, compact, expire, cut and bookmark.
+// serveAdmin answers under /sim/: log, stats, dump, kubeconfig, and the orders faults, compact, expire, cut and
+// bookmark.
 func (a *API) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	resource := r.URL.Query().Get("resource")
 	switch r.URL.Path {
@@ -184,7 +187,9 @@ func (a *API) serveAdmin(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, encodeJSON(a.Stats()))
 	case "/sim/dump":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte(a.Dump(DumpOptions{Resources: r.URL.Query()["resource"], Versions: truthy(r.URL.Query().Get("versions"))})))
+		_, _ = w.Write(
+			[]byte(a.Dump(DumpOptions{Resources: r.URL.Query()["resource"], Versions: truthy(r.URL.Query().Get("versions"))})),
+		)
 	case "/sim/kubeconfig":
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = w.Write(a.Kubeconfig())

@@ -7,11 +7,13 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// Follow tells of every change of a resource's objects, without HTTP and without copies: f is called for each object that there is
-// (Added) and then for each change, in order, in one goroutine that stop ends and waits for, as Close does. Events that were
-// forgotten before f got to them are made up for by telling of every object again; only deletions are lost then. f must not change the
-// object, nor call stop.
-func (a *API) Follow(gvr schema.GroupVersionResource, f func(kind apiwatch.EventType, object map[string]any)) (stop func(), err error) {
+// Follow tells of every change of a resource's objects, without HTTP and without copies: f is called for each object
+// that there is (Added) and then for each change, in order, in one goroutine that stop ends and waits for, as Close
+// does. Events that were forgotten before f got to them are made up for by telling of every object again; only
+// deletions are lost then. f must not change the object, nor call stop.
+func (a *API) Follow(
+	gvr schema.GroupVersionResource, f func(kind apiwatch.EventType, object map[string]any),
+) (stop func(), err error) {
 	v, err := a.viewOf(gvr)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,9 @@ func TestFollowTellsOfEveryChangeInOrder(t *testing.T) {
 	defer api.Close()
 	gvr := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	object := func(name, value string) map[string]any {
-		return map[string]any{"metadata": map[string]any{"name": name, "namespace": "default"}, "data": map[string]any{"v": value}}
+		return map[string]any{
+			"metadata": map[string]any{"name": name, "namespace": "default"}, "data": map[string]any{"v": value},
+		}
 	}
 	must := func(_ map[string]any, err error) {
 		t.Helper()

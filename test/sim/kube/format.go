@@ -47,7 +47,9 @@ func formatOf(accept string) mode {
 func (f format) object(it *item) []byte {
 	switch f.mode {
 	case asTable:
-		return encodeJSON(f.table([]*item{it}, map[string]any{"resourceVersion": text(it.object, "metadata", "resourceVersion")}, true))
+		return encodeJSON(
+			f.table([]*item{it}, map[string]any{"resourceVersion": text(it.object, "metadata", "resourceVersion")}, true),
+		)
 	case asPartial:
 		return encodeObject(f.partial(it), it.managed)
 	case asObject:
@@ -59,7 +61,9 @@ func (f format) object(it *item) []byte {
 }
 
 func (f format) partial(it *item) map[string]any {
-	return map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": it.object["metadata"]}
+	return map[string]any{
+		"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": it.object["metadata"],
+	}
 }
 
 type column struct {
@@ -91,7 +95,8 @@ func (f format) table(items []*item, meta map[string]any, withColumns bool) map[
 	definitions := make([]any, 0, len(columns))
 	if withColumns {
 		for _, c := range columns {
-			definitions = append(definitions, map[string]any{"name": c.name, "type": "string", "format": c.format, "description": c.name, "priority": c.priority})
+			definitions = append(definitions,
+				map[string]any{"name": c.name, "type": "string", "format": c.format, "description": c.name, "priority": c.priority})
 		}
 	}
 	table["columnDefinitions"] = definitions
@@ -115,13 +120,16 @@ func (f format) columns() []column {
 	case "Namespace":
 		columns = append(columns, column{"Status", "", 0, cell("status", "phase")})
 	case "Service":
-		columns = append(columns, column{"Type", "", 0, cell("spec", "type")}, column{"Cluster-IP", "", 0, cell("spec", "clusterIP")})
+		columns = append(columns, column{"Type", "", 0, cell("spec", "type")},
+			column{"Cluster-IP", "", 0, cell("spec", "clusterIP")})
 	case "Event":
-		columns = append(columns, column{"Type", "", 0, cell("type")}, column{"Reason", "", 0, cell("reason")}, column{"Message", "", 0, cell("message")})
+		columns = append(columns, column{"Type", "", 0, cell("type")}, column{"Reason", "", 0, cell("reason")},
+			column{"Message", "", 0, cell("message")})
 	}
 	columns = append(columns, column{"Age", "", 0, age})
 	if f.view.kind.Kind == "Pod" {
-		columns = append(columns, column{"IP", "", 1, cell("status", "podIP")}, column{"Node", "", 1, cell("spec", "nodeName")})
+		columns = append(columns, column{"IP", "", 1, cell("status", "podIP")},
+			column{"Node", "", 1, cell("spec", "nodeName")})
 	}
 	return columns
 }

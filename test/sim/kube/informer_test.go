@@ -38,8 +38,13 @@ func started(t *testing.T, o Options) (*API, *rest.Config) {
 
 func aPod(name string) map[string]any {
 	return map[string]any{
-		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "default", "labels": map[string]any{"app": "web"}},
-		"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "image": "nginx", "ports": []any{map[string]any{"containerPort": 80}}}}},
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": name, "namespace": "default", "labels": map[string]any{"app": "web"}},
+		"spec": map[string]any{
+			"containers": []any{
+				map[string]any{"name": "main", "image": "nginx", "ports": []any{map[string]any{"containerPort": 80}}},
+			},
+		},
 	}
 }
 
@@ -164,7 +169,8 @@ func TestBookmark(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if _, err := api.Patch(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`)); err != nil {
+	if _, err := api.Patch(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", "default",
+		types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	api.Bookmark("pods")
@@ -182,7 +188,8 @@ func TestSlowWatcher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := client.Resource(podsGVR()).Watch(t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(api.Stats().Version)})
+	w, err := client.Resource(podsGVR()).Watch(t.Context(),
+		metav1.ListOptions{ResourceVersion: fmt.Sprint(api.Stats().Version)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +252,8 @@ func TestOddAnnotation(t *testing.T) {
 	}
 	store := informer(t, config)
 	out, err := api.Apply(podsGVR(), map[string]any{
-		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "my-nginx-y67ky", "namespace": "default", "annotations": map[string]any{"a": "b"}},
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "my-nginx-y67ky", "namespace": "default", "annotations": map[string]any{"a": "b"}},
 	}, "raven", true)
 	if err != nil {
 		t.Fatal(err)

@@ -50,22 +50,46 @@ func builtinKinds() []Kind {
 	v1 := []string{"v1"}
 	return []Kind{
 		{Versions: v1, Kind: "Namespace", ShortNames: []string{"ns"}, Status: true},
-		{Versions: v1, Kind: "Pod", ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true, Status: true, Generation: true},
-		{Versions: v1, Kind: "Service", ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true, Status: true},
-		{Versions: v1, Kind: "Endpoints", Plural: "endpoints", Singular: "endpoints", ShortNames: []string{"ep"}, Namespaced: true},
+		{
+			Versions: v1, Kind: "Pod", ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true, Status: true,
+			Generation: true,
+		},
+		{
+			Versions: v1, Kind: "Service", ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
+			Status: true,
+		},
+		{
+			Versions: v1, Kind: "Endpoints", Plural: "endpoints", Singular: "endpoints", ShortNames: []string{"ep"},
+			Namespaced: true,
+		},
 		{Versions: v1, Kind: "Node", ShortNames: []string{"no"}, Status: true},
 		{Versions: v1, Kind: "Event", ShortNames: []string{"ev"}, Namespaced: true},
 		{Versions: v1, Kind: "ConfigMap", ShortNames: []string{"cm"}, Namespaced: true},
 		{Versions: v1, Kind: "Secret", Namespaced: true},
 		{Versions: v1, Kind: "ServiceAccount", ShortNames: []string{"sa"}, Namespaced: true},
-		{Group: "apps", Versions: v1, Kind: "Deployment", ShortNames: []string{"deploy"}, Categories: []string{"all"}, Namespaced: true, Status: true, Generation: true},
-		{Group: "apps", Versions: v1, Kind: "ReplicaSet", ShortNames: []string{"rs"}, Categories: []string{"all"}, Namespaced: true, Status: true, Generation: true},
+		{
+			Group: "apps", Versions: v1, Kind: "Deployment", ShortNames: []string{"deploy"}, Categories: []string{"all"},
+			Namespaced: true, Status: true, Generation: true,
+		},
+		{
+			Group: "apps", Versions: v1, Kind: "ReplicaSet", ShortNames: []string{"rs"}, Categories: []string{"all"},
+			Namespaced: true, Status: true, Generation: true,
+		},
 		{Group: "coordination.k8s.io", Versions: v1, Kind: "Lease", Namespaced: true},
 		{Group: "discovery.k8s.io", Versions: v1, Kind: "EndpointSlice", Namespaced: true, Generation: true},
-		{Group: "networking.k8s.io", Versions: v1, Kind: "NetworkPolicy", Plural: "networkpolicies", ShortNames: []string{"netpol"}, Namespaced: true, Generation: true},
+		{
+			Group: "networking.k8s.io", Versions: v1, Kind: "NetworkPolicy", Plural: "networkpolicies",
+			ShortNames: []string{"netpol"}, Namespaced: true, Generation: true,
+		},
 		{Group: "networking.k8s.io", Versions: v1, Kind: "ServiceCIDR", Status: true, Generation: true},
-		{Group: "networking.k8s.io", Versions: v1, Kind: "IPAddress", Plural: "ipaddresses", ShortNames: []string{"ip"}, Generation: true},
-		{Group: "apiextensions.k8s.io", Versions: v1, Kind: "CustomResourceDefinition", ShortNames: []string{"crd", "crds"}, Status: true, Generation: true},
+		{
+			Group: "networking.k8s.io", Versions: v1, Kind: "IPAddress", Plural: "ipaddresses", ShortNames: []string{"ip"},
+			Generation: true,
+		},
+		{
+			Group: "apiextensions.k8s.io", Versions: v1, Kind: "CustomResourceDefinition", ShortNames: []string{"crd", "crds"},
+			Status: true, Generation: true,
+		},
 	}
 }
 
@@ -136,7 +160,9 @@ func (a *API) Register(kind Kind) {
 func (a *API) registerLocked(kind Kind) {
 	res := a.resources[kind.Resource()]
 	if res == nil {
-		res = &resource{kind: kind, objects: map[string]*item{}, watchers: map[*watcher]struct{}{}, floor: a.version, trimmed: a.version}
+		res = &resource{
+			kind: kind, objects: map[string]*item{}, watchers: map[*watcher]struct{}{}, floor: a.version, trimmed: a.version,
+		}
 		a.resources[kind.Resource()] = res
 	}
 	for _, version := range kind.Versions {

@@ -28,7 +28,8 @@ func TestKubectl(t *testing.T) {
 	}
 	run := func(stdin string, args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "kubectl", append([]string{"--cache-dir", filepath.Join(dir, "cache")}, args...)...)
+		cmd := exec.CommandContext(t.Context(), "kubectl",
+			append([]string{"--cache-dir", filepath.Join(dir, "cache")}, args...)...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+config, "HOME="+dir)
 		cmd.Stdin = strings.NewReader(stdin)
 		out, err := cmd.CombinedOutput()
@@ -50,8 +51,10 @@ func TestKubectl(t *testing.T) {
 	run("", "-n", "shop", "patch", "pod", "web", "-p", `{"spec":{"containers":[{"name":"web","image":"nginx:2"}]}}`)
 	run("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm, namespace: shop}\ndata: {a: b}\n", "apply", "-f", "-")
 	run("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm, namespace: shop}\ndata: {a: c}\n", "apply", "-f", "-")
-	run("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm2, namespace: shop}\ndata: {a: c}\n", "apply", "--server-side", "-f", "-")
-	run("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm2, namespace: shop}\ndata: {b: c}\n", "apply", "--server-side", "-f", "-")
+	run("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm2, namespace: shop}\ndata: {a: c}\n", "apply",
+		"--server-side", "-f", "-")
+	run("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm2, namespace: shop}\ndata: {b: c}\n", "apply",
+		"--server-side", "-f", "-")
 	run("", "-n", "shop", "get", "cm", "-o", "yaml", "--show-managed-fields")
 	run("", "-n", "shop", "create", "deployment", "d", "--image=nginx")
 	run("", "-n", "shop", "get", "all")

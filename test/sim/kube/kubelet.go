@@ -13,7 +13,8 @@ type Kubelet struct {
 	Nodes []string
 	// ScheduleDelay is the time from a pod's creation to its node, RunDelay from there to Running. Default 2 ms each.
 	ScheduleDelay, RunDelay time.Duration
-	// NeedPort keeps a pod pending until its port annotation is there, as a CNI plugin does; not one on its host's network.
+	// NeedPort keeps a pod pending until its port annotation is there, as a CNI plugin does; not one on its host's
+	// network.
 	NeedPort bool
 	// PortAnnotation is where a pod's IP comes from. Default kuryr.org/neutron-port.
 	PortAnnotation string
@@ -43,7 +44,10 @@ func (a *API) startKubelet(k Kubelet) {
 			"metadata": map[string]any{"name": name},
 			"status": map[string]any{
 				"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
-				"addresses":  []any{map[string]any{"type": "InternalIP", "address": k.nodeIP(name)}, map[string]any{"type": "Hostname", "address": name}},
+				"addresses": []any{
+					map[string]any{"type": "InternalIP", "address": k.nodeIP(name)},
+					map[string]any{"type": "Hostname", "address": name},
+				},
 			},
 		})
 	}
@@ -129,7 +133,8 @@ func (a *API) runPod(k Kubelet, it *item) {
 		if onHost(current.object) {
 			ips = []string{host}
 		}
-		if phase == "Running" && (ips == nil || text(current.object, "status", "podIP") != "") || phase == "Succeeded" || phase == "Failed" {
+		if phase == "Running" && (ips == nil || text(current.object, "status", "podIP") != "") || phase == "Succeeded" ||
+			phase == "Failed" {
 			return nil, nil //nolint:nilnil // done already
 		}
 		object := writable(current.object)
@@ -152,7 +157,8 @@ func (a *API) runPod(k Kubelet, it *item) {
 	})
 }
 
-// portIPs reads the addresses of a port document, {"fixed_ips":[{"ip_address":…}]}, also inside {"port":…}; nil without one.
+// portIPs reads the addresses of a port document, {"fixed_ips":[{"ip_address":…}]}, also inside {"port":…}; nil
+// without one.
 func portIPs(object map[string]any, annotation string) (ips []string) {
 	type port struct {
 		FixedIPs []struct {

@@ -20,7 +20,8 @@ func crds() schema.GroupResource {
 
 // committed starts what follows from a write; no lock is held.
 func (a *API) committed(res *resource, ev event) {
-	marked := ev.kind == modified && metadata(ev.item.object)["deletionTimestamp"] != nil && metadata(ev.prev.object)["deletionTimestamp"] == nil
+	marked := ev.kind == modified && metadata(ev.item.object)["deletionTimestamp"] != nil &&
+		metadata(ev.prev.object)["deletionTimestamp"] == nil
 	switch res.kind.Resource() {
 	case namespaces():
 		if marked {
@@ -79,7 +80,8 @@ func (a *API) customResource(ev event) {
 	spec, _ := ev.item.object["spec"].(map[string]any)
 	names, _ := spec["names"].(map[string]any)
 	kind := Kind{
-		Group: text(spec, "group"), Kind: text(names, "kind"), Plural: text(names, "plural"), Singular: text(names, "singular"),
+		Group: text(spec, "group"), Kind: text(names, "kind"), Plural: text(names, "plural"),
+		Singular:   text(names, "singular"),
 		ShortNames: textList(names["shortNames"]), Categories: textList(names["categories"]),
 		Namespaced: text(spec, "scope") == "Namespaced", Generation: true, Custom: true,
 	}
@@ -137,10 +139,13 @@ func (a *API) establish(name string, names map[string]any) {
 		}
 		object := writable(current.object)
 		condition := func(kind string) any {
-			return map[string]any{"type": kind, "status": "True", "reason": "NoConflicts", "message": "served", "lastTransitionTime": a.now()}
+			return map[string]any{
+				"type": kind, "status": "True", "reason": "NoConflicts", "message": "served", "lastTransitionTime": a.now(),
+			}
 		}
 		object["status"] = map[string]any{
-			"acceptedNames": names, "storedVersions": []any{}, "conditions": []any{condition("NamesAccepted"), condition("Established")},
+			"acceptedNames": names, "storedVersions": []any{},
+			"conditions": []any{condition("NamesAccepted"), condition("Established")},
 		}
 		return &change{object: object, managed: current.managed}, nil
 	})
@@ -185,7 +190,8 @@ func (a *API) aliasEvents() {
 	kind := res.kind
 	kind.Group = gvr.Group
 	names := map[string]string{
-		"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent", "deprecatedSource": "source",
+		"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent",
+		"deprecatedSource":         "source",
 		"deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count",
 	}
 	a.views[gvr] = &view{

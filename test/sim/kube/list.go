@@ -118,7 +118,8 @@ func selectable(v *view, path string) bool {
 	case "Secret":
 		return path == "type"
 	case "Event":
-		return strings.HasPrefix(path, "involvedObject.") || slices.Contains([]string{"reason", "reportingComponent", "source", "type"}, path)
+		return strings.HasPrefix(path, "involvedObject.") ||
+			slices.Contains([]string{"reason", "reportingComponent", "source", "type"}, path)
 	case "ReplicaSet":
 		return path == "status.replicas"
 	}
@@ -167,7 +168,11 @@ func (a *API) list(v *view, s selector, query url.Values) (listing, error) {
 	items, ok := v.res.snapshotLocked(s.namespace, at)
 	a.mu.RUnlock()
 	if !ok {
-		return result, apierrors.NewResourceExpired("The provided continue parameter or resourceVersion is too old to display a consistent list result. You can start a new list without it.")
+		return result,
+			apierrors.NewResourceExpired(
+				"The provided continue parameter or resourceVersion is too old to display a consistent list result. You can " +
+					"start a new list without it.",
+			)
 	}
 	if at != 0 {
 		result.version = at
@@ -205,7 +210,9 @@ func (a *API) listVersion(v *view, query url.Values, limit int) (from string, at
 	}
 	if version == "" {
 		if match != "" {
-			return "", 0, invalid(v.res, "", "resourceVersionMatch", "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+			return "", 0,
+				invalid(v.res, "", "resourceVersionMatch",
+					"Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
 		}
 		return "", 0, nil
 	}
@@ -215,7 +222,9 @@ func (a *API) listVersion(v *view, query url.Values, limit int) (from string, at
 	}
 	if at == 0 {
 		if match == string(metav1.ResourceVersionMatchExact) {
-			return "", 0, invalid(v.res, "", "resourceVersionMatch", `Forbidden: resourceVersionMatch "Exact" is forbidden for resourceVersion "0"`)
+			return "", 0,
+				invalid(v.res, "", "resourceVersionMatch",
+					`Forbidden: resourceVersionMatch "Exact" is forbidden for resourceVersion "0"`)
 		}
 		return "", 0, nil
 	}
@@ -241,7 +250,9 @@ func parseVersion(version string) (uint64, error) {
 
 func tooLarge(at, current uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", at, current), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{
+		{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"},
+	}
 	return err
 }
 

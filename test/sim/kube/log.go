@@ -7,12 +7,13 @@ import (
 
 // Request is one entry of the request log.
 type Request struct {
-	Number      int           `json:"number"`
-	Time        time.Time     `json:"time"`
-	Method      string        `json:"method"`
-	Path        string        `json:"path"`
-	Query       string        `json:"query,omitempty"`
-	Verb        string        `json:"verb"`               // list, watch, get, create, update, patch, delete, deletecollection
+	Number int       `json:"number"`
+	Time   time.Time `json:"time"`
+	Method string    `json:"method"`
+	Path   string    `json:"path"`
+	Query  string    `json:"query,omitempty"`
+	// list, watch, get, create, update, patch, delete, deletecollection
+	Verb        string        `json:"verb"`
 	Resource    string        `json:"resource,omitempty"` // plural, plural.group; "" for discovery
 	Subresource string        `json:"subresource,omitempty"`
 	Namespace   string        `json:"namespace,omitempty"`
@@ -60,8 +61,10 @@ func (l *requestLog) init(size int) {
 
 func (l *requestLog) begin(a *API, c *call) Request {
 	r := Request{
-		Time: a.options.Clock.Now(), Method: c.request.Method, Path: c.request.URL.Path, Query: c.request.URL.RawQuery, Verb: c.verb,
-		Subresource: c.subresource, Namespace: c.namespace, Name: c.name, User: c.user, Agent: c.request.UserAgent(), ContentType: c.request.Header.Get("Content-Type"),
+		Time: a.options.Clock.Now(), Method: c.request.Method, Path: c.request.URL.Path, Query: c.request.URL.RawQuery,
+		Verb:        c.verb,
+		Subresource: c.subresource, Namespace: c.namespace, Name: c.name, User: c.user, Agent: c.request.UserAgent(),
+		ContentType: c.request.Header.Get("Content-Type"),
 	}
 	if c.view != nil {
 		r.Resource = c.view.groupResource().String()
@@ -107,7 +110,8 @@ func (a *API) Requests() []Request {
 	return append(append([]Request(nil), l.requests[start:]...), l.requests[:start]...)
 }
 
-// Count is how many requests there were for a verb and resource, such as "patch pods" or "list leases.coordination.k8s.io".
+// Count is how many requests there were for a verb and resource, such as "patch pods" or "list
+// leases.coordination.k8s.io".
 func (a *API) Count(key string) int {
 	a.log.mu.Lock()
 	defer a.log.mu.Unlock()

@@ -21,9 +21,9 @@ import (
 
 // managed says who owns which fields of an object. It never changes once its item is committed.
 //
-// Ownership is tracked from the first apply on. As long as every apply names labels and annotations only, only these are
-// tracked (full is false), which is what keeps such applies cheap; the first wider apply gives everything that has no owner
-// by then to "before-first-apply".
+// Ownership is tracked from the first apply on. As long as every apply names labels and annotations only, only these
+// are tracked (full is false), which is what keeps such applies cheap; the first wider apply gives everything that
+// has no owner by then to "before-first-apply".
 type managed struct {
 	full  bool
 	sets  fieldpath.ManagedFields // by managerKey.String()
@@ -96,7 +96,8 @@ func (m *managed) metadataOnly(key string) bool {
 	}
 	only := true
 	versioned.Set().Iterate(func(path fieldpath.Path) {
-		only = only && len(path) > 1 && path[0].String() == ".metadata" && (path[1].String() == ".labels" || path[1].String() == ".annotations")
+		only = only && len(path) > 1 && path[0].String() == ".metadata" &&
+			(path[1].String() == ".labels" || path[1].String() == ".annotations")
 	})
 	return only
 }
@@ -200,7 +201,8 @@ func systemFields() *fieldpath.Set {
 		fieldpath.MakePathOrDie("metadata", "uid"), fieldpath.MakePathOrDie("metadata", "clusterName"),
 		fieldpath.MakePathOrDie("metadata", "generation"), fieldpath.MakePathOrDie("metadata", "managedFields"),
 		fieldpath.MakePathOrDie("metadata", "resourceVersion"), fieldpath.MakePathOrDie("metadata", "generateName"),
-		fieldpath.MakePathOrDie("metadata", "deletionTimestamp"), fieldpath.MakePathOrDie("metadata", "deletionGracePeriodSeconds"),
+		fieldpath.MakePathOrDie("metadata", "deletionTimestamp"),
+		fieldpath.MakePathOrDie("metadata", "deletionGracePeriodSeconds"),
 	)
 }
 
@@ -212,7 +214,8 @@ func deduced(object map[string]any, options ...typed.ValidationOptions) (*typed.
 	return typed.DeducedParseableType.FromUnstructured(object, options...)
 }
 
-// typeTable knows the types of the built-in kinds; their schema is read when it is first needed, since that takes a while.
+// typeTable knows the types of the built-in kinds; their schema is read when it is first needed, since that takes a
+// while.
 type typeTable struct {
 	once      sync.Once
 	converter managedfields.TypeConverter
@@ -221,8 +224,8 @@ type typeTable struct {
 	narrowType typed.ParseableType
 }
 
-// narrowSchema is what labelsAndAnnotations leaves of an object. A value that is no string, which only Replay lets in, is
-// one value.
+// narrowSchema is what labelsAndAnnotations leaves of an object. A value that is no string, which only Replay lets
+// in, is one value.
 const narrowSchema = `types:
 - name: object
   map:

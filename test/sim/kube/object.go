@@ -20,8 +20,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The methods below reach the store without HTTP, users and faults. Objects go in and come out as copies. Unlike requests,
-// they write status along with the rest, and need no finished object: apiVersion and kind come from the resource.
+// The methods below reach the store without HTTP, users and faults. Objects go in and come out as copies. Unlike
+// requests, they write status along with the rest, and need no finished object: apiVersion and kind come from the
+// resource.
 
 func (a *API) viewOf(gvr schema.GroupVersionResource) (*view, error) {
 	if v := a.view(gvr); v != nil {
@@ -51,7 +52,8 @@ func (a *API) Update(gvr schema.GroupVersionResource, object map[string]any) (ma
 	if err != nil {
 		return nil, err
 	}
-	it, err := a.update(v.res, text(object, "metadata", "namespace"), text(object, "metadata", "name"), v.take(normal(object)), writeOptions{asIs: true})
+	it, err := a.update(v.res, text(object, "metadata", "namespace"), text(object, "metadata", "name"),
+		v.take(normal(object)), writeOptions{asIs: true})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,9 @@ func (a *API) Delete(gvr schema.GroupVersionResource, namespace, name string) er
 }
 
 // Patch applies a merge, strategic merge or JSON patch.
-func (a *API) Patch(gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte) (map[string]any, error) {
+func (a *API) Patch(
+	gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte,
+) (map[string]any, error) {
 	v, err := a.viewOf(gvr)
 	if err != nil {
 		return nil, err
@@ -111,12 +115,15 @@ func (a *API) Patch(gvr schema.GroupVersionResource, namespace, name string, kin
 }
 
 // Apply is server-side apply under a field manager.
-func (a *API) Apply(gvr schema.GroupVersionResource, object map[string]any, manager string, force bool) (map[string]any, error) {
+func (a *API) Apply(
+	gvr schema.GroupVersionResource, object map[string]any, manager string, force bool,
+) (map[string]any, error) {
 	v, err := a.viewOf(gvr)
 	if err != nil {
 		return nil, err
 	}
-	it, _, err := a.apply(v, text(object, "metadata", "namespace"), text(object, "metadata", "name"), normal(object), force, writeOptions{manager: manager})
+	it, _, err := a.apply(v, text(object, "metadata", "namespace"), text(object, "metadata", "name"), normal(object),
+		force, writeOptions{manager: manager})
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +139,8 @@ func normal(object map[string]any) map[string]any {
 	return out
 }
 
-// Replay feeds watch events ({"type","object"} each on a line) into the store as they are: odd values, old fields and names
-// that would be refused are kept, resourceVersions are given anew. Namespaces that do not exist are made.
+// Replay feeds watch events ({"type","object"} each on a line) into the store as they are: odd values, old fields and
+// names that would be refused are kept, resourceVersions are given anew. Namespaces that do not exist are made.
 func (a *API) Replay(r io.Reader) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxBody)
@@ -174,7 +181,8 @@ func (a *API) replay(kind eventType, object map[string]any) error {
 		return fmt.Errorf("the object has no name")
 	}
 	if v.kind.Namespaced {
-		_, err := a.Create(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, map[string]any{"metadata": map[string]any{"name": namespace}})
+		_, err := a.Create(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+			map[string]any{"metadata": map[string]any{"name": namespace}})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
@@ -258,7 +266,9 @@ func (a *API) Dump(o DumpOptions) string {
 func dropVolatile(value any) {
 	switch value := value.(type) {
 	case map[string]any:
-		for _, key := range []string{"uid", "resourceVersion", "creationTimestamp", "time", "lastTransitionTime", "startTime"} {
+		for _, key := range []string{
+			"uid", "resourceVersion", "creationTimestamp", "time", "lastTransitionTime", "startTime",
+		} {
 			delete(value, key)
 		}
 		for _, v := range value {

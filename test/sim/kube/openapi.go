@@ -32,10 +32,12 @@ func definition(v *view) map[string]any {
 func patchOperation(v *view) map[string]any {
 	parameters := []any{}
 	for _, name := range []string{"dryRun", "fieldManager", "fieldValidation", "force"} {
-		parameters = append(parameters, map[string]any{"name": name, "in": "query", "schema": map[string]any{"type": "string"}})
+		parameters = append(parameters,
+			map[string]any{"name": name, "in": "query", "schema": map[string]any{"type": "string"}})
 	}
 	return map[string]any{"patch": map[string]any{
-		"operationId": "patch" + v.kind.Kind, "parameters": parameters, "responses": map[string]any{"200": map[string]any{"description": "OK"}},
+		"operationId": "patch" + v.kind.Kind, "parameters": parameters,
+		"responses":           map[string]any{"200": map[string]any{"description": "OK"}},
 		"x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": gvkExtension(v),
 	}}
 }
@@ -59,7 +61,8 @@ func (a *API) serveOpenAPIv2(w http.ResponseWriter, r *http.Request) {
 		paths[root+"/"+v.kind.Plural+"/{name}"] = operation
 	}
 	body := encodeJSON(map[string]any{
-		"swagger": "2.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.33.0-sim"}, "paths": paths, "definitions": definitions,
+		"swagger": "2.0", "info": map[string]any{"title": "Kubernetes", "version": "v1.33.0-sim"}, "paths": paths,
+		"definitions": definitions,
 	})
 	if !strings.Contains(r.Header.Get("Accept"), "protobuf") {
 		writeJSON(w, http.StatusOK, body)

@@ -56,7 +56,10 @@ func (a *API) patch(v *view, namespace, name string, kind types.PatchType, body 
 			return nil, invalid(v.res, name, "metadata", "Required value")
 		}
 		if given := text(object, "metadata", "name"); given != name {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", given, name))
+			return nil,
+				apierrors.NewBadRequest(
+					fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", given, name),
+				)
 		}
 		object = v.take(writable(object))
 		if err := a.validate(v.res, object, o); err != nil {
@@ -67,7 +70,8 @@ func (a *API) patch(v *view, namespace, name string, kind types.PatchType, body 
 	return it, err
 }
 
-// patcher decodes a patch once and returns what applies it. What it returns shares what it did not change with its input.
+// patcher decodes a patch once and returns what applies it. What it returns shares what it did not change with its
+// input.
 func patcher(v *view, kind types.PatchType, body []byte) (func(map[string]any) (map[string]any, error), error) {
 	switch kind {
 	case types.JSONPatchType:
@@ -78,7 +82,8 @@ func patcher(v *view, kind types.PatchType, body []byte) (func(map[string]any) (
 	default:
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-			Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s",
+			Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, "+
+				"%s, %s",
 				types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType),
 		}}
 	}
@@ -89,7 +94,8 @@ func patcher(v *view, kind types.PatchType, body []byte) (func(map[string]any) (
 	if kind == types.StrategicMergePatchType {
 		if v.kind.Custom {
 			return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
-				Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+				Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+				Reason:  metav1.StatusReasonUnsupportedMediaType,
 				Message: "strategic merge patch is not supported for custom resources",
 			}}
 		}
@@ -123,14 +129,16 @@ func plainStrategic(patch map[string]any) bool {
 func strategicPatcher(v *view, patch map[string]any) (func(map[string]any) (map[string]any, error), error) {
 	typed, err := scheme.Scheme.New(schema.GroupVersionKind{Group: v.Group, Version: v.Version, Kind: v.kind.Kind})
 	if err != nil {
-		return func(object map[string]any) (map[string]any, error) { return mergePatch(object, patch), nil }, nil //nolint:nilerr // no type, no strategy
+		//nolint:nilerr // no type, no strategy
+		return func(object map[string]any) (map[string]any, error) { return mergePatch(object, patch), nil }, nil
 	}
 	meta, err := strategicpatch.NewPatchMetaFromStruct(typed)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	return func(object map[string]any) (map[string]any, error) {
-		out, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(runtime.DeepCopyJSON(object), runtime.DeepCopyJSON(patch), meta)
+		out, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(runtime.DeepCopyJSON(object),
+			runtime.DeepCopyJSON(patch), meta)
 		if err != nil {
 			return nil, apierrors.NewBadRequest("applying strategic merge patch: " + err.Error())
 		}
@@ -170,7 +178,9 @@ func jsonPatcher(body []byte) (func(map[string]any) (map[string]any, error), err
 		}
 		after, err := patch.Apply(before)
 		if err != nil {
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+			return nil,
+				apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0,
+					false)
 		}
 		var out map[string]any
 		if err := utiljson.Unmarshal(after, &out); err != nil {

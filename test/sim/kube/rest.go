@@ -30,7 +30,8 @@ func decodeObject(body []byte, contentType string) (map[string]any, error) {
 	if strings.Contains(contentType, "cbor") {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-			Message: "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
+			Message: "the body of the request was in an unknown format - accepted media types include: application/json, " +
+				"application/yaml",
 		}}
 	}
 	if strings.Contains(contentType, "yaml") {
@@ -61,7 +62,8 @@ func (c *call) writeOptions() writeOptions {
 func (c *call) checkType(object map[string]any) error {
 	kind, version := text(object, "kind"), text(object, "apiVersion")
 	if kind != "" && kind != c.view.kind.Kind || version != "" && version != c.view.GroupVersion.String() {
-		return apierrors.NewBadRequest("the object provided is unrecognized or of another kind: " + version + ", Kind=" + kind +
+		return apierrors.NewBadRequest("the object provided is unrecognized or of another kind: " + version + ", Kind=" +
+			kind +
 			", expected " + c.view.GroupVersion.String() + ", Kind=" + c.view.kind.Kind)
 	}
 	return nil
@@ -108,7 +110,9 @@ func (a *API) serveCreate(c *call) error {
 		return err
 	}
 	if given := text(object, "metadata", "namespace"); c.view.kind.Namespaced && given != "" && given != c.namespace {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return apierrors.NewBadRequest(
+			"the namespace of the provided object does not match the namespace sent on the request",
+		)
 	}
 	it, err := a.create(c.view.res, c.namespace, c.view.take(object), c.writeOptions())
 	if err != nil {
@@ -123,7 +127,10 @@ func (a *API) serveBinding(c *call, binding map[string]any) error {
 	if err := a.bind(c.namespace, c.name, text(binding, "target", "name")); err != nil {
 		return err
 	}
-	writeJSON(c, http.StatusCreated, encodeJSON(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated}))
+	writeJSON(c, http.StatusCreated,
+		encodeJSON(metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated,
+		}))
 	return nil
 }
 
@@ -131,7 +138,10 @@ func (a *API) serveEviction(c *call) error {
 	if _, _, err := a.remove(c.view.res, c.namespace, c.name, metav1.DeleteOptions{}, false); err != nil {
 		return err
 	}
-	writeJSON(c, http.StatusCreated, encodeJSON(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated}))
+	writeJSON(c, http.StatusCreated,
+		encodeJSON(metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated,
+		}))
 	return nil
 }
 
@@ -214,7 +224,8 @@ func (a *API) serveDeleteCollection(c *call) error {
 		if !selector.matches(it) {
 			continue
 		}
-		if _, _, err := a.remove(c.view.res, it.namespace, it.name, o, len(o.DryRun) > 0); err != nil && !apierrors.IsNotFound(err) {
+		if _, _, err := a.remove(c.view.res, it.namespace, it.name, o, len(o.DryRun) > 0); err != nil &&
+			!apierrors.IsNotFound(err) {
 			return err
 		}
 	}

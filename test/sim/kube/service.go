@@ -113,14 +113,16 @@ func defaultIngress(spec, status map[string]any) {
 	section(status, "loadBalancer")["ingress"] = out
 }
 
-// serviceStatus keeps addresses in the status to load balancers: others may not be given any, and a Service that is none any more loses its own.
+// serviceStatus keeps addresses in the status to load balancers: others may not be given any, and a Service that is
+// none any more loses its own.
 func serviceStatus(res *resource, object map[string]any, o writeOptions) error {
 	if res.kind.Resource() != services() || text(object, "spec", "type") == "LoadBalancer" {
 		return nil
 	}
 	if status, _ := object["status"].(map[string]any); o.subresource == "status" {
 		if balancer, _ := status["loadBalancer"].(map[string]any); hasItems(balancer["ingress"]) {
-			return invalid(res, text(object, "metadata", "name"), "status.loadBalancer.ingress", "Forbidden: may only be used when `spec.type` is 'LoadBalancer'")
+			return invalid(res, text(object, "metadata", "name"), "status.loadBalancer.ingress",
+				"Forbidden: may only be used when `spec.type` is 'LoadBalancer'")
 		}
 		return nil
 	}
@@ -249,14 +251,16 @@ func (a *API) nextNodePort() int64 {
 	return a.lastNodePort
 }
 
-// serviceConflict refuses an address that another Service has, one that is in no range, and a change of one. old may be nil.
+// serviceConflict refuses an address that another Service has, one that is in no range, and a change of one. old may
+// be nil.
 func (a *API) serviceConflict(res *resource, old, object map[string]any) error {
 	if res.kind.Resource() != services() {
 		return nil
 	}
 	was, now := text(old, "spec", "clusterIP"), text(object, "spec", "clusterIP")
 	if was != "" && now != "" && was != now {
-		return invalid(res, text(object, "metadata", "name"), "spec.clusterIPs[0]", fmt.Sprintf("Invalid value: [%q]: may not change once set", now))
+		return invalid(res, text(object, "metadata", "name"), "spec.clusterIPs[0]",
+			fmt.Sprintf("Invalid value: [%q]: may not change once set", now))
 	}
 	own := objectKey(text(object, "metadata", "namespace"), text(object, "metadata", "name"))
 	spec, _ := object["spec"].(map[string]any)
@@ -268,10 +272,13 @@ func (a *API) serviceConflict(res *resource, old, object map[string]any) error {
 			continue // None
 		}
 		if other, there := taken[ip]; there && other != own {
-			return invalid(res, text(object, "metadata", "name"), at, fmt.Sprintf("Invalid value: [%q]: failed to allocate IP %s: provided IP is already allocated", ip, ip))
+			return invalid(res, text(object, "metadata", "name"), at,
+				fmt.Sprintf("Invalid value: [%q]: failed to allocate IP %s: provided IP is already allocated", ip, ip))
 		}
 		if !slices.ContainsFunc(a.serviceRanges(), func(p netip.Prefix) bool { return p.Contains(addr) }) {
-			return invalid(res, text(object, "metadata", "name"), at, fmt.Sprintf("Invalid value: [%q]: failed to allocate IP %s: the provided network does not match the current range", ip, ip))
+			return invalid(res, text(object, "metadata", "name"), at,
+				fmt.Sprintf("Invalid value: [%q]: failed to allocate IP %s: the provided network does not match the current "+
+					"range", ip, ip))
 		}
 	}
 	return nil

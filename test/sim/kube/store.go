@@ -83,9 +83,11 @@ type change struct {
 	remove  bool
 }
 
-// mutate runs one optimistic write: decide sees the present item (nil: none) and returns the change (nil: nothing to do); it
-// runs again when another write came between. It returns the item after the write, or the removed one.
-func (a *API) mutate(res *resource, namespace, name string, dry bool, decide func(*item) (*change, error)) (*item, bool, error) {
+// mutate runs one optimistic write: decide sees the present item (nil: none) and returns the change (nil: nothing to
+// do); it runs again when another write came between. It returns the item after the write, or the removed one.
+func (a *API) mutate(
+	res *resource, namespace, name string, dry bool, decide func(*item) (*change, error),
+) (*item, bool, error) {
 	key := objectKey(namespace, name)
 	for {
 		a.mu.RLock()
@@ -181,8 +183,8 @@ func (a *API) namespaceOpenLocked(res *resource, namespace, name string) error {
 	return nil
 }
 
-// snapshotLocked returns the objects of a namespace ("": all), ordered by key, as they were at a version (0: now); ok is
-// false where the history no longer reaches back that far.
+// snapshotLocked returns the objects of a namespace ("": all), ordered by key, as they were at a version (0: now); ok
+// is false where the history no longer reaches back that far.
 func (res *resource) snapshotLocked(namespace string, at uint64) (items []*item, ok bool) {
 	var undo map[string]*item
 	if at != 0 {

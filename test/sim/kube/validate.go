@@ -33,7 +33,9 @@ func (a *API) validate(res *resource, object map[string]any, o writeOptions) err
 	for _, key := range []string{"labels", "annotations"} {
 		values, err := stringMap(metadata(object)[key])
 		if err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("json: cannot unmarshal %v into Go struct field ObjectMeta.metadata.%s of type string", err, key))
+			return apierrors.NewBadRequest(
+				fmt.Sprintf("json: cannot unmarshal %v into Go struct field ObjectMeta.metadata.%s of type string", err, key),
+			)
 		}
 		var problems field.ErrorList
 		if key == "labels" {
@@ -59,12 +61,14 @@ func validateKind(res *resource, object map[string]any) error {
 	case leases():
 		spec, _ := object["spec"].(map[string]any)
 		if seconds, given := spec["leaseDurationSeconds"].(int64); given && seconds <= 0 {
-			return invalid(res, name, "spec.leaseDurationSeconds", fmt.Sprintf("Invalid value: %d: must be greater than 0", seconds))
+			return invalid(res, name, "spec.leaseDurationSeconds",
+				fmt.Sprintf("Invalid value: %d: must be greater than 0", seconds))
 		}
 	case schema.GroupResource{Resource: "events"}:
 		in, of := text(object, "metadata", "namespace"), text(object, "involvedObject", "namespace")
 		if in != of && (of != "" || in != metav1.NamespaceDefault) {
-			return invalid(res, name, "involvedObject.namespace", fmt.Sprintf("Invalid value: %q: does not match event.namespace", of))
+			return invalid(res, name, "involvedObject.namespace",
+				fmt.Sprintf("Invalid value: %q: does not match event.namespace", of))
 		}
 	}
 	return nil
@@ -137,7 +141,8 @@ func setDefault(m map[string]any, key string, value any) {
 	}
 }
 
-// defaults fills in what the server adds to a new object of a known kind, as far as clients of the simulation look at it.
+// defaults fills in what the server adds to a new object of a known kind, as far as clients of the simulation look at
+// it.
 func (a *API) defaults(res *resource, object map[string]any) {
 	switch res.kind.Resource() {
 	case namespaces():

@@ -122,11 +122,14 @@ func (a *API) checkInitialEvents(c *call, asked bool) error {
 	match := c.query.Get("resourceVersionMatch")
 	switch {
 	case asked && a.options.NoWatchList:
-		return invalid(c.view.res, "", "sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+		return invalid(c.view.res, "", "sendInitialEvents",
+			"Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
 	case asked && match != string(metav1.ResourceVersionMatchNotOlderThan):
-		return invalid(c.view.res, "", "resourceVersionMatch", `Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan`)
+		return invalid(c.view.res, "", "resourceVersionMatch",
+			`Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan`)
 	case !asked && match != "":
-		return invalid(c.view.res, "", "resourceVersionMatch", "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+		return invalid(c.view.res, "", "resourceVersionMatch",
+			"Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
 	}
 	return nil
 }
@@ -244,7 +247,13 @@ func (s *stream) event(ev event) {
 	case was:
 		object := writable(ev.prev.object)
 		metadata(object)["resourceVersion"] = strconv.FormatUint(ev.version, 10)
-		s.put(deleted, w.format.object(&item{namespace: ev.prev.namespace, name: ev.prev.name, uid: ev.prev.uid, version: ev.version, object: object, managed: ev.prev.managed}))
+		s.put(deleted,
+			w.format.object(
+				&item{
+					namespace: ev.prev.namespace, name: ev.prev.name, uid: ev.prev.uid, version: ev.version, object: object,
+					managed: ev.prev.managed,
+				},
+			))
 	}
 }
 
@@ -317,8 +326,8 @@ const (
 	MidLine
 )
 
-// CutWatches ends the open watches of a resource, such as "pods" or "leases.coordination.k8s.io" ("": of all), and returns
-// how many there were.
+// CutWatches ends the open watches of a resource, such as "pods" or "leases.coordination.k8s.io" ("": of all), and
+// returns how many there were.
 func (a *API) CutWatches(resource string, how Cut) int {
 	if how == MidLine {
 		return a.tellWatchers(resource, tellCut)

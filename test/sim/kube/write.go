@@ -28,9 +28,11 @@ type writeOptions struct {
 func namespaces() schema.GroupResource { return schema.GroupResource{Resource: "namespaces"} }
 
 func terminating(gr schema.GroupResource, namespace, name string) error {
-	err := apierrors.NewForbidden(gr, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
+	err := apierrors.NewForbidden(gr, name,
+		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
-		Type: "NamespaceTerminating", Field: "metadata.namespace", Message: fmt.Sprintf("namespace %s is being terminated", namespace),
+		Type: "NamespaceTerminating", Field: "metadata.namespace",
+		Message: fmt.Sprintf("namespace %s is being terminated", namespace),
 	}}
 	return err
 }
@@ -81,7 +83,9 @@ func (a *API) prepareNew(res *resource, object map[string]any, o writeOptions) m
 	if !o.asIs || meta["creationTimestamp"] == nil {
 		meta["creationTimestamp"] = a.now()
 	}
-	for _, key := range []string{"resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"} {
+	for _, key := range []string{
+		"resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields",
+	} {
 		delete(meta, key)
 	}
 	delete(meta, "generation")
@@ -100,13 +104,17 @@ func (a *API) update(res *resource, namespace, name string, object map[string]an
 	meta := metadata(object)
 	if given := text(object, "metadata", "name"); given != name {
 		if given != "" || !o.asIs {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", given, name))
+			return nil,
+				apierrors.NewBadRequest(
+					fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", given, name),
+				)
 		}
 		meta["name"] = name
 	}
 	if res.kind.Namespaced {
 		if given := text(object, "metadata", "namespace"); given != "" && given != namespace {
-			return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+			return nil,
+				apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 		}
 		meta["namespace"] = namespace
 	}
@@ -134,11 +142,15 @@ func (a *API) replace(res *resource, current *item, object map[string]any, o wri
 	if uid, _ := meta["uid"].(string); uid != "" && uid != current.uid {
 		return nil, uidFixed(res, current.name, uid)
 	}
-	if version, ok := meta["resourceVersion"].(string); ok && version != "" && version != "0" && version != strconv.FormatUint(current.version, 10) {
+	if version, ok := meta["resourceVersion"].(string); ok && version != "" && version != "0" &&
+		version != strconv.FormatUint(current.version, 10) {
 		return nil, apierrors.NewConflict(res.kind.Resource(), current.name,
 			fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))
 	}
-	for _, key := range []string{"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation", "selfLink", "generateName", "name", "namespace"} {
+	for _, key := range []string{
+		"uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation",
+		"selfLink", "generateName", "name", "namespace",
+	} {
 		if value, ok := old[key]; ok {
 			meta[key] = value
 		} else {
@@ -244,7 +256,9 @@ func hasItems(value any) bool {
 }
 
 // remove deletes an object or marks it as being deleted. It returns the object's last or present state.
-func (a *API) remove(res *resource, namespace, name string, o metav1.DeleteOptions, dry bool) (it *item, gone bool, err error) {
+func (a *API) remove(
+	res *resource, namespace, name string, o metav1.DeleteOptions, dry bool,
+) (it *item, gone bool, err error) {
 	it, gone, err = a.mutate(res, namespace, name, dry, func(current *item) (*change, error) {
 		if current == nil {
 			return nil, apierrors.NewNotFound(res.kind.Resource(), name)
@@ -315,19 +329,23 @@ func preconditions(res *resource, current *item, p *metav1.Preconditions) error 
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != strconv.FormatUint(current.version, 10) {
 		return apierrors.NewConflict(res.kind.Resource(), current.name, fmt.Errorf(
-			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%d). The object might have been modified",
+			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%d). The object "+
+				"might have been modified",
 			*p.ResourceVersion, current.version))
 	}
 	return nil
 }
 
-// uidFixed refuses a patch or an apply that names another UID: unlike in an update, it is a change of an immutable field.
+// uidFixed refuses a patch or an apply that names another UID: unlike in an update, it is a change of an immutable
+// field.
 func uidFixed(res *resource, name, given string) error {
 	return invalid(res, name, "metadata.uid", fmt.Sprintf("Invalid value: %q: field is immutable", given))
 }
 
 func uidConflict(res *resource, name, given, present string) error {
-	return apierrors.NewConflict(res.kind.Resource(), name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", given, present)) //nolint:staticcheck // the real server's words
+	//nolint:staticcheck // the real server's words
+	return apierrors.NewConflict(res.kind.Resource(), name,
+		fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", given, present))
 }
 
 func invalid(res *resource, name, field, message string) error {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// Certificates writes an authority and, of it, a pair of key and certificate for each name into a folder, named as ovs-pki does:
-// cacert.pem, <name>-privkey.pem, <name>-cert.pem. As with ovs-pki the certificates have no host's name in them.
+// Certificates writes an authority and, of it, a pair of key and certificate for each name into a folder, named as
+// ovs-pki does: cacert.pem, <name>-privkey.pem, <name>-cert.pem. As with ovs-pki the certificates have no host's name
+// in them.
 func Certificates(dir string, names ...string) error {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -25,7 +26,8 @@ func Certificates(dir string, names ...string) error {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "OVN test CA"}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	if err := sign(filepath.Join(dir, "cacert.pem"), authority, authority, &authorityKey.PublicKey, authorityKey); err != nil {
+	if err := sign(filepath.Join(dir, "cacert.pem"), authority, authority, &authorityKey.PublicKey,
+		authorityKey); err != nil {
 		return err
 	}
 	for i, name := range names {
@@ -41,9 +43,11 @@ func Certificates(dir string, names ...string) error {
 			return err
 		}
 		certificate := &x509.Certificate{
-			SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: name + " id:1"}, NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
+			SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: name + " id:1"},
+			NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
 		}
-		if err := sign(filepath.Join(dir, name+"-cert.pem"), certificate, authority, &key.PublicKey, authorityKey); err != nil {
+		if err := sign(filepath.Join(dir, name+"-cert.pem"), certificate, authority, &key.PublicKey,
+			authorityKey); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/kuryr/raven/service/ovn/nbdb"
 )
 
-// StartAny starts the real database, or, where that is not installed, one in this process that holds the tables that Raven uses. Real says
-// which. The latter is for trying things: it checks less, keeps nothing over its end, and cannot be killed and run again, frozen or wiped.
+// StartAny starts the real database, or, where that is not installed, one in this process that holds the tables that
+// Raven uses. Real says which. The latter is for trying things: it checks less, keeps nothing over its end, and
+// cannot be killed and run again, frozen or wiped.
 func StartAny(ctx context.Context, c Config) (*Server, error) {
 	if Available() == nil {
 		return Start(ctx, c)

@@ -34,7 +34,8 @@ func TestMemory(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c1", Endpoints: []string{s.Unix()}}, slog.New(slog.DiscardHandler))
+	n, err := ovn.Open(t.Context(), ovn.Config{Cluster: "c1", Endpoints: []string{s.Unix()}},
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,8 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	network, _ := cloud.Networks()[0]["id"].(string) // the external one
-	g, err := n.Create(t.Context(), drivers.KindOVNLoadBalancerGroup, plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: plan.Shared}, Name: "g"},
+	g, err := n.Create(t.Context(), drivers.KindOVNLoadBalancerGroup,
+		plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: plan.Shared}, Name: "g"},
 		map[string]any{"name": "g", "networks": []any{network}})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +57,8 @@ func TestMemory(t *testing.T) {
 	for range 2 {
 		lb, err := n.Create(t.Context(), drivers.KindOVNLoadBalancer, identity, map[string]any{
 			"name": "web/shop", "group_id": g.ID, "vips": []any{map[string]any{
-				"protocol": "TCP", "address": "10.0.0.1", "port": int64(80), "backends": []any{map[string]any{"address": "10.1.0.1", "port": int64(8080)}},
+				"protocol": "TCP", "address": "10.0.0.1", "port": int64(80),
+				"backends": []any{map[string]any{"address": "10.1.0.1", "port": int64(8080)}},
 			}},
 		})
 		if err != nil {

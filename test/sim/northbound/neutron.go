@@ -15,8 +15,9 @@ import (
 	"github.com/kuryr/raven/test/sim/openstack"
 )
 
-// Neutron makes in a northbound database what Neutron's OVN driver makes there, as far as Raven looks: a switch for every network and a router
-// for every router of a simulated cloud, by Neutron's names for them, before the cloud answers the request.
+// Neutron makes in a northbound database what Neutron's OVN driver makes there, as far as Raven looks: a switch for
+// every network and a router for every router of a simulated cloud, by Neutron's names for them, before the cloud
+// answers the request.
 type Neutron struct {
 	cloud  *openstack.Cloud
 	client client.Client
@@ -60,7 +61,8 @@ func Follow(ctx context.Context, cloud *openstack.Cloud, endpoint string) (*Neut
 		return nil, errors.Join(err, n.Close())
 	}
 	cloud.OnRequest(func(_ int, r openstack.Request) {
-		if r.After && r.Method != http.MethodGet && (strings.Contains(r.Path, "/networks") || strings.Contains(r.Path, "/routers")) {
+		if r.After && r.Method != http.MethodGet &&
+			(strings.Contains(r.Path, "/networks") || strings.Contains(r.Path, "/routers")) {
 			_ = n.Sync(context.WithoutCancel(ctx)) // Close tells
 		}
 	})
@@ -97,7 +99,8 @@ func (n *Neutron) Sync(ctx context.Context) error {
 }
 
 func (n *Neutron) sync(ctx context.Context, table string, docs []map[string]any) error {
-	results, err := n.client.Transact(ctx, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Columns: []string{"name"}})
+	results, err := n.client.Transact(ctx,
+		ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Columns: []string{"name"}})
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", table, err)
 	}
@@ -118,7 +121,8 @@ func (n *Neutron) sync(ctx context.Context, table string, docs []map[string]any)
 	}
 	for name := range there {
 		ops = append(ops, ovsdb.Operation{
-			Op: ovsdb.OperationDelete, Table: table, Where: []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)},
+			Op: ovsdb.OperationDelete, Table: table,
+			Where: []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)},
 		})
 	}
 	if len(ops) == 0 {

@@ -1,5 +1,5 @@
-// Package northbound runs OVN's real northbound database, ovsdb-server, for tests and for trying things: alone or as a cluster, on a Unix
-// socket, TCP or ssl. It must never touch a database that it did not make.
+// Package northbound runs OVN's real northbound database, ovsdb-server, for tests and for trying things: alone or as
+// a cluster, on a Unix socket, TCP or ssl. It must never touch a database that it did not make.
 package northbound
 
 import (
@@ -97,13 +97,15 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 // Run starts the server, as it was, if it does not run. It returns once it listens.
 func (s *Server) Run(ctx context.Context) error {
 	args := []string{
-		"--unixctl=" + filepath.Join(s.config.Dir, "ctl"), "--remote=punix:" + s.socket(), "--log-file=" + filepath.Join(s.config.Dir, "log"),
+		"--unixctl=" + filepath.Join(s.config.Dir, "ctl"), "--remote=punix:" + s.socket(),
+		"--log-file=" + filepath.Join(s.config.Dir, "log"),
 	}
 	if s.port > 0 {
 		args = append(args, fmt.Sprintf("--remote=ptcp:%d:127.0.0.1", s.port))
 	}
 	if dir := s.config.TLS; dir != "" {
-		args = append(args, fmt.Sprintf("--remote=pssl:%d:127.0.0.1", s.tlsPort), "--private-key="+filepath.Join(dir, "server-privkey.pem"),
+		args = append(args, fmt.Sprintf("--remote=pssl:%d:127.0.0.1", s.tlsPort),
+			"--private-key="+filepath.Join(dir, "server-privkey.pem"),
 			"--certificate="+filepath.Join(dir, "server-cert.pem"), "--ca-cert="+filepath.Join(dir, "cacert.pem"))
 	}
 	s.output.Reset()

@@ -19,8 +19,8 @@ type Watch struct {
 	changes atomic.Int64
 }
 
-// StartWatch begins to look on: see is called with the name and the VIPs of every load balancer that is there, is made or changes; of one that
-// goes VIPs are nil. It is called by one goroutine, and must be quick.
+// StartWatch begins to look on: see is called with the name and the VIPs of every load balancer that is there, is
+// made or changes; of one that goes VIPs are nil. It is called by one goroutine, and must be quick.
 func StartWatch(ctx context.Context, endpoint string, see func(name string, vips map[string]string)) (*Watch, error) {
 	c, ended, err := connect(ctx, endpoint)
 	if err != nil {
@@ -41,8 +41,9 @@ func StartWatch(ctx context.Context, endpoint string, see func(name string, vips
 		UpdateFunc: func(_ string, _, m model.Model) { saw(m, true) },
 		DeleteFunc: func(_ string, m model.Model) { saw(m, false) },
 	})
-	_, err = c.Monitor(ctx, c.NewMonitor(client.WithTable(&nbdb.LoadBalancer{}), client.WithTable(&nbdb.LoadBalancerGroup{}),
-		client.WithTable(&nbdb.LogicalSwitch{}), client.WithTable(&nbdb.LogicalRouter{})))
+	_, err = c.Monitor(ctx,
+		c.NewMonitor(client.WithTable(&nbdb.LoadBalancer{}), client.WithTable(&nbdb.LoadBalancerGroup{}),
+			client.WithTable(&nbdb.LogicalSwitch{}), client.WithTable(&nbdb.LogicalRouter{})))
 	if err != nil {
 		w.Close()
 		return nil, fmt.Errorf("watching %s: %w", endpoint, err)
@@ -50,8 +51,8 @@ func StartWatch(ctx context.Context, endpoint string, see func(name string, vips
 	return w, nil
 }
 
-// Changes counts the rows of load balancers, groups, switches and routers that were made, changed or removed since it began, and those that
-// were there then.
+// Changes counts the rows of load balancers, groups, switches and routers that were made, changed or removed since it
+// began, and those that were there then.
 func (w *Watch) Changes() int64 { return w.changes.Load() }
 
 // Close ends it.

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Objects returns the documents of a kind ("port", "security_group") in the order of their creation, whoever's they are, as an
-// administrator sees them. Numbers are int64. The caller must not change what is nested in them.
+// Objects returns the documents of a kind ("port", "security_group") in the order of their creation, whoever's they
+// are, as an administrator sees them. Numbers are int64. The caller must not change what is nested in them.
 func (c *Cloud) Objects(kind string) []map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,8 +54,8 @@ func (c *Cloud) SecurityGroups() []map[string]any { return c.Objects("security_g
 // SecurityGroupRules returns all security group rules.
 func (c *Cloud) SecurityGroupRules() []map[string]any { return c.Objects("security_group_rule") }
 
-// LoadBalancers returns all load balancers. Listeners, pools, members and health monitors are Objects of "listener", "pool", "member" and
-// "healthmonitor"; they name what they belong to by loadbalancer_id and pool_id.
+// LoadBalancers returns all load balancers. Listeners, pools, members and health monitors are Objects of "listener",
+// "pool", "member" and "healthmonitor"; they name what they belong to by loadbalancer_id and pool_id.
 func (c *Cloud) LoadBalancers() []map[string]any { return c.Objects("loadbalancer") }
 
 // Count returns how many resources of a kind there are.
@@ -70,8 +70,9 @@ func (c *Cloud) Count(kind string) int {
 	return len(t.byID)
 }
 
-// Call is somebody else's hand: it does a request to Neutron ("POST", "/networks", …) or Octavia ("/lbaas/loadbalancers") for a user in a project at once, past faults, costs,
-// hooks and log, and returns the status and the document. It panics on a body that is no JSON, or a user or project that is not there.
+// Call is somebody else's hand: it does a request to Neutron ("POST", "/networks", …) or Octavia
+// ("/lbaas/loadbalancers") for a user in a project at once, past faults, costs, hooks and log, and returns the status
+// and the document. It panics on a body that is no JSON, or a user or project that is not there.
 func (c *Cloud) Call(user, project, method, path string, body any) (status int, doc map[string]any) {
 	var raw []byte
 	if body != nil {

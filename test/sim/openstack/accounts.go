@@ -62,7 +62,9 @@ func newAccounts(c *Cloud, password string) accounts {
 	add(UserKuryr, false, ProjectKuryr)
 	add(UserKuryrAdmin, true, ProjectKuryr)
 	add(UserOther, false, ProjectOther)
-	a.appCreds = []*appCred{{id: id(), name: "raven", secret: "appcred-" + password, user: UserKuryr, project: ProjectKuryr}}
+	a.appCreds = []*appCred{
+		{id: id(), name: "raven", secret: "appcred-" + password, user: UserKuryr, project: ProjectKuryr},
+	}
 	return a
 }
 
@@ -92,7 +94,9 @@ func (c *Cloud) AddProject(name string) string {
 	}
 	id := strings.ReplaceAll(c.newID(), "-", "")
 	c.accounts.projects[name] = id
-	c.accounts.users[name] = &user{id: strings.ReplaceAll(c.newID(), "-", ""), name: name, password: c.opts.Password, projects: []string{name}}
+	c.accounts.users[name] = &user{
+		id: strings.ReplaceAll(c.newID(), "-", ""), name: name, password: c.opts.Password, projects: []string{name},
+	}
 	c.accounts.users[UserAdmin].projects = append(c.accounts.users[UserAdmin].projects, name)
 	return id
 }
@@ -133,8 +137,8 @@ func (c *Cloud) AppCredAuth() map[string]any {
 	}
 }
 
-// CloudsYAML returns a clouds.yaml with the clouds CloudMember, CloudAppCred, CloudAdmin, CloudKuryrAdmin and CloudOther.
-// It is right after Start only, which knows the port.
+// CloudsYAML returns a clouds.yaml with the clouds CloudMember, CloudAppCred, CloudAdmin, CloudKuryrAdmin and
+// CloudOther. It is right after Start only, which knows the port.
 func (c *Cloud) CloudsYAML() []byte {
 	entry := func(auth map[string]any, authType string) map[string]any {
 		return map[string]any{

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// serveAdmin serves what is not OpenStack's: /sim/faults, /sim/log, /sim/stats, /sim/dump, /sim/clouds.yaml, /sim/expire-tokens.
+// serveAdmin serves what is not OpenStack's: /sim/faults, /sim/log, /sim/stats, /sim/dump, /sim/clouds.yaml,
+// /sim/expire-tokens.
 func (c *Cloud) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/sim/")
 	switch {
@@ -42,7 +43,8 @@ func (c *Cloud) serveAdmin(w http.ResponseWriter, r *http.Request) {
 func dumpOptions(r *http.Request) DumpOptions {
 	q := r.URL.Query()
 	return DumpOptions{
-		IDs: q.Has("ids"), Tags: q.Has("tags"), Identity: q.Has("identity"), Addresses: q.Has("addresses"), MACs: q.Has("macs"),
+		IDs: q.Has("ids"), Tags: q.Has("tags"), Identity: q.Has("identity"), Addresses: q.Has("addresses"),
+		MACs:       q.Has("macs"),
 		Everything: q.Has("all"), Project: q.Get("project"), Hide: q["hide"],
 	}
 }

@@ -41,7 +41,8 @@ func TestProjectsAreApart(t *testing.T) {
 		t.Helper()
 		return h.as(openstack.UserOther, openstack.ProjectOther, status, method, path, body)
 	}
-	if got := other(200, "GET", "/networks", nil)["networks"].([]any); len(got) != 1 || got[0].(attrs)["name"] != "public" {
+	if got := other(200, "GET", "/networks", nil)["networks"].([]any); len(got) != 1 ||
+		got[0].(attrs)["name"] != "public" {
 		t.Errorf("another project sees %v, want the external network only", got)
 	}
 	other(404, "GET", ids.Replace("/ports/$p"), nil)
@@ -57,7 +58,8 @@ func TestProjectsAreApart(t *testing.T) {
 func TestHostBinding(t *testing.T) {
 	h, ids := fixture(t)
 	at := ids.Replace("/ports/$p")
-	h.as(openstack.UserKuryrAdmin, openstack.ProjectKuryr, 200, "PUT", at, attrs{"port": attrs{"binding:host_id": "node-1"}})
+	h.as(openstack.UserKuryrAdmin, openstack.ProjectKuryr, 200, "PUT", at,
+		attrs{"port": attrs{"binding:host_id": "node-1"}})
 	p, _ := h.admin(200, "GET", at, nil)["port"].(attrs)
 	if p["status"] != "ACTIVE" || p["binding:host_id"] != "node-1" || p["binding:vif_type"] != "ovs" {
 		t.Errorf("a bound port is %v", p)
@@ -88,7 +90,8 @@ func TestAddressesMoveAndComeBack(t *testing.T) {
 		t.Errorf("a port with two addresses has %v", got)
 	}
 	move(attrs{"ip_address": "10.0.0.11"})
-	h.make("ports", attrs{"network_id": ids.Replace("$n"), "fixed_ips": []attrs{{"ip_address": "10.0.0.9"}}})  // given back
+	// given back
+	h.make("ports", attrs{"network_id": ids.Replace("$n"), "fixed_ips": []attrs{{"ip_address": "10.0.0.9"}}})
 	h.make("ports", attrs{"network_id": ids.Replace("$n"), "fixed_ips": []attrs{{"ip_address": "10.0.0.10"}}}) // likewise
 	if f := h.c.FloatingIPs()[0]; f["port_id"] != ids.Replace("$p") {
 		t.Errorf("floating IP is %v", f)
@@ -103,7 +106,8 @@ func TestDualStack(t *testing.T) {
 	h, ids := fixture(t)
 	n := ids.Replace("$n")
 	h.make("subnets", attrs{"network_id": n, "ip_version": 6, "cidr": "fd00:1::/64"})
-	slaac := h.make("subnets", attrs{"network_id": n, "ip_version": 6, "cidr": "fd00:2::/64", "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"})
+	slaac := h.make("subnets",
+		attrs{"network_id": n, "ip_version": 6, "cidr": "fd00:2::/64", "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"})
 	p := h.make("ports", attrs{"network_id": n, "mac_address": "0a:00:00:00:00:05"})
 	var got []string
 	for _, x := range h.c.Ports() {

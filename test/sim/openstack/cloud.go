@@ -1,8 +1,9 @@
-// Package openstack is a simulated OpenStack cloud on loopback: Keystone v3, Neutron v2.0 and Octavia v2, stateful, with the real
-// services' validation, error bodies, costs and, by rule, faults. It must never be lenient where the real services
-// refuse: whatever a client gets away with here it must get away with there.
+// Package openstack is a simulated OpenStack cloud on loopback: Keystone v3, Neutron v2.0 and Octavia v2, stateful,
+// with the real services' validation, error bodies, costs and, by rule, faults. It must never be lenient where the
+// real services refuse: whatever a client gets away with here it must get away with there.
 //
-// The files go by noun; those of Octavia are octavia*.go, loadbalancer.go, listener.go, pool.go, member.go, healthmonitor.go and provider*.go. A request passes: fault rules, authentication, a worker of the cost profile, the
+// The files go by noun; those of Octavia are octavia*.go, loadbalancer.go, listener.go, pool.go, member.go,
+// healthmonitor.go and provider*.go. A request passes: fault rules, authentication, a worker of the cost profile, the
 // collection's validation under one lock (all of the request or nothing), the request log. The lock is never held
 // while anything waits.
 package openstack
@@ -39,24 +40,26 @@ type Options struct {
 	Password string
 	// NoExternal leaves out the external network "public" with its subnet 172.24.4.0/24.
 	NoExternal bool
-	// MetadataPorts gives every network a port of the cloud's own ("network:distributed"), which takes an address of every IPv4
-	// subnet with DHCP: a Neutron with OVN and its metadata agent does so.
+	// MetadataPorts gives every network a port of the cloud's own ("network:distributed"), which takes an address of
+	// every IPv4 subnet with DHCP: a Neutron with OVN and its metadata agent does so.
 	MetadataPorts bool
-	// LeakyBulk makes a bulk create of ports that finds a network full keep the addresses that it took for the others until their
-	// subnets are deleted, as a Zed Neutron does.
+	// LeakyBulk makes a bulk create of ports that finds a network full keep the addresses that it took for the others
+	// until their subnets are deleted, as a Zed Neutron does.
 	LeakyBulk bool
 	// NoPortTags refuses tags in a port's create, as a Neutron without the ML2 extension driver for it does.
 	NoPortTags bool
-	// Providers of load balancers; the first is the default one. Nil: Amphora(Work{}) and OVN(Work{}), which are done at once.
+	// Providers of load balancers; the first is the default one. Nil: Amphora(Work{}) and OVN(Work{}), which are done at
+	// once.
 	Providers []Provider
 	// NoOctavia leaves out Octavia, until SetOctavia.
 	NoOctavia bool
 	// NoAdditionalVIPs makes Octavia older than 2.26: load balancers have one address.
 	NoAdditionalVIPs bool
-	// NoAdditiveMembers has Octavia's API be of a release that ignores additive_only in a change of many members, as before Train.
+	// NoAdditiveMembers has Octavia's API be of a release that ignores additive_only in a change of many members, as
+	// before Train.
 	NoAdditiveMembers bool
-	// NoProtocols are protocols that Octavia does not know yet: it is older than 2.23 without SCTP, than 2.22 without PROXYV2, and has no
-	// additional VIPs either.
+	// NoProtocols are protocols that Octavia does not know yet: it is older than 2.23 without SCTP, than 2.22 without
+	// PROXYV2, and has no additional VIPs either.
 	NoProtocols []string
 	// LogSize bounds the request log; counts are kept beyond. 0: 100,000.
 	LogSize int
@@ -129,8 +132,9 @@ func New(o Options) *Cloud {
 		seed = rand.Uint64()
 	}
 	c := &Cloud{
-		opts: o, clock: o.Clock, kinds: kinds(), lbKinds: balancerKinds(), profile: o.Profile, workers: newWorkers(o.Profile.Workers),
-		done: make(chan struct{}), base: "http://127.0.0.1",
+		opts: o, clock: o.Clock, kinds: kinds(), lbKinds: balancerKinds(), profile: o.Profile,
+		workers: newWorkers(o.Profile.Workers),
+		done:    make(chan struct{}), base: "http://127.0.0.1",
 		rand:     rand.New(rand.NewPCG(seed, 1)),
 		faultRnd: rand.New(rand.NewPCG(seed, 2)),
 		tables:   map[string]*table{}, used: map[quotaKey]int{}, limits: map[string]map[string]int{},
@@ -155,8 +159,8 @@ func New(o Options) *Cloud {
 	return c
 }
 
-// Start listens on addr ("127.0.0.1:0" if empty) until ctx ends or Close, and returns the base URL, which has no slash at its end:
-// Keystone is at base + "/v3", Neutron at base + "/networking", Octavia at base + "/load-balancer".
+// Start listens on addr ("127.0.0.1:0" if empty) until ctx ends or Close, and returns the base URL, which has no
+// slash at its end: Keystone is at base + "/v3", Neutron at base + "/networking", Octavia at base + "/load-balancer".
 func (c *Cloud) Start(ctx context.Context, addr string) (string, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"

@@ -36,7 +36,8 @@ func (t *tx) serve(r *http.Request, where target, in map[string]any) (response, 
 	case http.MethodPost:
 		return t.createAll(where.kind, in)
 	}
-	return response{}, neutron(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "The method specified is not allowed for this resource.")
+	return response{},
+		neutron(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "The method specified is not allowed for this resource.")
 }
 
 // createAll is POST of one resource, or of many: all or none.
@@ -159,7 +160,8 @@ func (t *tx) item(r *http.Request, where target, in map[string]any) (response, e
 		}
 		return response{status: http.StatusNoContent, items: 1}, nil
 	}
-	return response{}, neutron(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "The method specified is not allowed for this resource.")
+	return response{},
+		neutron(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "The method specified is not allowed for this resource.")
 }
 
 // mayWrite: what a member sees without owning it, it can not change.
@@ -172,7 +174,8 @@ func (t *tx) mayWrite(o *object, method string) error {
 		action = "delete_"
 	}
 	if o.kind.name == "port" { // the owner of a network may delete what is on it
-		if n, ok := t.any("network", str(o.doc, "network_id")); ok && n.project == t.who.project && method == http.MethodDelete {
+		if n, ok := t.any("network", str(o.doc, "network_id")); ok && n.project == t.who.project &&
+			method == http.MethodDelete {
 			return nil
 		}
 	}
@@ -197,7 +200,8 @@ func ifMatch(r *http.Request, o *object) error {
 }
 
 func revisionChanged(want, now int64) *apiError {
-	return neutron(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", "Constrained to %d, but current revision is %d", want, now)
+	return neutron(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed",
+		"Constrained to %d, but current revision is %d", want, now)
 }
 
 // narrow returns the named attributes.

@@ -65,10 +65,12 @@ func asInt(low, high int64) convert {
 			return nil, invalidInput("'%v' is not an integer", v)
 		}
 		if n < low {
-			return nil, fmt.Errorf("'%d' is too small - must be at least '%d'.", n, low) //nolint:revive,staticcheck // Neutron's words
+			//nolint:revive,staticcheck // Neutron's words
+			return nil, fmt.Errorf("'%d' is too small - must be at least '%d'.", n, low)
 		}
 		if n > high {
-			return nil, fmt.Errorf("'%d' is too large - must be no larger than '%d'.", n, high) //nolint:revive,staticcheck // Neutron's words
+			//nolint:revive,staticcheck // Neutron's words
+			return nil, fmt.Errorf("'%d' is too large - must be no larger than '%d'.", n, high)
 		}
 		return n, nil
 	}
@@ -104,7 +106,8 @@ func asSubnet(v any) (any, error) {
 		return nil, fmt.Errorf("'%v' is not a valid IP subnet.", v) //nolint:revive,staticcheck // Neutron's words
 	}
 	if p.Masked() != p {
-		return nil, fmt.Errorf("'%v' isn't a recognized IP subnet cidr, '%v' is recommended.", v, p.Masked()) //nolint:revive,staticcheck // Neutron's words
+		//nolint:revive,staticcheck // Neutron's words
+		return nil, fmt.Errorf("'%v' isn't a recognized IP subnet cidr, '%v' is recommended.", v, p.Masked())
 	}
 	return p.String(), nil
 }
@@ -191,7 +194,8 @@ func dictOf(keys map[string]convert, need ...string) convert {
 		}
 		for _, k := range need {
 			if _, there := out[k]; !there {
-				return nil, fmt.Errorf("Validation of dictionary's keys failed. Expected keys: %s.", pyList(need)) //nolint:revive,staticcheck // Neutron's words
+				//nolint:revive,staticcheck // Neutron's words
+				return nil, fmt.Errorf("Validation of dictionary's keys failed. Expected keys: %s.", pyList(need))
 			}
 		}
 		return out, nil

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Cost is what one request of a kind costs: Base + n*PerItem + n²*Tail, and for every other worker that is busy BusyBase + n*BusyPerItem
-// more, since workers share a machine. Items are resources written, or listed.
+// Cost is what one request of a kind costs: Base + n*PerItem + n²*Tail, and for every other worker that is busy
+// BusyBase + n*BusyPerItem more, since workers share a machine. Items are resources written, or listed.
 type Cost struct {
 	Base, PerItem, Tail   time.Duration
 	BusyBase, BusyPerItem time.Duration
@@ -31,7 +31,8 @@ type Profile struct {
 // None costs nothing.
 func None() *Profile { return &Profile{Name: "none"} }
 
-// Flat makes every request to Neutron cost d, with as many workers as there are requests. Tokens and discovery are free.
+// Flat makes every request to Neutron cost d, with as many workers as there are requests. Tokens and discovery are
+// free.
 func Flat(d time.Duration) *Profile {
 	costs := map[string]Cost{"POST token": {}}
 	for _, m := range []string{"GET", "POST", "PUT", "DELETE"} {
@@ -42,14 +43,15 @@ func Flat(d time.Duration) *Profile {
 	return &Profile{Name: "flat", Costs: costs}
 }
 
-// LabLike is fitted to a real Neutron 21 with ML2/OVN on two cores and two API workers, every cost divided by scale (0: 1).
+// LabLike is fitted to a real Neutron 21 with ML2/OVN on two cores and two API workers, every cost divided by scale
+// (0: 1).
 //
 //	measured: POST port 0.403 s, bulk of 10 in 2.97 s, of 50 in 19.8 s, of 100 in 53.3 s
 //	fitted:   0.15 s + n*0.2535 s + n²*0.002788 s, which is within 1 % of each
 //
-// With two clients singles rose from 2.6 to 2.9 ports/s only, bulks of 20 from 2.8 to 5.0: a busy other worker costs 0.22 s + n*0.05 s.
-// What was not measured (floating IPs, subnet pools, updates and deletions other than of ports, bulks of networks) takes the
-// costs of its nearest relative.
+// With two clients singles rose from 2.6 to 2.9 ports/s only, bulks of 20 from 2.8 to 5.0: a busy other worker costs
+// 0.22 s + n*0.05 s. What was not measured (floating IPs, subnet pools, updates and deletions other than of ports,
+// bulks of networks) takes the costs of its nearest relative.
 func LabLike(scale float64, workers int) *Profile {
 	ms := func(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
 	one := func(n float64) Cost { // a write of one resource: half of it for the request, half for the item
@@ -59,8 +61,10 @@ func LabLike(scale float64, workers int) *Profile {
 		workers = 2
 	}
 	return &Profile{Name: "lab", Workers: workers, Scale: scale, Costs: map[string]Cost{
-		"POST token":                  {Base: ms(47)},
-		"POST port":                   {Base: ms(150), PerItem: ms(253.5), Tail: ms(2.788), BusyBase: ms(220), BusyPerItem: ms(50)},
+		"POST token": {Base: ms(47)},
+		"POST port": {
+			Base: ms(150), PerItem: ms(253.5), Tail: ms(2.788), BusyBase: ms(220), BusyPerItem: ms(50),
+		},
 		"POST network":                one(304),
 		"POST subnet":                 one(570),
 		"POST router":                 one(211),
@@ -108,8 +112,9 @@ func (p *Profile) cost(method, kind string, items int, narrow bool, busyOthers i
 	return d
 }
 
-// BestThroughput returns how many resources of a kind ("port") per second the workers could create at best, all of them busy all the
-// time with requests of the best size, and that size. A profile without cost or without a bound on its workers has no best: 0, 0.
+// BestThroughput returns how many resources of a kind ("port") per second the workers could create at best, all of
+// them busy all the time with requests of the best size, and that size. A profile without cost or without a bound on
+// its workers has no best: 0, 0.
 func (p *Profile) BestThroughput(kind string) (perSecond float64, batch int) {
 	if p.Workers == 0 {
 		return 0, 0

@@ -87,7 +87,10 @@ func TestLabProvidersFitTheMeasurements(t *testing.T) {
 // TestWorkersBound: four requests of 20 ms on two workers take two turns.
 func TestWorkersBound(t *testing.T) {
 	const turn = 50 * time.Millisecond
-	w := dial(t, openstack.Options{Profile: &openstack.Profile{Workers: 2, Costs: map[string]openstack.Cost{"POST network": {Base: turn}}}})
+	w := dial(t,
+		openstack.Options{
+			Profile: &openstack.Profile{Workers: 2, Costs: map[string]openstack.Cost{"POST network": {Base: turn}}},
+		})
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for range 4 {
@@ -105,7 +108,9 @@ func TestWorkersBound(t *testing.T) {
 
 func TestFlatIsForNeutronOnly(t *testing.T) {
 	p := openstack.Flat(50 * time.Millisecond)
-	for kind, want := range map[string]time.Duration{"port": 50 * time.Millisecond, "tag": 50 * time.Millisecond, "token": 0} {
+	for kind, want := range map[string]time.Duration{
+		"port": 50 * time.Millisecond, "tag": 50 * time.Millisecond, "token": 0,
+	} {
 		if got := p.Price("POST", kind, 100, 3); got != want {
 			t.Errorf("%s costs %s, want %s", kind, got, want)
 		}
@@ -125,18 +130,21 @@ func BenchmarkTenThousandPorts(b *testing.B) {
 	var nets []string
 	for i := range 100 {
 		n := call("POST", "/networks", attrs{"network": attrs{"name": fmt.Sprint(i)}})["network"].(attrs)["id"].(string)
-		call("POST", "/subnets", attrs{"subnet": attrs{"network_id": n, "ip_version": 4, "cidr": fmt.Sprintf("10.%d.0.0/16", i)}})
+		call("POST", "/subnets",
+			attrs{"subnet": attrs{"network_id": n, "ip_version": 4, "cidr": fmt.Sprintf("10.%d.0.0/16", i)}})
 		nets = append(nets, n)
 		for j := range 10 {
 			many := []attrs{}
 			for k := range 10 {
-				many = append(many, attrs{"network_id": n, "name": "p", "tags": []string{"cluster=x", fmt.Sprintf("owner=%d-%d-%d", i, j, k)}})
+				many = append(many,
+					attrs{"network_id": n, "name": "p", "tags": []string{"cluster=x", fmt.Sprintf("owner=%d-%d-%d", i, j, k)}})
 			}
 			call("POST", "/ports", attrs{"ports": many})
 		}
 	}
 	for name, path := range map[string]string{
-		"by-tag": "/ports?tags=cluster%3Dx,owner%3D50-5-5", "by-network": "/ports?network_id=" + nets[3], "by-address": "/ports?fixed_ips=ip_address%3D10.7.0.9",
+		"by-tag": "/ports?tags=cluster%3Dx,owner%3D50-5-5", "by-network": "/ports?network_id=" + nets[3],
+		"by-address":   "/ports?fixed_ips=ip_address%3D10.7.0.9",
 		"page-of-1000": "/ports?limit=1000&tags=cluster%3Dx",
 	} {
 		b.Run(name, func(b *testing.B) {

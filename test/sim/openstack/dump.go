@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// DumpOptions say what of the state is in a dump. The zero value leaves out whatever two equally good runs may differ in.
+// DumpOptions say what of the state is in a dump. The zero value leaves out whatever two equally good runs may differ
+// in.
 type DumpOptions struct {
 	IDs        bool     // ids and references as they are; otherwise references are by name
 	Tags       bool     // tags
@@ -27,7 +28,9 @@ func (c *Cloud) Dump(o DumpOptions) string {
 	defer c.mu.Unlock()
 	c.settle()
 	d := dumper{c: c, o: o, labels: map[string]string{}}
-	order := []string{"subnetpool", "network", "subnet", "router", "security_group", "security_group_rule", "port", "floatingip"}
+	order := []string{
+		"subnetpool", "network", "subnet", "router", "security_group", "security_group_rule", "port", "floatingip",
+	}
 	order = append(order, balancerOrder()...)
 	for name, id := range c.accounts.projects {
 		d.labels[id] = name
@@ -125,8 +128,10 @@ func (d *dumper) wanted(x *object) bool {
 // skip: what says nothing about the state that anybody wanted.
 func (d *dumper) skip(x *object, name string) bool {
 	switch name {
-	case "name", "created_at", "updated_at", "revision_number", "standard_attr_id", "tenant_id", "subnets", "security_group_rules",
-		"provider:segmentation_id", "ip_allocation", "l2_adjacency", "normalized_cidr", "belongs_to_default_sg", "binding:vif_details", "binding:vif_type", "ha",
+	case "name", "created_at", "updated_at", "revision_number", "standard_attr_id", "tenant_id", "subnets",
+		"security_group_rules",
+		"provider:segmentation_id", "ip_allocation", "l2_adjacency", "normalized_cidr", "belongs_to_default_sg",
+		"binding:vif_details", "binding:vif_type", "ha",
 		"distributed", "provider:network_type":
 		return true
 	case "provisioning_status":
@@ -166,7 +171,8 @@ func (d *dumper) line(x *object) string {
 	fmt.Fprintf(&b, "%s %q", x.kind.name, d.labels[x.id])
 	for _, name := range slices.Sorted(maps.Keys(x.doc)) {
 		v := x.doc[name]
-		if d.skip(x, name) || empty(v) || (x.kind.fields[name].flags&none == 0 && reflect.DeepEqual(v, x.kind.fields[name].def)) {
+		if d.skip(x, name) || empty(v) ||
+			(x.kind.fields[name].flags&none == 0 && reflect.DeepEqual(v, x.kind.fields[name].def)) {
 			continue
 		}
 		fmt.Fprintf(&b, " %s=%s", name, d.value(x, v))

@@ -100,7 +100,8 @@ func (c *Cloud) AddFault(r Rule) (int, error) {
 		if r.Status < 200 || r.Status > 599 {
 			return 0, fmt.Errorf("reading a fault rule: status %d is none", r.Status)
 		}
-	case ActionTimeout, ActionDelay, ActionCut, ActionApplyCut, ActionApplyLate, ActionTruncate, ActionProviderError, ActionProviderStall:
+	case ActionTimeout, ActionDelay, ActionCut, ActionApplyCut, ActionApplyLate, ActionTruncate, ActionProviderError,
+		ActionProviderStall:
 	default:
 		return 0, fmt.Errorf("reading a fault rule: unknown action %q", r.Action)
 	}
@@ -171,7 +172,8 @@ func (c *Cloud) matchFault(r *Request, path string) *fault {
 }
 
 func (f *fault) matches(r *Request, path string) bool {
-	method := f.rule.Method == "" || strings.EqualFold(f.rule.Method, r.Method) || (f.rule.Method == "write" && r.WriteN > 0)
+	method := f.rule.Method == "" || strings.EqualFold(f.rule.Method, r.Method) ||
+		(f.rule.Method == "write" && r.WriteN > 0)
 	return method && (f.rule.Kind == "" || f.rule.Kind == r.Kind) && f.path.MatchString(path) &&
 		strings.Contains(r.Query, f.rule.Query) && strings.Contains(r.Body, f.rule.Body)
 }

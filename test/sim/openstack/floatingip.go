@@ -64,7 +64,9 @@ func createFloatingIP(t *tx, in map[string]any) (*object, error) {
 		}
 	}
 	if address == "" {
-		return nil, neutron(http.StatusBadRequest, "ExternalIpAddressExhausted", "Unable to find any IP address on external network %s.", net.id)
+		return nil,
+			neutron(http.StatusBadRequest, "ExternalIpAddressExhausted",
+				"Unable to find any IP address on external network %s.", net.id)
 	}
 	delete(in, "subnet_id")
 	in["floating_ip_address"], in["status"], in["router_id"] = address, "DOWN", nil
@@ -94,7 +96,9 @@ func (t *tx) associate(doc map[string]any, self *object) (map[string]any, error)
 		return nil, portMissing(portID)
 	}
 	if p.project != str(doc, "project_id") && !t.who.admin {
-		return nil, badResource("floatingip", "Cannot process floating IP association with Port %s, since that port is owned by a different tenant", portID)
+		return nil,
+			badResource("floatingip",
+				"Cannot process floating IP association with Port %s, since that port is owned by a different tenant", portID)
 	}
 	fixed, subnet, err := pickFixed(p, str(doc, "fixed_ip_address"), t)
 	if err != nil {
@@ -104,14 +108,16 @@ func (t *tx) associate(doc map[string]any, self *object) (map[string]any, error)
 	for f := range t.c.by("floatingip", "port_id", portID) {
 		if f != self && f.doc["fixed_ip_address"] == fixed && f.doc["floating_network_id"] == external {
 			return nil, conflict("FloatingIPPortAlreadyAssociated",
-				"Cannot associate floating IP %s (%s) with port %s using fixed IP %s, as that fixed IP already has a floating IP on external network %s.",
+				"Cannot associate floating IP %s (%s) with port %s using fixed IP %s, as that fixed IP already has a floating "+
+					"IP on external network %s.",
 				str(doc, "floating_ip_address"), str(doc, "id"), portID, fixed, external)
 		}
 	}
 	router := t.routerBetween(subnet, external)
 	if router == "" {
 		return nil, notFound("ExternalGatewayForFloatingIPNotFound",
-			"External network %s is not reachable from subnet %s.  Therefore, cannot associate Port %s with a Floating IP.", external, subnet, portID)
+			"External network %s is not reachable from subnet %s.  Therefore, cannot associate Port %s with a Floating IP.",
+			external, subnet, portID)
 	}
 	return map[string]any{"port_id": portID, "fixed_ip_address": fixed, "router_id": router}, nil
 }
@@ -129,7 +135,10 @@ func pickFixed(p *object, want string, t *tx) (address, subnet string, err error
 			continue
 		}
 		if address != "" {
-			return "", "", badResource("floatingip", "Port %s has multiple fixed IPv4 addresses.  Must provide a specific IPv4 address when assigning a floating IP", p.id)
+			return "", "",
+				badResource("floatingip",
+					"Port %s has multiple fixed IPv4 addresses.  Must provide a specific IPv4 address when assigning a floating IP",
+					p.id)
 		}
 		address, subnet = a.String(), str(m, "subnet_id")
 	}
@@ -155,7 +164,8 @@ func (t *tx) routerBetween(subnet, external string) string {
 	return ""
 }
 
-// updateFloatingIP works out anew where one leads, whatever is changed of it: of a port with several addresses the address has to be named.
+// updateFloatingIP works out anew where one leads, whatever is changed of it: of a port with several addresses the
+// address has to be named.
 func updateFloatingIP(t *tx, o *object, in map[string]any) error {
 	if _, given := in["port_id"]; !given && str(in, "fixed_ip_address") != "" {
 		return badResource("floatingip", "fixed_ip_address cannot be specified without a port_id")
@@ -170,7 +180,8 @@ func updateFloatingIP(t *tx, o *object, in map[string]any) error {
 	return nil
 }
 
-// settleFloatingIP sets the state once the answer is written, which OVN's driver does: who names the answer's revision afterwards is refused.
+// settleFloatingIP sets the state once the answer is written, which OVN's driver does: who names the answer's
+// revision afterwards is refused.
 func settleFloatingIP(t *tx, o *object) {
 	status := "DOWN"
 	if o.doc["router_id"] != nil {

@@ -72,7 +72,8 @@ func TestGophercloud(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := subnets.Create(ctx, client, subnets.CreateOpts{NetworkID: n.ID, CIDR: "10.1.0.0/24", IPVersion: gophercloud.IPv4}).Extract()
+			s, err := subnets.Create(ctx, client,
+				subnets.CreateOpts{NetworkID: n.ID, CIDR: "10.1.0.0/24", IPVersion: gophercloud.IPv4}).Extract()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +125,8 @@ func TestAuthentication(t *testing.T) {
 	c := start(t, openstack.Options{})
 	auth := func(change func(*gophercloud.AuthOptions)) error {
 		o := gophercloud.AuthOptions{
-			IdentityEndpoint: c.AuthURL(), Username: openstack.UserKuryr, Password: "secret", DomainName: "Default", TenantName: openstack.ProjectKuryr,
+			IdentityEndpoint: c.AuthURL(), Username: openstack.UserKuryr, Password: "secret", DomainName: "Default",
+			TenantName: openstack.ProjectKuryr,
 		}
 		change(&o)
 		_, err := gos.AuthenticatedClient(t.Context(), o)
@@ -133,7 +135,9 @@ func TestAuthentication(t *testing.T) {
 	if err := auth(func(*gophercloud.AuthOptions) {}); err != nil {
 		t.Fatal(err)
 	}
-	if err := auth(func(o *gophercloud.AuthOptions) { o.IdentityEndpoint = strings.TrimSuffix(o.IdentityEndpoint, "/v3") }); err != nil {
+	if err := auth(func(o *gophercloud.AuthOptions) {
+		o.IdentityEndpoint = strings.TrimSuffix(o.IdentityEndpoint, "/v3")
+	}); err != nil {
 		t.Errorf("by discovery: %v", err)
 	}
 	refused := map[string]func(*gophercloud.AuthOptions){
@@ -169,7 +173,9 @@ func TestTokenExpiry(t *testing.T) {
 			t.Fatal("the client never had to log in again")
 		}
 	}
-	if !slices.ContainsFunc(c.Log(0), func(r openstack.Request) bool { return r.Status == http.StatusUnauthorized && r.Kind == "network" }) {
+	if !slices.ContainsFunc(c.Log(0), func(r openstack.Request) bool {
+		return r.Status == http.StatusUnauthorized && r.Kind == "network"
+	}) {
 		t.Error("no request was refused for its token")
 	}
 }

@@ -24,7 +24,8 @@ func healthMonitorKind() *kind {
 	fields := lbFields(append(monitorFields(), field{"pool_id", post | required, lbUUID, nil})...)
 	delete(fields, "description")
 	return &kind{
-		name: "healthmonitor", plural: "healthmonitors", path: "healthmonitors", quota: "health_monitor", index: []string{"pool_id"}, fields: fields,
+		name: "healthmonitor", plural: "healthmonitors", path: "healthmonitors", quota: "health_monitor",
+		index: []string{"pool_id"}, fields: fields,
 		create: createMonitor, update: updateMonitor, remove: removePart,
 	}
 }
@@ -35,11 +36,13 @@ func checkMonitorFields(pool *object, in map[string]any) error {
 	datagram := protocol == "UDP" || protocol == "SCTP"
 	switch {
 	case datagram && !slices.Contains([]string{"UDP-CONNECT", "SCTP", "TCP", "HTTP"}, kind):
-		return validation("The associated pool protocol is %s, so only a UDP-CONNECT/SCTP/TCP/HTTP health monitor is supported.", protocol)
+		return validation("The associated pool protocol is %s, so only a UDP-CONNECT/SCTP/TCP/HTTP health monitor is "+
+			"supported.", protocol)
 	case !datagram && (kind == "UDP-CONNECT" || kind == "SCTP"):
 		return validation("The %s type is only supported for pools of type UDP/SCTP.", kind)
 	case kind == "UDP-CONNECT" && integer(in, "delay") < 3:
-		return validation("The request delay value %d should be larger than 3 for UDP-CONNECT health monitor type.", integer(in, "delay"))
+		return validation("The request delay value %d should be larger than 3 for UDP-CONNECT health monitor type.",
+			integer(in, "delay"))
 	}
 	web := map[string]string{"http_method": "GET", "url_path": "/", "expected_codes": "200"}
 	for _, name := range []string{"http_method", "url_path", "expected_codes"} {
@@ -47,7 +50,8 @@ func checkMonitorFields(pool *object, in map[string]any) error {
 		if isWeb && str(in, name) == "" {
 			in[name] = web[name]
 		} else if !isWeb && str(in, name) != "" {
-			return octavia(http.StatusBadRequest, "InvalidOption", "%s is not a valid option for health monitors of type %s", name, kind)
+			return octavia(http.StatusBadRequest, "InvalidOption", "%s is not a valid option for health monitors of type %s",
+				name, kind)
 		}
 	}
 	return nil

@@ -108,7 +108,8 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	where := c.locate(r.URL.Path)
 	where.label = where.labelOf(r.Method)
 	req := c.begin(Request{
-		Method: r.Method, Path: where.path, Query: r.URL.RawQuery, Kind: where.label, Items: countItems(where, body), Body: string(body),
+		Method: r.Method, Path: where.path, Query: r.URL.RawQuery, Kind: where.label, Items: countItems(where, body),
+		Body: string(body),
 	}, isWrite(r.Method, where.label))
 	f := c.matchFault(&req, where.path)
 	out, fate := c.answer(r, where, &req, body, f)
@@ -210,7 +211,9 @@ func (c *Cloud) apply(r *http.Request, where target, req *Request, body []byte) 
 		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.UseNumber()
 		if err := dec.Decode(&in); err != nil {
-			return where.refusal(badRequest("The server could not comply with the request since it is either malformed or otherwise incorrect."))
+			return where.refusal(
+				badRequest("The server could not comply with the request since it is either malformed or otherwise incorrect."),
+			)
 		}
 	}
 	c.mu.Lock()
@@ -356,8 +359,8 @@ func (c *Cloud) finish(req Request) {
 	}
 }
 
-// OnRequest adds a hook that is called with every request's number twice, without the lock: before it is applied, and after it was
-// applied but before it is answered (Request.After). A hook that blocks, blocks that request.
+// OnRequest adds a hook that is called with every request's number twice, without the lock: before it is applied, and
+// after it was applied but before it is answered (Request.After). A hook that blocks, blocks that request.
 func (c *Cloud) OnRequest(hook func(n int, r Request)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

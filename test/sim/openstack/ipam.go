@@ -214,7 +214,8 @@ func (t *tx) resolve(network string, asked []any, verb string) ([]request, error
 				if _, exists := t.get("subnet", id); !exists {
 					return nil, notFound("SubnetNotFound", "Subnet %s could not be found.", id)
 				}
-				return nil, invalidInput("Failed to %s port on network %s, because fixed_ips included invalid subnet %s", verb, network, id)
+				return nil,
+					invalidInput("Failed to %s port on network %s, because fixed_ips included invalid subnet %s", verb, network, id)
 			}
 			r.subnet = subnets[i]
 			if r.addr.IsValid() && !usable(r.subnet.ipam.prefix, r.addr) {
@@ -223,7 +224,9 @@ func (t *tx) resolve(network string, asked []any, verb string) ([]request, error
 		} else if r.addr.IsValid() {
 			i := slices.IndexFunc(subnets, func(s *object) bool { return usable(s.ipam.prefix, r.addr) })
 			if i < 0 {
-				return nil, neutron(400, "InvalidIpForNetwork", "IP address %s is not a valid IP for any of the subnets on the specified network.", r.addr)
+				return nil,
+					neutron(400, "InvalidIpForNetwork",
+						"IP address %s is not a valid IP for any of the subnets on the specified network.", r.addr)
 			}
 			r.subnet = subnets[i]
 		} else {
@@ -246,7 +249,8 @@ func (t *tx) allocate(network, mac string, router bool, asked []request, auto ma
 		}
 		if r.subnet.ipam.eui64 && !router && r.addr != eui64(r.subnet.ipam.prefix, mac) {
 			return nil, neutron(400, "AllocationOnAutoAddressSubnet",
-				"IPv6 address %s cannot be directly assigned to a port on subnet %s as the subnet is configured for automatic addresses", r.addr, r.subnet.id)
+				"IPv6 address %s cannot be directly assigned to a port on subnet %s as the subnet is configured for automatic "+
+					"addresses", r.addr, r.subnet.id)
 		}
 		if err := t.claim(r.subnet, r.addr); err != nil {
 			return nil, err

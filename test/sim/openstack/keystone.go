@@ -92,7 +92,9 @@ type authScope struct {
 func (c *Cloud) issueToken(body []byte) response {
 	var in authRequest
 	if err := json.Unmarshal(body, &in); err != nil {
-		return keystoneError(http.StatusBadRequest, "Expecting to find valid JSON in request body. The server could not comply with the request since it is either malformed or otherwise incorrect. The client is assumed to be in error.")
+		return keystoneError(http.StatusBadRequest,
+			"Expecting to find valid JSON in request body. The server could not comply with the request since it is either "+
+				"malformed or otherwise incorrect. The client is assumed to be in error.")
 	}
 	if len(in.Auth.Identity.Methods) == 0 {
 		return keystoneError(http.StatusBadRequest, "Invalid input for field 'identity': 'methods' is a required property")
@@ -109,7 +111,8 @@ func (c *Cloud) issueToken(body []byte) response {
 	}
 	now := c.clock.Now()
 	t := &token{
-		id: "gAAAAA" + strings.ReplaceAll(c.newID()+c.newID(), "-", ""), user: u, project: project, methods: in.Auth.Identity.Methods,
+		id: "gAAAAA" + strings.ReplaceAll(c.newID()+c.newID(), "-", ""), user: u, project: project,
+		methods: in.Auth.Identity.Methods,
 		appCred: fixed != "", issued: now, expires: now.Add(c.opts.TokenTTL),
 	}
 	c.tokens[t.id] = t
@@ -179,7 +182,9 @@ func (c *Cloud) tokenDocument(t *token) map[string]any {
 	}
 	if t.project != "" {
 		name, _ := c.accounts.projectName(t.project)
-		roles := []any{map[string]any{"id": "role-member", "name": "member"}, map[string]any{"id": "role-reader", "name": "reader"}}
+		roles := []any{
+			map[string]any{"id": "role-member", "name": "member"}, map[string]any{"id": "role-reader", "name": "reader"},
+		}
 		if t.user.admin {
 			roles = append(roles, map[string]any{"id": "role-admin", "name": "admin"})
 		}
@@ -233,8 +238,10 @@ func (c *Cloud) checkToken(r *http.Request) response {
 func (c *Cloud) identityVersion() map[string]any {
 	return map[string]any{
 		"id": "v3.14", "status": "stable", "updated": "2020-04-07T00:00:00Z",
-		"links":       []any{map[string]any{"rel": "self", "href": c.base + "/v3/"}},
-		"media-types": []any{map[string]any{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}},
+		"links": []any{map[string]any{"rel": "self", "href": c.base + "/v3/"}},
+		"media-types": []any{
+			map[string]any{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"},
+		},
 	}
 }
 
@@ -245,7 +252,8 @@ func (c *Cloud) keystone(r *http.Request, path string, body []byte) response {
 	case path == "" && read:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return jsonResponse(http.StatusMultipleChoices, map[string]any{"versions": map[string]any{"values": []any{c.identityVersion()}}})
+		return jsonResponse(http.StatusMultipleChoices,
+			map[string]any{"versions": map[string]any{"values": []any{c.identityVersion()}}})
 	case path == "/v3" && read:
 		c.mu.Lock()
 		defer c.mu.Unlock()

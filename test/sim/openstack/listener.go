@@ -114,13 +114,16 @@ func createListener(t *tx, in map[string]any) (*object, error) {
 func (t *tx) newListener(p *Provider, lb *object, in map[string]any) (*object, error) {
 	in["project_id"], in["loadbalancer_id"] = lb.project, lb.id
 	protocol, port := str(in, "protocol"), integer(in, "protocol_port")
-	if protocol == "TERMINATED_HTTPS" && str(in, "default_tls_container_ref") == "" && len(list(in, "sni_container_refs")) == 0 {
-		return nil, validation("An SNI or default certificate container reference must be provided for %s protocol listeners.", protocol)
+	if protocol == "TERMINATED_HTTPS" && str(in, "default_tls_container_ref") == "" &&
+		len(list(in, "sni_container_refs")) == 0 {
+		return nil,
+			validation("An SNI or default certificate container reference must be provided for %s protocol listeners.", protocol)
 	}
 	for _, l := range t.c.children("listener", "loadbalancer_id", lb.id) {
 		if integer(l.doc, "protocol_port") == port && transport(str(l.doc, "protocol")) == transport(protocol) {
 			return nil, octavia(http.StatusConflict, "DuplicateListenerEntry",
-				"Another Listener on this Load Balancer is already using protocol %s and protocol_port %d", str(l.doc, "protocol"), port)
+				"Another Listener on this Load Balancer is already using protocol %s and protocol_port %d",
+				str(l.doc, "protocol"), port)
 		}
 	}
 	if err := checkCIDRs(lb, in); err != nil {
@@ -152,7 +155,8 @@ func (t *tx) defaultPool(lb *object, protocol, id string) error {
 		return nil
 	}
 	if protocol == "PROMETHEUS" {
-		return octavia(http.StatusBadRequest, "ListenerNoChildren", "Protocol PROMETHEUS listeners cannot have child objects.")
+		return octavia(http.StatusBadRequest, "ListenerNoChildren",
+			"Protocol PROMETHEUS listeners cannot have child objects.")
 	}
 	pool, ok := t.any("pool", id)
 	if !ok || str(pool.doc, "loadbalancer_id") != lb.id {

@@ -98,7 +98,9 @@ func (t *tx) workOnCreate(p *Provider, lb *object, children []*object) {
 		t.submit(p, lb, pieces...)
 		return
 	}
-	children = slices.DeleteFunc(children, func(o *object) bool { return p.StuckChildren || p.lacks(LackLoosePools) && t.loose(o) })
+	children = slices.DeleteFunc(children, func(o *object) bool {
+		return p.StuckChildren || p.lacks(LackLoosePools) && t.loose(o)
+	})
 	total := p.Work.Create
 	for _, o := range children {
 		total += p.cost(o)
@@ -146,7 +148,9 @@ func (t *tx) pickProvider(in map[string]any) (*Provider, error) {
 		case name == "":
 			name = f.provider
 		case name != f.provider:
-			return nil, octavia(http.StatusBadRequest, "ProviderFlavorMismatchError", "Flavor '%s' is not compatible with provider '%s'", id, name)
+			return nil,
+				octavia(http.StatusBadRequest, "ProviderFlavorMismatchError", "Flavor '%s' is not compatible with provider '%s'",
+					id, name)
 		}
 		if p, ok := t.c.provider(name); ok && p.lacks(LackFlavors) {
 			return nil, octavia(http.StatusNotImplemented, "ProviderNotImplementedError",
@@ -173,7 +177,8 @@ func (t *tx) mutable(lb *object) error {
 }
 
 func pendingState(lb *object) *apiError {
-	return octavia(http.StatusConflict, "LBPendingStateError", "Invalid state %s of loadbalancer resource %s", lbStatus(lb), lb.id)
+	return octavia(http.StatusConflict, "LBPendingStateError", "Invalid state %s of loadbalancer resource %s",
+		lbStatus(lb), lb.id)
 }
 
 func updateLoadBalancer(t *tx, lb *object, in map[string]any) error {

@@ -132,7 +132,8 @@ func (t *tx) makeVIP(p *Provider, lb *object) error {
 		if p.ForeignVIP {
 			return nil
 		}
-		return octavia(http.StatusInternalServerError, "ProviderDriverError", "Provider '%s' reports error: IP address %s already allocated in subnet %s",
+		return octavia(http.StatusInternalServerError, "ProviderDriverError",
+			"Provider '%s' reports error: IP address %s already allocated in subnet %s",
 			p.Name, str(lb.doc, "vip_address"), str(lb.doc, "vip_subnet_id"))
 	}
 	port, err := t.vipPort(p, lb)
@@ -177,20 +178,23 @@ func (t *tx) vipPort(p *Provider, lb *object) (*object, error) {
 	}
 	in := map[string]any{"network_id": net.id, "project_id": lb.project, "fixed_ips": ips, "name": "ovn-lb-vip-" + lb.id}
 	if p.Amphorae {
-		in["name"], in["device_id"], in["device_owner"], in["admin_state_up"] = "octavia-lb-"+lb.id, "lb-"+lb.id, "Octavia", false
+		in["name"], in["device_id"], in["device_owner"], in["admin_state_up"] = "octavia-lb-"+lb.id, "lb-"+
+			lb.id, "Octavia", false
 	}
 	return t.servicePort(net, in)
 }
 
-// leakVIP leaves the VIP port of a create that is refused after it was made, as Octavia 11 does: it keeps the address, and nothing of
-// Octavia's knows it.
+// leakVIP leaves the VIP port of a create that is refused after it was made, as Octavia 11 does: it keeps the
+// address, and nothing of Octavia's knows it.
 func (t *tx) leakVIP(lb *object) {
 	port, ok := t.any("port", lb.own.port)
 	if !ok {
 		return
 	}
 	in := map[string]any{}
-	for _, name := range []string{"network_id", "project_id", "name", "device_id", "device_owner", "admin_state_up", "fixed_ips"} {
+	for _, name := range []string{
+		"network_id", "project_id", "name", "device_id", "device_owner", "admin_state_up", "fixed_ips",
+	} {
 		in[name] = port.doc[name]
 	}
 	// What is to be undone first of all is done last of all.

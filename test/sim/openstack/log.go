@@ -14,9 +14,10 @@ type Request struct {
 	Method string `json:"method"`
 	Path   string `json:"path"` // below the service's root
 	Query  string `json:"query,omitempty"`
-	// Kind is the Neutron resource's name ("port", "security_group"), or tag, add_router_interface, remove_router_interface, router_route,
-	// quota, extension, token, version. Of Octavia: loadbalancer, listener, pool, member, healthmonitor, member_batch, loadbalancer_status,
-	// loadbalancer_stats, loadbalancer_failover, listener_stats, lb_quota, provider, flavor, availabilityzone.
+	// Kind is the Neutron resource's name ("port", "security_group"), or tag, add_router_interface,
+	// remove_router_interface, router_route, quota, extension, token, version. Of Octavia: loadbalancer, listener, pool,
+	// member, healthmonitor, member_batch, loadbalancer_status, loadbalancer_stats, loadbalancer_failover,
+	// listener_stats, lb_quota, provider, flavor, availabilityzone.
 	Kind string `json:"kind"`
 	// Items is how many resources are in the body or in the answer.
 	Items    int           `json:"items"`
@@ -87,7 +88,8 @@ func (c *Cloud) Stats() Stats {
 	defer c.mu.Unlock()
 	c.settle()
 	s := Stats{
-		Requests: c.log.total, Writes: c.log.writes, Counts: map[string]int{}, Items: map[string]int{}, Errors: map[string]int{},
+		Requests: c.log.total, Writes: c.log.writes, Counts: map[string]int{}, Items: map[string]int{},
+		Errors:  map[string]int{},
 		Objects: map[string]int{}, Best: map[string]float64{}, Freed: c.log.freed,
 	}
 	for k, v := range c.log.counts {

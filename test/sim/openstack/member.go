@@ -82,7 +82,8 @@ func updateMember(t *tx, o *object, in map[string]any) error {
 	})
 }
 
-// batch is PUT of a pool's members: what is there is updated, what is new created, and the others are deleted unless additive_only is set.
+// batch is PUT of a pool's members: what is there is updated, what is new created, and the others are deleted unless
+// additive_only is set.
 func (t *tx) batch(r *http.Request, where target, in map[string]any) (response, error) {
 	pool, err := t.balancer("pool", where.parent)
 	if err != nil {
@@ -131,7 +132,9 @@ func batchBody(pool *object, in map[string]any) ([]map[string]any, error) {
 }
 
 // replaceMembers returns what it made PENDING_*.
-func (t *tx) replaceMembers(lb, pool *object, had []*object, wanted []map[string]any, additive bool) ([]*object, error) {
+func (t *tx) replaceMembers(
+	lb, pool *object, had []*object, wanted []map[string]any, additive bool,
+) ([]*object, error) {
 	p := t.c.providerOf(lb)
 	key := func(doc map[string]any) string { return fmt.Sprintf("%v %v", doc["address"], doc["protocol_port"]) }
 	byKey := map[string]*object{}

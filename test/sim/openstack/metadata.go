@@ -33,8 +33,8 @@ func (t *tx) metadataPort(network string) *object {
 	return nil
 }
 
-// addMetadataAddress gives the network's own port an address of a new IPv4 subnet that has DHCP. A subnet without room goes
-// without.
+// addMetadataAddress gives the network's own port an address of a new IPv4 subnet that has DHCP. A subnet without
+// room goes without.
 func (t *tx) addMetadataAddress(sub *object) {
 	port := t.metadataPort(str(sub.doc, "network_id"))
 	if port == nil || !sub.ipam.prefix.Addr().Is4() || !truth(sub.doc, "enable_dhcp") {

@@ -78,7 +78,8 @@ func removeNetwork(t *tx, o *object) error {
 	own := t.metadataPort(o.id)
 	for p := range t.c.by("port", "network_id", o.id) {
 		if p != own {
-			return conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use on the network.", o.id)
+			return conflict("NetworkInUse",
+				"Unable to complete operation on network %s. There are one or more ports still in use on the network.", o.id)
 		}
 	}
 	if own != nil {

@@ -252,7 +252,9 @@ func pythonTruth(s string) bool {
 func (t *tx) lbInsert(k *kind, doc map[string]any) *object {
 	c := t.c
 	c.lastSeq++
-	o := &object{kind: k, id: c.newID(), project: str(doc, "project_id"), seq: c.lastSeq, doc: doc, auto: map[string]bool{}}
+	o := &object{
+		kind: k, id: c.newID(), project: str(doc, "project_id"), seq: c.lastSeq, doc: doc, auto: map[string]bool{},
+	}
 	doc["id"], doc["created_at"], doc["updated_at"] = o.id, lbStamp(t.now), nil
 	doc["provisioning_status"] = pendingCreate
 	if doc["operating_status"] == nil {
@@ -304,13 +306,15 @@ func policyForbidden() *apiError {
 
 // pathResponse is how Octavia says that a path leads nowhere.
 func pathResponse(title, description string) response {
-	r := jsonResponse(http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "title": title, "description": description})
+	r := jsonResponse(http.StatusNotFound,
+		map[string]any{"code": http.StatusNotFound, "title": title, "description": description})
 	r.error = "HTTPNotFound"
 	return r
 }
 
 func invalidField(name string, value any, why string) *apiError {
-	return octavia(http.StatusBadRequest, "InvalidInput", "Invalid input for field/attribute %s. Value: '%v'. %s", name, value, why)
+	return octavia(http.StatusBadRequest, "InvalidInput", "Invalid input for field/attribute %s. Value: '%v'. %s", name,
+		value, why)
 }
 
 func validation(format string, args ...any) *apiError {

@@ -71,8 +71,12 @@ const second = time.Second
 // TestProvidersWorkInTheirOwnWay: the same requests to either provider, and what can be seen second by second.
 func TestProvidersWorkInTheirOwnWay(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	work := openstack.Work{Create: 10 * second, Delete: 5 * second, Update: second, Listener: second, Pool: second, Member: second}
-	c := openstack.New(openstack.Options{Clock: clock, Providers: []openstack.Provider{openstack.Amphora(work), openstack.OVN(work)}})
+	work := openstack.Work{
+		Create: 10 * second, Delete: 5 * second, Update: second, Listener: second, Pool: second, Member: second,
+	}
+	c := openstack.New(openstack.Options{
+		Clock: clock, Providers: []openstack.Provider{openstack.Amphora(work), openstack.OVN(work)},
+	})
 	h := caller{t, c}
 	s := h.subnet()
 	create := func(provider, algorithm, vip string) (lb, pool string) {
@@ -83,7 +87,9 @@ func TestProvidersWorkInTheirOwnWay(t *testing.T) {
 	}
 	amphora, pool := create("amphora", "ROUND_ROBIN", "10.20.0.10")
 	ovn, _ := create("ovn", "SOURCE_IP_PORT", "10.20.0.11")
-	pending := map[string]int{"lb PENDING_CREATE": 1, "listener PENDING_CREATE": 1, "pool PENDING_CREATE": 1, "member PENDING_CREATE": 2}
+	pending := map[string]int{
+		"lb PENDING_CREATE": 1, "listener PENDING_CREATE": 1, "pool PENDING_CREATE": 1, "member PENDING_CREATE": 2,
+	}
 	expect := func(lb string, want map[string]int) {
 		t.Helper()
 		if diff := cmp.Diff(want, h.states(lb)); diff != "" {
@@ -102,9 +108,15 @@ func TestProvidersWorkInTheirOwnWay(t *testing.T) {
 	expect(ovn, ready)
 
 	at := "/lbaas/pools/" + pool + "/members"
-	h.do(202, "PUT", at, attrs{"members": []attrs{{"address": "10.20.0.100", "protocol_port": 8080}, {"address": "10.20.0.200", "protocol_port": 8080}}})
+	h.do(202, "PUT", at,
+		attrs{
+			"members": []attrs{
+				{"address": "10.20.0.100", "protocol_port": 8080}, {"address": "10.20.0.200", "protocol_port": 8080},
+			},
+		})
 	expect(amphora, map[string]int{
-		"lb PENDING_UPDATE": 1, "listener PENDING_UPDATE": 1, "pool PENDING_UPDATE": 1, "member PENDING_UPDATE": 1, "member PENDING_CREATE": 1,
+		"lb PENDING_UPDATE": 1, "listener PENDING_UPDATE": 1, "pool PENDING_UPDATE": 1, "member PENDING_UPDATE": 1,
+		"member PENDING_CREATE": 1,
 		"member PENDING_DELETE": 1,
 	})
 	h.do(409, "PUT", at, attrs{"members": []attrs{}})
@@ -135,7 +147,9 @@ func TestStuckChildren(t *testing.T) {
 	p.StuckChildren = true
 	h := caller{t, openstack.New(openstack.Options{Providers: []openstack.Provider{p}})}
 	doc := h.do(201, "POST", "/lbaas/loadbalancers", full(h.subnet(), "amphora", "ROUND_ROBIN", 1))["loadbalancer"].(attrs)
-	want := map[string]int{"lb ACTIVE": 1, "listener PENDING_CREATE": 1, "pool PENDING_CREATE": 1, "member PENDING_CREATE": 1}
+	want := map[string]int{
+		"lb ACTIVE": 1, "listener PENDING_CREATE": 1, "pool PENDING_CREATE": 1, "member PENDING_CREATE": 1,
+	}
 	if diff := cmp.Diff(want, h.states(doc["id"].(string))); diff != "" {
 		t.Errorf("states (-want +got): %s", diff)
 	}
@@ -150,8 +164,10 @@ func TestOldProtocols(t *testing.T) {
 	h := caller{t, openstack.New(openstack.Options{NoProtocols: []string{"SCTP", "PROXYV2"}})}
 	s := h.subnet()
 	for value, want := range map[string]string{
-		"SCTP":    "Invalid input for field/attribute protocol. Value: 'SCTP'. Value should be one of: HTTP, HTTPS, PROMETHEUS, TCP, TERMINATED_HTTPS, UDP",
-		"PROXYV2": "Invalid input for field/attribute protocol. Value: 'PROXYV2'. Value should be one of: HTTP, HTTPS, PROXY, TCP, UDP",
+		"SCTP": "Invalid input for field/attribute protocol. Value: 'SCTP'. Value should be one of: HTTP, HTTPS, " +
+			"PROMETHEUS, TCP, TERMINATED_HTTPS, UDP",
+		"PROXYV2": "Invalid input for field/attribute protocol. Value: 'PROXYV2'. Value should be one of: HTTP, HTTPS, " +
+			"PROXY, TCP, UDP",
 	} {
 		body := full(s, "amphora", "ROUND_ROBIN", 1)
 		listener := body["loadbalancer"].(attrs)["listeners"].([]attrs)[0]
@@ -187,7 +203,8 @@ func TestProviderFaults(t *testing.T) {
 	}
 	post := func(vip string) string {
 		t.Helper()
-		status, _, doc, err := w.send(t.Context(), http.MethodPost, w.c.LoadBalancerURL()+"/v2.0/lbaas/loadbalancers", body(vip))
+		status, _, doc, err := w.send(t.Context(), http.MethodPost, w.c.LoadBalancerURL()+"/v2.0/lbaas/loadbalancers",
+			body(vip))
 		if err != nil || status != 201 {
 			t.Fatalf("%d %v %v", status, doc, err)
 		}
@@ -204,13 +221,15 @@ func TestProviderFaults(t *testing.T) {
 	}
 	fine := post("10.20.0.12")
 	for id, want := range map[string]string{failed: "ERROR", stalled: "PENDING_CREATE", fine: "ACTIVE"} {
-		if got := h.do(200, "GET", "/lbaas/loadbalancers/"+id, nil)["loadbalancer"].(attrs)["provisioning_status"]; got != want {
+		if got := h.do(200, "GET", "/lbaas/loadbalancers/"+id,
+			nil)["loadbalancer"].(attrs)["provisioning_status"]; got != want {
 			t.Errorf("provisioning status is %v, want %s", got, want)
 		}
 	}
 	h.do(409, "PUT", "/lbaas/loadbalancers/"+failed, attrs{"loadbalancer": attrs{"name": "x"}})
 	h.do(403, "PUT", "/lbaas/loadbalancers/"+failed+"/failover", nil)
-	if got, doc := w.c.Call(openstack.UserAdmin, openstack.ProjectAdmin, "PUT", "/lbaas/loadbalancers/"+failed+"/failover", nil); got != 202 {
+	if got, doc := w.c.Call(openstack.UserAdmin, openstack.ProjectAdmin, "PUT",
+		"/lbaas/loadbalancers/"+failed+"/failover", nil); got != 202 {
 		t.Errorf("an administrator's failover: %d %v", got, doc)
 	}
 	h.do(200, "PUT", "/lbaas/loadbalancers/"+failed, attrs{"loadbalancer": attrs{"name": "x"}})

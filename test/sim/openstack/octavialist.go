@@ -87,7 +87,8 @@ func onlyFields(doc map[string]any, fields []string) map[string]any {
 func (t *tx) statusTree(lb *object) map[string]any {
 	brief := func(o *object) map[string]any {
 		return map[string]any{
-			"id": o.id, "name": str(o.doc, "name"), "provisioning_status": o.doc["provisioning_status"], "operating_status": o.doc["operating_status"],
+			"id": o.id, "name": str(o.doc, "name"), "provisioning_status": o.doc["provisioning_status"],
+			"operating_status": o.doc["operating_status"],
 		}
 	}
 	listeners := []any{}
@@ -159,7 +160,9 @@ func (t *tx) balancerQuery(k *kind, in url.Values) (query, error) {
 				return q, octavia(http.StatusBadRequest, "InvalidLimit", "Supplied pagination limit '%s' is not valid.", v)
 			}
 			if n < 1 {
-				return q, octavia(http.StatusInternalServerError, "TypeError", "'>=' not supported between instances of 'int' and 'NoneType'")
+				return q,
+					octavia(http.StatusInternalServerError, "TypeError",
+						"'>=' not supported between instances of 'int' and 'NoneType'")
 			}
 			q.limit = min(q.limit, n)
 		case "marker":
@@ -181,7 +184,8 @@ func (t *tx) balancerQuery(k *kind, in url.Values) (query, error) {
 					"(pymysql.err.OperationalError) (4078, \"Illegal parameter data types varchar and row for operation '='\")")
 			}
 			if !known || f.flags&noFilter != 0 {
-				return q, octavia(http.StatusBadRequest, "InvalidFilterArgument", "One or more arguments are either duplicate or invalid")
+				return q,
+					octavia(http.StatusBadRequest, "InvalidFilterArgument", "One or more arguments are either duplicate or invalid")
 			}
 			q.filters[name] = values
 		}
@@ -228,7 +232,8 @@ func balancerPage(found []*object, q query) ([]*object, error) {
 	if q.marker != "" {
 		i := slices.IndexFunc(found, func(o *object) bool { return o.id == q.marker })
 		if i < 0 {
-			return nil, octavia(http.StatusBadRequest, "InvalidMarker", "Supplied pagination marker '%s' is not valid.", q.marker)
+			return nil,
+				octavia(http.StatusBadRequest, "InvalidMarker", "Supplied pagination marker '%s' is not valid.", q.marker)
 		}
 		if q.reverse {
 			return found[max(0, i-q.limit):i], nil

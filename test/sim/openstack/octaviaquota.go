@@ -91,7 +91,8 @@ func (t *tx) availabilityZones(r *http.Request, where target) (response, error) 
 	return jsonResponse(http.StatusOK, map[string]any{"availability_zones": all, "availability_zones_links": []any{}}), nil
 }
 
-// profiles serves /flavorprofiles/<id> and /availabilityzoneprofiles/<id>, to an administrator. Each flavor and zone has one of its own.
+// profiles serves /flavorprofiles/<id> and /availabilityzoneprofiles/<id>, to an administrator. Each flavor and zone
+// has one of its own.
 func (t *tx) profiles(where target) (response, error) {
 	if !t.who.admin {
 		return response{}, policyForbidden()
@@ -107,7 +108,8 @@ func (t *tx) profiles(where target) (response, error) {
 	if owner == "" {
 		return response{}, octavia(http.StatusNotFound, "NotFound", "Profile %s not found.", where.id)
 	}
-	return jsonResponse(http.StatusOK, map[string]any{one: map[string]any{"id": where.id, "name": where.id, "provider_name": owner}}), nil
+	return jsonResponse(http.StatusOK,
+		map[string]any{one: map[string]any{"id": where.id, "name": where.id, "provider_name": owner}}), nil
 }
 
 // providers serves /providers and, to an administrator, /providers/<name>/flavor_capabilities.
@@ -134,7 +136,8 @@ func (t *tx) providers(r *http.Request, where target) (response, error) {
 		return response{}, octavia(http.StatusBadRequest, "ProviderNotEnabled", "Provider '%s' is not enabled.", where.id)
 	case p.lacks(LackFlavors):
 		return response{}, octavia(http.StatusNotImplemented, "ProviderNotImplementedError",
-			"Provider '%s' does not support a requested action: This provider does not support getting the supported flavor metadata.", p.Name)
+			"Provider '%s' does not support a requested action: This provider does not support getting the supported flavor "+
+				"metadata.", p.Name)
 	}
 	return jsonResponse(http.StatusOK, map[string]any{where.sub: []any{
 		map[string]any{"name": "loadbalancer_topology", "description": "The load balancer topology."},
@@ -197,7 +200,8 @@ func (t *tx) putLBQuota(project string, in map[string]any) (response, error) {
 			name = "health_monitor"
 		}
 		if !slices.Contains(lbQuotaNames(), name) {
-			return response{}, octavia(http.StatusBadRequest, "UnknownAttribute", "Unknown attribute for argument quotas.quota: %s", name)
+			return response{},
+				octavia(http.StatusBadRequest, "UnknownAttribute", "Unknown attribute for argument quotas.quota: %s", name)
 		}
 		n, err := lbInt(-1, maxInt)(v)
 		if err != nil {

@@ -111,7 +111,8 @@ func lbUnknown(k *kind, in map[string]any, flag int) error {
 	if len(bad) > 1 {
 		plural = "s"
 	}
-	return octavia(400, "UnknownAttribute", "Unknown attribute%s for argument %s: %s", plural, k.name, strings.Join(bad, ", "))
+	return octavia(400, "UnknownAttribute", "Unknown attribute%s for argument %s: %s", plural, k.name,
+		strings.Join(bad, ", "))
 }
 
 // lbValue converts a given value. The error is the whole answer.
@@ -133,7 +134,8 @@ func lbString(limit int) convert {
 			return nil, errors.New("Value should be string") //nolint:staticcheck // Octavia's words
 		}
 		if len([]rune(s)) > limit {
-			return nil, fmt.Errorf("Value should have a maximum character requirement of %d", limit) //nolint:staticcheck // Octavia's words
+			//nolint:staticcheck // Octavia's words
+			return nil, fmt.Errorf("Value should have a maximum character requirement of %d", limit)
 		}
 		return s, nil
 	}
@@ -181,7 +183,8 @@ func lbEnum(values ...string) convert {
 		s, ok := v.(string)
 		if !ok || !slices.Contains(values, s) {
 			sorted := slices.Sorted(slices.Values(values))
-			return nil, fmt.Errorf("Value should be one of: %s", strings.Join(sorted, ", ")) //nolint:staticcheck // Octavia's words
+			//nolint:staticcheck // Octavia's words
+			return nil, fmt.Errorf("Value should be one of: %s", strings.Join(sorted, ", "))
 		}
 		return s, nil
 	}
@@ -260,7 +263,8 @@ func lbNested(name string, fields ...field) convert {
 	}
 }
 
-// unknownProtocol refuses protocols, and health monitors of them, that an older Octavia does not know, wherever they are in a create.
+// unknownProtocol refuses protocols, and health monitors of them, that an older Octavia does not know, wherever they
+// are in a create.
 func (c *Cloud) unknownProtocol(in any, pool bool) error {
 	if l, ok := in.([]any); ok {
 		for _, element := range l {
@@ -279,7 +283,9 @@ func (c *Cloud) unknownProtocol(in any, pool bool) error {
 	}
 	for _, name := range []string{"protocol", "type"} {
 		if p := str(doc, name); slices.Contains(c.opts.NoProtocols, p) {
-			_, err := lbEnum(slices.DeleteFunc(known, func(x string) bool { return slices.Contains(c.opts.NoProtocols, x) })...)(p)
+			_, err := lbEnum(slices.DeleteFunc(known, func(x string) bool {
+				return slices.Contains(c.opts.NoProtocols, x)
+			})...)(p)
 			return invalidField(name, p, err.Error())
 		}
 	}

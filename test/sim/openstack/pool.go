@@ -197,7 +197,8 @@ func (t *tx) lockPool(pool *object, self bool) (lb *object, parents []*object, e
 
 func updateLBPool(t *tx, o *object, in map[string]any) error {
 	if err := checkPersistence(str(o.doc, "protocol"), in); err != nil {
-		err.message = strings.Replace(err.message, "UDP and SCTP protocol", "UDP protocol", 1) // as Octavia 11 has it in updates
+		// as Octavia 11 has it in updates
+		err.message = strings.Replace(err.message, "UDP and SCTP protocol", "UDP protocol", 1)
 		return err
 	}
 	lb, parents, err := t.lockPool(o, false)

@@ -34,7 +34,10 @@ func portKind() *kind {
 	admin := rw | adminPost | adminPut
 	return &kind{
 		name: "port", plural: "ports", path: "ports", missing: portMissing,
-		index: []string{"network_id", "mac_address", "device_id", "device_owner", "security_groups", "fixed_ips.subnet_id", "fixed_ips.ip_address"},
+		index: []string{
+			"network_id", "mac_address", "device_id", "device_owner", "security_groups", "fixed_ips.subnet_id",
+			"fixed_ips.ip_address",
+		},
 		fields: fieldsOf(
 			field{"network_id", post | required, asUUID, nil},
 			field{"admin_state_up", rw, asBool, true},
@@ -43,12 +46,19 @@ func portKind() *kind {
 			field{"device_id", rw, orEmpty(asString(255)), ""},
 			field{"device_owner", rw, orEmpty(asString(255)), ""},
 			field{"security_groups", rw | none, listOf(asUUID, true), nil},
-			field{"allowed_address_pairs", rw | noFilter, listOf(dictOf(map[string]convert{"ip_address": asCIDR, "mac_address": asMAC}, "ip_address"), true), []any{}},
+			field{
+				"allowed_address_pairs", rw | noFilter,
+				listOf(dictOf(map[string]convert{"ip_address": asCIDR, "mac_address": asMAC}, "ip_address"), true), []any{},
+			},
 			field{"port_security_enabled", rw | none, asBool, nil},
 			field{"extra_dhcp_opts", rw | noFilter, listOf(asDict, false), []any{}},
 			field{"dns_name", rw, orEmpty(asString(255)), ""},
 			field{"qos_policy_id", rw, orNil(asUUID), nil},
-			field{"binding:vnic_type", rw, oneOf("normal", "macvtap", "direct", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic", "vdpa", "remote-managed"), "normal"},
+			field{
+				"binding:vnic_type", rw,
+				oneOf("normal", "macvtap", "direct", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic", "vdpa",
+					"remote-managed"), "normal",
+			},
 			field{"binding:host_id", admin | none | secret, orEmpty(asString(255)), nil},
 			field{"binding:profile", admin | none | secret | noFilter, asDict, nil},
 			field{"binding:vif_type", none | secret, nil, nil},
@@ -193,7 +203,8 @@ func (t *tx) portAddresses(net *object, in map[string]any, mac string, auto map[
 }
 
 func macInUse(network, mac string) *apiError {
-	return conflict("MacAddressInUse", "Unable to complete operation for network %s. The mac address %s is in use.", network, mac)
+	return conflict("MacAddressInUse", "Unable to complete operation for network %s. The mac address %s is in use.",
+		network, mac)
 }
 
 func (t *tx) macInUse(network, mac string, but *object) bool {
@@ -232,7 +243,8 @@ func (t *tx) portGroups(in map[string]any, project string) error {
 			"Port security must be enabled and port must have an IP address in order to use security groups.")
 	}
 	if len(list(in, "allowed_address_pairs")) > 0 && !secure {
-		return conflict("AddressPairAndPortSecurityRequired", "Port Security must be enabled in order to have allowed address pairs on a port.")
+		return conflict("AddressPairAndPortSecurityRequired",
+			"Port Security must be enabled in order to have allowed address pairs on a port.")
 	}
 	for _, g := range groups {
 		id, _ := g.(string)
@@ -361,8 +373,10 @@ func (t *tx) releaseAddress(fixed any) {
 }
 
 func removePort(t *tx, o *object) error {
-	if owner := str(o.doc, "device_owner"); isRouterPort(o) || owner == "network:router_gateway" || owner == "network:floatingip" {
-		return conflict("ServicePortInUse", "Port %s cannot be deleted directly via the port API: has device owner %s.", o.id, owner)
+	if owner := str(o.doc, "device_owner"); isRouterPort(o) || owner == "network:router_gateway" ||
+		owner == "network:floatingip" {
+		return conflict("ServicePortInUse", "Port %s cannot be deleted directly via the port API: has device owner %s.",
+			o.id, owner)
 	}
 	t.erasePort(o)
 	return nil

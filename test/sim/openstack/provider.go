@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Work is how long a provider works on something after Octavia answered the request for it. Zero: it is done by the next request.
+// Work is how long a provider works on something after Octavia answered the request for it. Zero: it is done by the
+// next request.
 type Work struct {
 	Create, Delete                  time.Duration // a load balancer, bare or not
 	Update                          time.Duration // any change, to begin with
@@ -57,10 +58,13 @@ const (
 	LackMixedIP      = "mixed IP versions"
 	LackOtherSubnets = "members of unnamed subnets" // a member without subnet_id must be in the VIP's subnet
 	LackFullMonitors = "monitors in a full create"  // they stay PENDING_CREATE
-	// A health monitor ends in ERROR unless every member is a Neutron port of its subnet, and that has a metadata port with an address.
+	// A health monitor ends in ERROR unless every member is a Neutron port of its subnet, and that has a metadata port
+	// with an address.
 	LackForeignMonitors = "monitors of members that are no ports"
-	LackLoosePools      = "pools without a listener"      // of a full create they stay PENDING_CREATE, with what belongs to them
-	LackMonitoredUnlock = "listeners of a monitored pool" // a change of a health monitor leaves them PENDING_UPDATE until the next of another kind
+	// of a full create they stay PENDING_CREATE, with what belongs to them
+	LackLoosePools = "pools without a listener"
+	// a change of a health monitor leaves them PENDING_UPDATE until the next of another kind
+	LackMonitoredUnlock = "listeners of a monitored pool"
 )
 
 // Amphora is the provider of that name as Octavia 11 has it, with no-op amphorae, which never report.
@@ -75,8 +79,10 @@ func Amphora(w Work) Provider {
 // OVN is the provider of that name as ovn-octavia-provider 3 has it.
 func OVN(w Work) Provider {
 	return Provider{
-		Name: "ovn", Description: "Octavia OVN driver.", Work: w, Lanes: 1, StepByStep: true, Reports: true, IgnoresAdditionalVIPs: true,
-		Protocols: []string{"TCP", "UDP", "SCTP"}, Algorithms: []string{"SOURCE_IP_PORT"}, Monitors: []string{"UDP-CONNECT", "TCP"},
+		Name: "ovn", Description: "Octavia OVN driver.", Work: w, Lanes: 1, StepByStep: true, Reports: true,
+		IgnoresAdditionalVIPs: true,
+		Protocols:             []string{"TCP", "UDP", "SCTP"}, Algorithms: []string{"SOURCE_IP_PORT"},
+		Monitors: []string{"UDP-CONNECT", "TCP"},
 		Lacks: []string{
 			LackAllowedCIDRs, LackMemberChecks, LackFailover, LackFlavors, LackMixedIP, LackOtherSubnets, LackFullMonitors,
 			LackForeignMonitors, LackMonitoredUnlock,
@@ -84,15 +90,16 @@ func OVN(w Work) Provider {
 	}
 }
 
-// LabAmphora is Amphora with the times of a real Octavia 11 on two cores, divided by scale (0: 1). Requests themselves cost what LabLike
-// says; both together give:
+// LabAmphora is Amphora with the times of a real Octavia 11 on two cores, divided by scale (0: 1). Requests
+// themselves cost what LabLike says; both together give:
 //
 //	measured: a bare load balancer 3.1 s, one with 2 listeners, 2 pools and 10 members 7.8 s; 10 members replaced 4.0 s, 100: 32.0 s; a
 //	cascading delete 2.2 s
 func LabAmphora(scale float64) Provider {
 	return Amphora(Work{
-		Create: 2500 * time.Millisecond, Delete: 2 * time.Second, Update: 700 * time.Millisecond, Listener: 780 * time.Millisecond,
-		Pool: 780 * time.Millisecond, Member: 155 * time.Millisecond, Monitor: 780 * time.Millisecond,
+		Create: 2500 * time.Millisecond, Delete: 2 * time.Second, Update: 700 * time.Millisecond,
+		Listener: 780 * time.Millisecond,
+		Pool:     780 * time.Millisecond, Member: 155 * time.Millisecond, Monitor: 780 * time.Millisecond,
 	}.over(scale))
 }
 
@@ -101,8 +108,9 @@ func LabAmphora(scale float64) Provider {
 //	measured: 0.8 s, 5.2 s; 7.6 s, 77.7 s; 0.7 s
 func LabOVN(scale float64) Provider {
 	return OVN(Work{
-		Create: 300 * time.Millisecond, Delete: 500 * time.Millisecond, Update: 30 * time.Millisecond, Listener: 130 * time.Millisecond,
-		Pool: 130 * time.Millisecond, Member: 385 * time.Millisecond, Monitor: 250 * time.Millisecond,
+		Create: 300 * time.Millisecond, Delete: 500 * time.Millisecond, Update: 30 * time.Millisecond,
+		Listener: 130 * time.Millisecond,
+		Pool:     130 * time.Millisecond, Member: 385 * time.Millisecond, Monitor: 250 * time.Millisecond,
 	}.over(scale))
 }
 
@@ -128,7 +136,8 @@ func (c *Cloud) providerOf(lb *object) *Provider {
 }
 
 func (p *Provider) unsupported(what string) *apiError {
-	return octavia(501, "ProviderUnsupportedOptionError", "Provider '%s' does not support a requested option: %s", p.Name, what)
+	return octavia(501, "ProviderUnsupportedOptionError", "Provider '%s' does not support a requested option: %s",
+		p.Name, what)
 }
 
 func (p *Provider) known(list []string, value string) bool {
@@ -163,7 +172,8 @@ func (p *Provider) checkPool(doc map[string]any) error {
 
 func (p *Provider) checkMonitor(doc map[string]any) error {
 	if kind := str(doc, "type"); !p.known(p.Monitors, kind) {
-		return p.unsupported(p.title() + " provider does not support " + kind + " health monitor type. Supported types: " + strings.Join(p.Monitors, ", "))
+		return p.unsupported(p.title() + " provider does not support " + kind + " health monitor type. Supported types: " +
+			strings.Join(p.Monitors, ", "))
 	}
 	return nil
 }
@@ -203,13 +213,15 @@ func (t *tx) checkMember(p *Provider, lb *object, doc map[string]any) error {
 	}
 	vip, err := netip.ParseAddr(str(lb.doc, "vip_address"))
 	if p.lacks(LackMixedIP) && err == nil && vip.Is4() != a.Is4() {
-		return p.unsupported(p.title() + " provider does not support mixing IPv4/IPv6 configuration within the same Load Balancer.")
+		return p.unsupported(p.title() +
+			" provider does not support mixing IPv4/IPv6 configuration within the same Load Balancer.")
 	}
 	if !p.lacks(LackOtherSubnets) || str(doc, "subnet_id") != "" {
 		return nil
 	}
 	if s, ok := t.any("subnet", str(lb.doc, "vip_subnet_id")); !ok || !s.ipam.prefix.Contains(a) {
-		return p.unsupported("Subnet is required, or Loadbalancer associated with Pool must have a subnet, for Member creation with " + p.title() +
+		return p.unsupported("Subnet is required, or Loadbalancer associated with Pool must have a subnet, for Member " +
+			"creation with " + p.title() +
 			" Provider Driver if it is not the same as LB VIP subnet")
 	}
 	return nil

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// work is something that a provider is done with at a time. Nothing runs for it: whoever looks at the state first has done what is due.
+// work is something that a provider is done with at a time. Nothing runs for it: whoever looks at the state first has
+// done what is due.
 type work struct {
 	due time.Time
 	seq int64
@@ -33,8 +34,8 @@ type piece struct {
 	do   func(t *tx)
 }
 
-// submit gives a provider work on a load balancer: pieces one after another. It must be the last thing that a request does, since it is
-// not undone.
+// submit gives a provider work on a load balancer: pieces one after another. It must be the last thing that a request
+// does, since it is not undone.
 func (t *tx) submit(p *Provider, lb *object, pieces ...piece) {
 	c := t.c
 	if t.outcome == ActionProviderStall {
@@ -166,7 +167,8 @@ func (t *tx) operating(o *object) string {
 		return noMonitor
 	case o.kind.name == "member" && now == statusError:
 		return now
-	case o.kind.name == "pool" && len(t.c.by("member", "pool_id", o.id)) == 0 && len(t.c.by("listener", "default_pool_id", o.id)) == 0:
+	case o.kind.name == "pool" && len(t.c.by("member", "pool_id", o.id)) == 0 &&
+		len(t.c.by("listener", "default_pool_id", o.id)) == 0:
 		return offline
 	}
 	return online
@@ -213,12 +215,14 @@ func (t *tx) fail(lb *object) {
 	}
 }
 
-// SetError brings a load balancer to ERROR as a provider that failed does, with whatever of it was PENDING_*; its work is forgotten.
+// SetError brings a load balancer to ERROR as a provider that failed does, with whatever of it was PENDING_*; its
+// work is forgotten.
 func (c *Cloud) SetError(loadBalancerID string) error {
 	return c.interfere(loadBalancerID, func(t *tx, lb *object) { t.fail(lb) })
 }
 
-// SetProvisioningStatus sets a load balancer's status and forgets the work on it: PENDING_UPDATE is then for good, ACTIVE at once.
+// SetProvisioningStatus sets a load balancer's status and forgets the work on it: PENDING_UPDATE is then for good,
+// ACTIVE at once.
 func (c *Cloud) SetProvisioningStatus(loadBalancerID, status string) error {
 	return c.interfere(loadBalancerID, func(t *tx, lb *object) { t.setStatus(lb, status) })
 }
@@ -236,8 +240,8 @@ func (c *Cloud) interfere(id string, do func(t *tx, lb *object)) error {
 	return nil
 }
 
-// SetOperatingStatus sets what a provider reports of a resource ("member", "pool", "listener", "loadbalancer"), such as ERROR for a member
-// whose health check fails.
+// SetOperatingStatus sets what a provider reports of a resource ("member", "pool", "listener", "loadbalancer"), such
+// as ERROR for a member whose health check fails.
 func (c *Cloud) SetOperatingStatus(kind, id, status string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +254,8 @@ func (c *Cloud) SetOperatingStatus(kind, id, status string) error {
 	return nil
 }
 
-// SetPartError brings a part of a load balancer ("listener", "pool", "member", "healthmonitor") to ERROR, and nothing else.
+// SetPartError brings a part of a load balancer ("listener", "pool", "member", "healthmonitor") to ERROR, and nothing
+// else.
 func (c *Cloud) SetPartError(kind, id string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,10 @@ import (
 type quotaKey struct{ project, resource string }
 
 func quotaResources() []string {
-	return []string{"network", "subnet", "subnetpool", "port", "router", "floatingip", "security_group", "security_group_rule", "rbac_policy", "trunk"}
+	return []string{
+		"network", "subnet", "subnetpool", "port", "router", "floatingip", "security_group", "security_group_rule",
+		"rbac_policy", "trunk",
+	}
 }
 
 func overQuota(resource string) *apiError {

@@ -91,7 +91,9 @@ func (t *tx) setGateway(o *object, gw map[string]any) error {
 	if old != nil && str(old.doc, "network_id") != network {
 		for _, fip := range t.c.tables["floatingip"].byID {
 			if fip.doc["router_id"] == o.id {
-				return conflict("RouterExternalGatewayInUseByFloatingIp", "Gateway cannot be updated for router %s, since a gateway to external network %s is required by one or more floating IPs.", o.id, str(old.doc, "network_id"))
+				return conflict("RouterExternalGatewayInUseByFloatingIp",
+					"Gateway cannot be updated for router %s, since a gateway to external network %s is required by one or more "+
+						"floating IPs.", o.id, str(old.doc, "network_id"))
 			}
 		}
 		t.erasePort(old)
@@ -156,8 +158,8 @@ func updateRouter(t *tx, o *object, in map[string]any) error {
 	return nil
 }
 
-// bumpedBefore refuses the change of a router's gateway that names a revision: where the router has interfaces Neutron raises the revision
-// before it compares, whatever it is, and that stays.
+// bumpedBefore refuses the change of a router's gateway that names a revision: where the router has interfaces
+// Neutron raises the revision before it compares, whatever it is, and that stays.
 func (t *tx) bumpedBefore(o *object) error {
 	if len(t.interfaces(o.id)) == 0 {
 		return nil
@@ -170,7 +172,8 @@ func (t *tx) bumpedBefore(o *object) error {
 // checkRoutes: the next hop must be on a network of the router's, and not be the router itself.
 func (t *tx) checkRoutes(o *object, routes []any) error {
 	if len(routes) > maxRoutes {
-		return neutron(http.StatusBadRequest, "RoutesExhausted", "Unable to complete operation for %s. The number of routes exceeds the maximum %d.", o.id, maxRoutes)
+		return neutron(http.StatusBadRequest, "RoutesExhausted",
+			"Unable to complete operation for %s. The number of routes exceeds the maximum %d.", o.id, maxRoutes)
 	}
 	ports := t.interfaces(o.id)
 	if gw := t.gatewayPort(o.id); gw != nil {
@@ -182,7 +185,8 @@ func (t *tx) checkRoutes(o *object, routes []any) error {
 		connected := false
 		for _, p := range ports {
 			if hasAddress(p, hop.String()) {
-				return neutron(http.StatusBadRequest, "InvalidRoutes", "Invalid format for routes: %v, the nexthop is used by router", routes)
+				return neutron(http.StatusBadRequest, "InvalidRoutes",
+					"Invalid format for routes: %v, the nexthop is used by router", routes)
 			}
 			for _, f := range list(p.doc, "fixed_ips") {
 				fixed, _ := f.(map[string]any)
@@ -191,7 +195,8 @@ func (t *tx) checkRoutes(o *object, routes []any) error {
 			}
 		}
 		if !connected {
-			return neutron(http.StatusBadRequest, "InvalidRoutes", "Invalid format for routes: %v, the nexthop is not connected with router", routes)
+			return neutron(http.StatusBadRequest, "InvalidRoutes",
+				"Invalid format for routes: %v, the nexthop is not connected with router", routes)
 		}
 	}
 	return nil

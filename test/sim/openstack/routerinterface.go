@@ -63,7 +63,10 @@ func (t *tx) addByPort(o *object, id string) (*object, string, error) {
 		return nil, "", portMissing(id)
 	}
 	if device := str(p.doc, "device_id"); device != "" {
-		return nil, "", conflict("PortInUse", "Unable to complete operation on port %s for network %s. Port already has an attached device %s.", id, str(p.doc, "network_id"), device)
+		return nil, "",
+			conflict("PortInUse",
+				"Unable to complete operation on port %s for network %s. Port already has an attached device %s.", id,
+				str(p.doc, "network_id"), device)
 	}
 	fixed := list(p.doc, "fixed_ips")
 	if len(fixed) == 0 {
@@ -86,7 +89,11 @@ func (t *tx) addByPort(o *object, id string) (*object, string, error) {
 	if v4 > 1 {
 		return nil, "", badResource("router", "Cannot have multiple IPv4 subnets on router port")
 	}
-	t.change(p, map[string]any{"device_id": o.id, "device_owner": routerInterface, "status": "ACTIVE", "security_groups": []any{}, "port_security_enabled": false})
+	t.change(p,
+		map[string]any{
+			"device_id": o.id, "device_owner": routerInterface, "status": "ACTIVE", "security_groups": []any{},
+			"port_security_enabled": false,
+		})
 	first, _ := fixed[0].(map[string]any)
 	return p, str(first, "subnet_id"), nil
 }
@@ -111,8 +118,10 @@ func (t *tx) addBySubnet(o *object, id string) (*object, string, error) {
 		return nil, "", forbidden("rule:add_router_interface")
 	}
 	p, err := t.makePort(net, map[string]any{
-		"name": "", "description": "", "project_id": o.project, "network_id": net.id, "device_id": o.id, "device_owner": routerInterface,
-		"admin_state_up": true, "binding:vnic_type": "normal", "port_security_enabled": false, "dns_name": "", "qos_policy_id": nil,
+		"name": "", "description": "", "project_id": o.project, "network_id": net.id, "device_id": o.id,
+		"device_owner":   routerInterface,
+		"admin_state_up": true, "binding:vnic_type": "normal", "port_security_enabled": false, "dns_name": "",
+		"qos_policy_id":   nil,
 		"extra_dhcp_opts": []any{}, "fixed_ips": []any{map[string]any{"subnet_id": id, "ip_address": gateway}},
 	})
 	return p, id, err
@@ -132,7 +141,8 @@ func (t *tx) checkAttach(o, s *object) error {
 				return badResource("router", "Router already has a port on subnet %s", s.id)
 			}
 			if x, ok := t.any("subnet", other); ok && x.ipam.prefix.Overlaps(s.ipam.prefix) {
-				return badResource("router", "Cidr %s of subnet %s overlaps with cidr %s of subnet %s", s.ipam.prefix, s.id, x.ipam.prefix, other)
+				return badResource("router", "Cidr %s of subnet %s overlaps with cidr %s of subnet %s", s.ipam.prefix, s.id,
+					x.ipam.prefix, other)
 			}
 		}
 	}
@@ -156,7 +166,9 @@ func (t *tx) removeInterface(o *object, in map[string]any) (*object, string, err
 		}
 		if subnetID != "" && (len(subnets) == 0 || subnets[0] != subnetID) {
 			if portID != "" {
-				return nil, "", neutron(http.StatusBadRequest, "SubnetMismatchForPort", "Subnet on port %s does not match the requested subnet %s.", portID, subnetID)
+				return nil, "",
+					neutron(http.StatusBadRequest, "SubnetMismatchForPort",
+						"Subnet on port %s does not match the requested subnet %s.", portID, subnetID)
 			}
 			continue
 		}
@@ -190,13 +202,17 @@ func (t *tx) interfaceInUse(o *object, subnetID string) error {
 	for _, r := range list(o.doc, "routes") {
 		m, _ := r.(map[string]any)
 		if hop, err := netip.ParseAddr(str(m, "nexthop")); err == nil && s.ipam.prefix.Contains(hop) {
-			return conflict("RouterInterfaceInUseByRoute", "Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more routes.", subnetID, o.id)
+			return conflict("RouterInterfaceInUseByRoute",
+				"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more routes.",
+				subnetID, o.id)
 		}
 	}
 	for p := range t.c.by("port", "fixed_ips.subnet_id", subnetID) {
 		for f := range t.c.by("floatingip", "port_id", p.id) {
 			if f.doc["router_id"] == o.id {
-				return conflict("RouterInterfaceInUseByFloatingIP", "Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more floating IPs.", subnetID, o.id)
+				return conflict("RouterInterfaceInUseByFloatingIP",
+					"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more floating IPs.",
+					subnetID, o.id)
 			}
 		}
 	}

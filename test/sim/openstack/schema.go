@@ -224,7 +224,9 @@ func fillProject(who scope, in map[string]any) error {
 		given = who.project
 	}
 	if given != who.project && !who.admin {
-		return badRequest("Specifying 'project_id' or 'tenant_id' other than the authenticated project in request requires admin privileges")
+		return badRequest(
+			"Specifying 'project_id' or 'tenant_id' other than the authenticated project in request requires admin privileges",
+		)
 	}
 	in["project_id"], in["tenant_id"] = given, given
 	return nil

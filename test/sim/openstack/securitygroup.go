@@ -52,8 +52,9 @@ func (t *tx) makeGroup(in map[string]any, fromSelf bool) *object {
 	o := t.insert(t.c.kinds["security-groups"], in)
 	rule := func(direction, ethertype string, remote any) {
 		t.insert(t.c.kinds["security-group-rules"], map[string]any{
-			"project_id": o.project, "security_group_id": o.id, "direction": direction, "ethertype": ethertype, "description": nil,
-			"protocol": nil, "port_range_min": nil, "port_range_max": nil, "remote_ip_prefix": nil, "remote_group_id": remote,
+			"project_id": o.project, "security_group_id": o.id, "direction": direction, "ethertype": ethertype,
+			"description": nil,
+			"protocol":    nil, "port_range_min": nil, "port_range_max": nil, "remote_ip_prefix": nil, "remote_group_id": remote,
 			"remote_address_group_id": nil, "normalized_cidr": nil, "belongs_to_default_sg": fromSelf,
 		})
 	}

@@ -13,7 +13,8 @@ func ruleMissing(id string) *apiError {
 
 func protocols() []string {
 	return []string{
-		"ah", "dccp", "egp", "esp", "gre", "hopopt", "icmp", "igmp", "ip", "ipip", "ipv6-encap", "ipv6-frag", "ipv6-icmp", "icmpv6",
+		"ah", "dccp", "egp", "esp", "gre", "hopopt", "icmp", "igmp", "ip", "ipip", "ipv6-encap", "ipv6-frag", "ipv6-icmp",
+		"icmpv6",
 		"ipv6-nonxt", "ipv6-opts", "ipv6-route", "ospf", "pgm", "rsvp", "sctp", "tcp", "udp", "udplite", "vrrp", "any",
 	}
 }
@@ -30,7 +31,8 @@ func asProtocol(v any) (any, error) {
 		}
 	}
 	return nil, neutron(http.StatusBadRequest, "SecurityGroupRuleInvalidProtocol",
-		"Security group rule protocol %v not supported. Only protocol values %s and integer representations [0 to 255] are supported.", v, pyList(protocols()))
+		"Security group rule protocol %v not supported. Only protocol values %s and integer representations [0 to 255] "+
+			"are supported.", v, pyList(protocols()))
 }
 
 func asEtherType(v any) (any, error) {
@@ -70,7 +72,8 @@ func securityGroupRuleKind() *kind {
 func oneGroup(k *kind, docs []map[string]any) error {
 	for _, doc := range docs {
 		if k.name == "security_group_rule" && doc["security_group_id"] != docs[0]["security_group_id"] {
-			return neutron(http.StatusBadRequest, "SecurityGroupNotSingleGroupRules", "Only allowed to update rules for one security profile at a time")
+			return neutron(http.StatusBadRequest, "SecurityGroupNotSingleGroupRules",
+				"Only allowed to update rules for one security profile at a time")
 		}
 	}
 	return nil
@@ -106,15 +109,20 @@ func (t *tx) checkRule(in map[string]any) error {
 	icmp := protocol == "icmp" || protocol == "icmpv6" || protocol == "ipv6-icmp" || protocol == "1" || protocol == "58"
 	switch {
 	case remote != "" && str(in, "remote_ip_prefix") != "":
-		return neutron(http.StatusBadRequest, "SecurityGroupMultipleRemoteEntites", "Only one of remote_ip_prefix, remote_group_id or remote_address_group_id may be provided.")
+		return neutron(http.StatusBadRequest, "SecurityGroupMultipleRemoteEntites",
+			"Only one of remote_ip_prefix, remote_group_id or remote_address_group_id may be provided.")
 	case (hasLow || hasHigh) && (protocol == "" || protocol == "any"):
-		return neutron(http.StatusBadRequest, "SecurityGroupProtocolRequiredWithPorts", "Must also specify protocol if port range is given.")
+		return neutron(http.StatusBadRequest, "SecurityGroupProtocolRequiredWithPorts",
+			"Must also specify protocol if port range is given.")
 	case icmp && hasLow && low > 255:
-		return neutron(http.StatusBadRequest, "SecurityGroupInvalidIcmpValue", "Invalid value for ICMP type (port-range-min) %d. It must be 0 to 255.", low)
+		return neutron(http.StatusBadRequest, "SecurityGroupInvalidIcmpValue",
+			"Invalid value for ICMP type (port-range-min) %d. It must be 0 to 255.", low)
 	case icmp && hasHigh && !hasLow:
-		return neutron(http.StatusBadRequest, "SecurityGroupMissingIcmpType", "ICMP code (port-range-max) %d is provided but ICMP type (port-range-min) is missing.", high)
+		return neutron(http.StatusBadRequest, "SecurityGroupMissingIcmpType",
+			"ICMP code (port-range-max) %d is provided but ICMP type (port-range-min) is missing.", high)
 	case !icmp && hasLow != hasHigh, !icmp && hasLow && low > high:
-		return neutron(http.StatusBadRequest, "SecurityGroupInvalidPortRange", "For TCP/UDP protocols, port_range_min must be <= port_range_max")
+		return neutron(http.StatusBadRequest, "SecurityGroupInvalidPortRange",
+			"For TCP/UDP protocols, port_range_min must be <= port_range_max")
 	}
 	if remote != "" {
 		if _, ok := t.get("security_group", remote); !ok {
@@ -127,10 +135,12 @@ func (t *tx) checkRule(in map[string]any) error {
 func checkEtherType(in map[string]any, protocol string) error {
 	ethertype, cidr := str(in, "ethertype"), str(in, "remote_ip_prefix")
 	if v6 := strings.Contains(cidr, ":"); cidr != "" && v6 != (ethertype == "IPv6") {
-		return neutron(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", "Conflicting value ethertype %s for CIDR %s", ethertype, cidr)
+		return neutron(http.StatusBadRequest, "SecurityGroupRuleParameterConflict",
+			"Conflicting value ethertype %s for CIDR %s", ethertype, cidr)
 	}
 	if strings.HasPrefix(protocol, "ipv6-") && ethertype == "IPv4" {
-		return neutron(http.StatusBadRequest, "SecurityGroupEthertypeConflictWithProtocol", "Invalid ethertype %s for protocol %s.", ethertype, protocol)
+		return neutron(http.StatusBadRequest, "SecurityGroupEthertypeConflictWithProtocol",
+			"Invalid ethertype %s for protocol %s.", ethertype, protocol)
 	}
 	if cidr != "" && !strings.Contains(cidr, "/") {
 		if strings.Contains(cidr, ":") {
@@ -145,7 +155,8 @@ func checkEtherType(in map[string]any, protocol string) error {
 // sameRule: everything but the description says the same.
 func sameRule(a, b map[string]any) bool {
 	for _, name := range []string{
-		"direction", "ethertype", "protocol", "port_range_min", "port_range_max", "remote_ip_prefix", "remote_group_id", "remote_address_group_id",
+		"direction", "ethertype", "protocol", "port_range_min", "port_range_max", "remote_ip_prefix", "remote_group_id",
+		"remote_address_group_id",
 	} {
 		if a[name] != b[name] {
 			return false

@@ -105,7 +105,9 @@ func (t *tx) onUndo(f func()) { t.undo = append(t.undo, f) }
 func (t *tx) insert(k *kind, doc map[string]any) *object {
 	c := t.c
 	c.lastSeq++
-	o := &object{kind: k, id: c.newID(), project: str(doc, "project_id"), seq: c.lastSeq, doc: doc, auto: map[string]bool{}}
+	o := &object{
+		kind: k, id: c.newID(), project: str(doc, "project_id"), seq: c.lastSeq, doc: doc, auto: map[string]bool{},
+	}
 	stamp := t.now.UTC().Format(time.RFC3339)
 	doc["id"], doc["created_at"], doc["updated_at"], doc["revision_number"] = o.id, stamp, stamp, int64(1)
 	doc["tenant_id"] = o.project

@@ -70,7 +70,8 @@ func createSubnet(t *tx, in map[string]any) (*object, error) {
 	}
 	for _, s := range t.c.subnetsOf(net.id) {
 		if s.ipam.prefix.Overlaps(prefix) {
-			return nil, invalidInput("Requested subnet with cidr: %s for network: %s overlaps with another subnet", prefix, net.id)
+			return nil,
+				invalidInput("Requested subnet with cidr: %s for network: %s overlaps with another subnet", prefix, net.id)
 		}
 	}
 	gateway, err := gatewayOf(in, prefix)
@@ -136,9 +137,11 @@ func checkModes(in map[string]any, prefix netip.Prefix, version int64) error {
 	case !truth(in, "enable_dhcp"):
 		return invalidInput("ipv6_ra_mode or ipv6_address_mode cannot be set when enable_dhcp is set to False")
 	case ra != "" && addr != "" && ra != addr:
-		return invalidInput("ipv6_ra_mode set to '%s' with ipv6_address_mode set to '%s' is not valid. If both attributes are set, they must be the same value", ra, addr)
+		return invalidInput("ipv6_ra_mode set to '%s' with ipv6_address_mode set to '%s' is not valid. If both "+
+			"attributes are set, they must be the same value", ra, addr)
 	case prefix.Bits() != 64 && (addr == "slaac" || addr == "dhcpv6-stateless"):
-		return invalidInput("Invalid CIDR %s for IPv6 address mode. OpenStack uses the EUI-64 address format, which requires the prefix to be /64", prefix)
+		return invalidInput("Invalid CIDR %s for IPv6 address mode. OpenStack uses the EUI-64 address format, which "+
+			"requires the prefix to be /64", prefix)
 	}
 	return nil
 }
@@ -180,14 +183,19 @@ func poolsOf(in map[string]any, prefix netip.Prefix, gateway netip.Addr) ([]span
 			return nil, neutron(http.StatusBadRequest, "InvalidAllocationPool", "The allocation pool %s is not valid.", s)
 		}
 		if !usable(prefix, s.from) || !usable(prefix, s.to) {
-			return nil, neutron(http.StatusBadRequest, "OutOfBoundsAllocationPool", "The allocation pool %s spans beyond the subnet cidr %s.", s, prefix)
+			return nil,
+				neutron(http.StatusBadRequest, "OutOfBoundsAllocationPool",
+					"The allocation pool %s spans beyond the subnet cidr %s.", s, prefix)
 		}
 		if gateway.IsValid() && s.holds(gateway) {
-			return nil, conflict("GatewayConflictWithAllocationPools", "Gateway ip %s conflicts with allocation pool %s.", gateway, s)
+			return nil,
+				conflict("GatewayConflictWithAllocationPools", "Gateway ip %s conflicts with allocation pool %s.", gateway, s)
 		}
 		for _, other := range pools {
 			if s.holds(other.from) || other.holds(s.from) {
-				return nil, conflict("OverlappingAllocationPools", "Found overlapping allocation pools: %s %s for subnet %s.", other, s, prefix)
+				return nil,
+					conflict("OverlappingAllocationPools", "Found overlapping allocation pools: %s %s for subnet %s.", other, s,
+						prefix)
 			}
 		}
 		pools = append(pools, s)
@@ -215,7 +223,8 @@ func updateSubnet(t *tx, o *object, in map[string]any) error {
 		if gateway.IsValid() && next != gateway {
 			for p := range t.c.by("port", "fixed_ips.subnet_id", o.id) {
 				if isRouterPort(p) && hasAddress(p, gateway.String()) {
-					return conflict("GatewayIpInUse", "Current gateway ip %s already in use by port %s. Unable to update.", gateway, p.id)
+					return conflict("GatewayIpInUse", "Current gateway ip %s already in use by port %s. Unable to update.", gateway,
+						p.id)
 				}
 			}
 		}
@@ -230,7 +239,8 @@ func updateSubnet(t *tx, o *object, in map[string]any) error {
 	} else if gateway.IsValid() {
 		for _, s := range pools {
 			if s.holds(gateway) {
-				return conflict("GatewayConflictWithAllocationPools", "Gateway ip %s conflicts with allocation pool %s.", gateway, s)
+				return conflict("GatewayConflictWithAllocationPools", "Gateway ip %s conflicts with allocation pool %s.", gateway,
+					s)
 			}
 		}
 	}
@@ -241,11 +251,13 @@ func updateSubnet(t *tx, o *object, in map[string]any) error {
 	return nil
 }
 
-// removeSubnet is refused while a port has an address of it, but for addresses that follow from the MAC and the cloud's own.
+// removeSubnet is refused while a port has an address of it, but for addresses that follow from the MAC and the
+// cloud's own.
 func removeSubnet(t *tx, o *object) error {
 	for p := range t.c.by("port", "fixed_ips.subnet_id", o.id) {
 		if !o.ipam.eui64 && str(p.doc, "device_owner") != distributed || isRouterPort(p) {
-			return conflict("SubnetInUse", "Unable to complete operation on subnet %s: One or more ports have an IP allocation from this subnet.", o.id)
+			return conflict("SubnetInUse",
+				"Unable to complete operation on subnet %s: One or more ports have an IP allocation from this subnet.", o.id)
 		}
 	}
 	for p := range t.c.by("port", "fixed_ips.subnet_id", o.id) {

@@ -74,7 +74,8 @@ func createSubnetPool(t *tx, in map[string]any) (*object, error) {
 	}
 	v4 := ps[0].Addr().Is4()
 	if slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Addr().Is4() != v4 }) {
-		return nil, neutron(http.StatusBadRequest, "PrefixVersionMismatch", "Cannot mix IPv4 and IPv6 prefixes in a subnet pool.")
+		return nil,
+			neutron(http.StatusBadRequest, "PrefixVersionMismatch", "Cannot mix IPv4 and IPv6 prefixes in a subnet pool.")
 	}
 	low, high, version := int64(8), int64(32), int64(4)
 	if !v4 {
@@ -98,7 +99,8 @@ func createSubnetPool(t *tx, in map[string]any) (*object, error) {
 func checkBounds(doc map[string]any) error {
 	low, def, high := integer(doc, "min_prefixlen"), integer(doc, "default_prefixlen"), integer(doc, "max_prefixlen")
 	bad := func(a string, x int64, b string, y int64) error {
-		return neutron(http.StatusBadRequest, "IllegalSubnetPoolPrefixBounds", "Illegal prefix bounds: %s=%d, %s=%d.", a, x, b, y)
+		return neutron(http.StatusBadRequest, "IllegalSubnetPoolPrefixBounds", "Illegal prefix bounds: %s=%d, %s=%d.", a, x,
+			b, y)
 	}
 	switch {
 	case low > high:
@@ -116,8 +118,11 @@ func updateSubnetPool(t *tx, o *object, in map[string]any) error {
 	if _, given := in["prefixes"]; given {
 		next := prefixesOf(in)
 		for _, old := range prefixesOf(o.doc) {
-			if !slices.ContainsFunc(next, func(p netip.Prefix) bool { return p.Bits() <= old.Bits() && p.Contains(old.Addr()) }) {
-				return neutron(http.StatusBadRequest, "IllegalSubnetPoolPrefixUpdate", "Illegal update to prefixes: Existing prefixes must be a subset of the new prefixes.")
+			if !slices.ContainsFunc(next, func(p netip.Prefix) bool {
+				return p.Bits() <= old.Bits() && p.Contains(old.Addr())
+			}) {
+				return neutron(http.StatusBadRequest, "IllegalSubnetPoolPrefixUpdate",
+					"Illegal update to prefixes: Existing prefixes must be a subset of the new prefixes.")
 			}
 		}
 		in["prefixes"] = compact(next)
@@ -131,7 +136,8 @@ func updateSubnetPool(t *tx, o *object, in map[string]any) error {
 
 func removeSubnetPool(t *tx, o *object) error {
 	if len(t.c.by("subnet", "subnetpool_id", o.id)) > 0 {
-		return neutron(http.StatusBadRequest, "SubnetPoolDeleteError", "Unable to delete subnet pool: Subnet pool has existing allocations.")
+		return neutron(http.StatusBadRequest, "SubnetPoolDeleteError",
+			"Unable to delete subnet pool: Subnet pool has existing allocations.")
 	}
 	t.erase(o)
 	return nil
@@ -149,7 +155,9 @@ func (t *tx) fromPool(pool, net *object, in map[string]any) (bool, error) {
 	}
 	for _, s := range t.c.subnetsOf(net.id) {
 		if s.doc["subnetpool_id"] != pool.id && integer(s.doc, "ip_version") == integer(in, "ip_version") {
-			return false, neutron(http.StatusBadRequest, "NetworkSubnetPoolAffinityError", "Subnets hosted on the same network must be allocated from the same subnet pool.")
+			return false,
+				neutron(http.StatusBadRequest, "NetworkSubnetPoolAffinityError",
+					"Subnets hosted on the same network must be allocated from the same subnet pool.")
 		}
 	}
 	chosen := str(in, "cidr") == ""
@@ -161,22 +169,32 @@ func (t *tx) fromPool(pool, net *object, in map[string]any) (bool, error) {
 		bits = int64(netip.MustParsePrefix(str(in, "cidr")).Bits())
 	}
 	if low := integer(pool.doc, "min_prefixlen"); bits < low {
-		return false, neutron(http.StatusBadRequest, "MinPrefixSubnetAllocationError", "Unable to allocate subnet with prefix length %d, minimum allowed prefix is %d.", bits, low)
+		return false,
+			neutron(http.StatusBadRequest, "MinPrefixSubnetAllocationError",
+				"Unable to allocate subnet with prefix length %d, minimum allowed prefix is %d.", bits, low)
 	}
 	if high := integer(pool.doc, "max_prefixlen"); bits > high {
-		return false, neutron(http.StatusBadRequest, "MaxPrefixSubnetAllocationError", "Unable to allocate subnet with prefix length %d, maximum allowed prefix is %d.", bits, high)
+		return false,
+			neutron(http.StatusBadRequest, "MaxPrefixSubnetAllocationError",
+				"Unable to allocate subnet with prefix length %d, maximum allowed prefix is %d.", bits, high)
 	}
 	var found netip.Prefix
 	if chosen {
 		found = firstFree(prefixesOf(pool.doc), taken, int(bits))
 		if !found.IsValid() {
-			return false, neutron(http.StatusInternalServerError, "SubnetAllocationError", "Failed to allocate subnet: Insufficient prefix space to allocate subnet size /%d.", bits)
+			return false,
+				neutron(http.StatusInternalServerError, "SubnetAllocationError",
+					"Failed to allocate subnet: Insufficient prefix space to allocate subnet size /%d.", bits)
 		}
 	} else {
 		found = netip.MustParsePrefix(str(in, "cidr"))
-		inside := slices.ContainsFunc(prefixesOf(pool.doc), func(p netip.Prefix) bool { return p.Bits() <= found.Bits() && p.Contains(found.Addr()) })
+		inside := slices.ContainsFunc(prefixesOf(pool.doc), func(p netip.Prefix) bool {
+			return p.Bits() <= found.Bits() && p.Contains(found.Addr())
+		})
 		if !inside || overlapsAny(found, taken) {
-			return false, neutron(http.StatusInternalServerError, "SubnetAllocationError", "Failed to allocate subnet: Cannot allocate requested subnet from the available set of prefixes.")
+			return false,
+				neutron(http.StatusInternalServerError, "SubnetAllocationError",
+					"Failed to allocate subnet: Cannot allocate requested subnet from the available set of prefixes.")
 		}
 	}
 	if quota, ok := pool.doc["default_quota"].(int64); ok && inUse+addresses(found) > quota {
@@ -207,7 +225,8 @@ func overlapsAny(p netip.Prefix, taken map[netip.Prefix]bool) bool {
 	return false
 }
 
-// firstFree finds the lowest free prefix of that length. It jumps over what is taken, so that many subnets of one size are no trouble.
+// firstFree finds the lowest free prefix of that length. It jumps over what is taken, so that many subnets of one
+// size are no trouble.
 func firstFree(from []netip.Prefix, taken map[netip.Prefix]bool, bits int) netip.Prefix {
 	used := make([]netip.Prefix, 0, len(taken))
 	for p := range taken {

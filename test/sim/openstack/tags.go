@@ -62,7 +62,9 @@ func (t *tx) tags(r *http.Request, where target, in map[string]any) (response, e
 		t.change(o, map[string]any{"tags": tags})
 		return response{status: http.StatusNoContent}, nil
 	case r.Method == http.MethodPost:
-		return response{}, neutron(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "The method specified is not allowed for this resource.")
+		return response{},
+			neutron(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed",
+				"The method specified is not allowed for this resource.")
 	}
 	return response{}, notFound("TagNotFound", "Tag %s could not be found.", where.arg)
 }

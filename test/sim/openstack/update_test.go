@@ -49,7 +49,10 @@ func TestSubnetUpdate(t *testing.T) {
 		doc, _ := h.do(status, "PUT", "/subnets/"+s, attrs{"subnet": in})["subnet"].(attrs)
 		return doc
 	}
-	put(200, attrs{"allocation_pools": []attrs{{"start": "10.5.0.10", "end": "10.5.0.11"}}, "dns_nameservers": []string{"10.5.0.2"}})
+	put(200,
+		attrs{
+			"allocation_pools": []attrs{{"start": "10.5.0.10", "end": "10.5.0.11"}}, "dns_nameservers": []string{"10.5.0.2"},
+		})
 	p := h.make("ports", attrs{"network_id": ids.Replace("$other")})
 	h.make("ports", attrs{"network_id": ids.Replace("$other")})
 	h.do(409, "POST", "/ports", attrs{"port": attrs{"network_id": ids.Replace("$other")}})
@@ -62,7 +65,8 @@ func TestSubnetUpdate(t *testing.T) {
 		t.Errorf("without a gateway the subnet is %v", doc)
 	}
 	h.do(200, "PUT", "/floatingips/"+ids.Replace("$fip"), attrs{"floatingip": attrs{"port_id": nil}})
-	f, _ := h.do(200, "PUT", "/floatingips/"+ids.Replace("$fip"), attrs{"floatingip": attrs{"port_id": ids.Replace("$p")}})["floatingip"].(attrs)
+	f, _ := h.do(200, "PUT", "/floatingips/"+ids.Replace("$fip"),
+		attrs{"floatingip": attrs{"port_id": ids.Replace("$p")}})["floatingip"].(attrs)
 	if f["status"] != "DOWN" || f["fixed_ip_address"] != "10.0.0.9" || f["router_id"] != ids.Replace("$r") {
 		t.Errorf("a floating IP that is just associated is %v", f)
 	}

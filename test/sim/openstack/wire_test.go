@@ -33,8 +33,13 @@ func dial(t *testing.T, o openstack.Options) *wire {
 	t.Cleanup(transport.CloseIdleConnections)
 	w := &wire{t: t, c: start(t, o), http: &http.Client{Transport: transport, Timeout: 20 * time.Second}}
 	auth := attrs{"auth": attrs{
-		"identity": attrs{"methods": []string{"password"}, "password": attrs{"user": attrs{"name": openstack.UserKuryr, "domain": attrs{"id": "default"}, "password": "secret"}}},
-		"scope":    attrs{"project": attrs{"name": openstack.ProjectKuryr, "domain": attrs{"id": "default"}}},
+		"identity": attrs{
+			"methods": []string{"password"},
+			"password": attrs{
+				"user": attrs{"name": openstack.UserKuryr, "domain": attrs{"id": "default"}, "password": "secret"},
+			},
+		},
+		"scope": attrs{"project": attrs{"name": openstack.ProjectKuryr, "domain": attrs{"id": "default"}}},
 	}}
 	status, header, _, err := w.send(t.Context(), "POST", w.c.AuthURL()+"/auth/tokens", auth)
 	if err != nil || status != http.StatusCreated {
@@ -115,7 +120,10 @@ func TestFaults(t *testing.T) {
 		{"apply late", openstack.Rule{Action: "apply-late", Delay: openstack.Duration(time.Millisecond)}, 0, true},
 		{"by body", openstack.Rule{Action: "cut", Body: "victim"}, 0, false},
 		{"by another body", openstack.Rule{Action: "cut", Body: "nobody"}, 201, true},
-		{"by path and kind", openstack.Rule{Action: "cut", Method: "write", Kind: "network", Path: "^/v2.0/networks$"}, 0, false},
+		{
+			"by path and kind", openstack.Rule{Action: "cut", Method: "write", Kind: "network", Path: "^/v2.0/networks$"}, 0,
+			false,
+		},
 		{"by another method", openstack.Rule{Action: "cut", Method: "GET"}, 201, true},
 		{"the second one only", openstack.Rule{Action: "cut", Nth: 2}, 201, true},
 	}
@@ -220,7 +228,11 @@ func TestApplyLate(t *testing.T) {
 
 // TestCloseGivesUp: nothing that waits keeps Close waiting, and nothing of it is applied.
 func TestCloseGivesUp(t *testing.T) {
-	w := dial(t, openstack.Options{NoExternal: true, Profile: &openstack.Profile{Workers: 1, Costs: map[string]openstack.Cost{"POST network": {Base: time.Hour}}}})
+	w := dial(t,
+		openstack.Options{
+			NoExternal: true,
+			Profile:    &openstack.Profile{Workers: 1, Costs: map[string]openstack.Cost{"POST network": {Base: time.Hour}}},
+		})
 	w.rule(openstack.Rule{Method: "PUT", Action: openstack.ActionTimeout})
 	w.rule(openstack.Rule{Method: "DELETE", Action: openstack.ActionApplyLate, Delay: openstack.Duration(time.Hour)})
 	var wg sync.WaitGroup
@@ -280,7 +292,8 @@ func TestAdminEndpoints(t *testing.T) {
 		}
 		return status, doc
 	}
-	if status, doc := sim("POST", "faults", attrs{"kind": "port", "action": "status", "status": 503, "delay": "10ms"}); status != 200 || doc["id"] != 1.0 {
+	if status, doc := sim("POST", "faults",
+		attrs{"kind": "port", "action": "status", "status": 503, "delay": "10ms"}); status != 200 || doc["id"] != 1.0 {
 		t.Errorf("adding a fault gave %d %v", status, doc)
 	}
 	if status, _, _ := w.do("GET", "/ports", nil); status != 503 {
@@ -301,7 +314,8 @@ func TestAdminEndpoints(t *testing.T) {
 	}
 	_, log := sim("GET", "log?after=1", nil)
 	last := log["requests"].([]any)[0].(attrs)
-	if last["method"] != "POST" || last["kind"] != "network" || last["status"] != 201.0 || last["items"] != 2.0 || last["project"] != w.c.ProjectID(openstack.ProjectKuryr) {
+	if last["method"] != "POST" || last["kind"] != "network" || last["status"] != 201.0 || last["items"] != 2.0 ||
+		last["project"] != w.c.ProjectID(openstack.ProjectKuryr) {
 		t.Errorf("the log says %v", last)
 	}
 	sim("POST", "expire-tokens", nil)

@@ -10,9 +10,10 @@
 //	raven-e2e able                       whether a stack can stand on this machine, and why not
 //	raven-e2e prepare                    installs the packages and builds the control plane
 //
-// It exits with 0 if something was shown and nothing failed; 1 if a scenario failed, and not only after an environment fault; 2 if the stack did not
-// come up or go down, the run was interrupted, no scenario ran or every one was skipped, or the call is wrong; 3 if scenarios failed after an
-// environment fault, and none before; 4 if this machine is not able to.
+// It exits with 0 if something was shown and nothing failed; 1 if a scenario failed, and not only after an
+// environment fault; 2 if the stack did not come up or go down, the run was interrupted, no scenario ran or every one
+// was skipped, or the call is wrong; 3 if scenarios failed after an environment fault, and none before; 4 if this
+// machine is not able to.
 package main
 
 import (
@@ -251,7 +252,8 @@ Try:
   %s
 
 logs: %s
-`, s.Kubeconfig(), s.Clouds(), stack.AdminCloud, stack.Cloud, stack.AppCredCloud, net.OVNNorth, net.OVS, net.Namespace, o.dir,
+`, s.Kubeconfig(), s.Clouds(), stack.AdminCloud, stack.Cloud, stack.AppCredCloud, net.OVNNorth, net.OVS,
+		net.Namespace, o.dir,
 		stack.Make("e2e-test", o.dir), stack.Make("e2e-down", o.dir), filepath.Join(s.Artifacts(), "log"))
 	return 0
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/kuryr/raven/test/e2e/stack"
 )
 
-// suiteBound is what go test gets as its -timeout, for all scenarios together: each wait has a bound of its own, and this one is for what hangs in
-// spite of that. A night's sizes get more.
+// suiteBound is what go test gets as its -timeout, for all scenarios together: each wait has a bound of its own, and
+// this one is for what hangs in spite of that. A night's sizes get more.
 const suiteBound, fullBound = "3h", "8h"
 
 // event is a line of go test -json.
@@ -63,7 +63,8 @@ func (o options) test(ctx context.Context, pattern string) int {
 	}
 	faults, faultErr := s.EnvironmentFaults(since)
 	table(o.out, scenarios, len(faults) > 0)
-	fmt.Fprintf(o.out, "\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios), time.Since(began).Seconds(), s.Artifacts())
+	fmt.Fprintf(o.out, "\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios),
+		time.Since(began).Seconds(), s.Artifacts())
 	return o.verdict(scenarios, pattern, faults, errors.Join(err, faultErr))
 }
 
@@ -97,7 +98,8 @@ func (o options) verdict(scenarios []*scenario, pattern string, faults []string,
 	switch {
 	case errors.Is(err, errInterrupted):
 	case spoiled, err != nil && len(faults) > 0:
-		fmt.Fprintln(o.out, "ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")
+		fmt.Fprintln(o.out,
+			"ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")
 		return max(statusEnvironment, o.harness(err))
 	case len(scenarios) == 0 && err == nil:
 		err = fmt.Errorf("no scenario matches %q", pattern)
@@ -112,9 +114,11 @@ func parent(scenarios []*scenario, name string) bool {
 	return slices.ContainsFunc(scenarios, func(one *scenario) bool { return strings.HasPrefix(one.name, name+"/") })
 }
 
-// scenarios runs go test. Its error says that the suite could not be run to its end; a scenario that fails is none. broke says whether
-// the stack has had an environment fault by now.
-func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string, broke func() bool) ([]*scenario, error) {
+// scenarios runs go test. Its error says that the suite could not be run to its end; a scenario that fails is none.
+// broke says whether the stack has had an environment fault by now.
+func (o options) scenarios(
+	ctx context.Context, s *stack.Stack, pattern string, broke func() bool,
+) ([]*scenario, error) {
 	bound := suiteBound
 	if o.full {
 		bound = fullBound
@@ -129,7 +133,8 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string, 
 	if err != nil {
 		return nil, err
 	}
-	command.Env = append(os.Environ(), "RAVEN_E2E_STACK="+s.Dir(), "RAVEN_E2E_BIN="+filepath.Join(repository, "bin"), "RAVEN_E2E_ARTIFACTS="+s.Artifacts(), s.Mark())
+	command.Env = append(os.Environ(), "RAVEN_E2E_STACK="+s.Dir(), "RAVEN_E2E_BIN="+filepath.Join(repository, "bin"),
+		"RAVEN_E2E_ARTIFACTS="+s.Artifacts(), s.Mark())
 	if o.full {
 		command.Env = append(command.Env, "RAVEN_E2E_FULL=1")
 	}
@@ -161,7 +166,8 @@ func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string, 
 		}
 	}
 	if waited != nil {
-		err = errors.Join(err, fmt.Errorf("the suite ended without a failed scenario: %w\n%s", waited, strings.Join(rest, "")))
+		err = errors.Join(err,
+			fmt.Errorf("the suite ended without a failed scenario: %w\n%s", waited, strings.Join(rest, "")))
 	}
 	return scenarios, err
 }
@@ -176,8 +182,8 @@ func cut(scenarios []*scenario) []*scenario {
 	return scenarios
 }
 
-// follow reads what go test prints until its end: one line for each scenario that ends, and all of it to the log. rest is what
-// belongs to no scenario. broke is asked at the end of each that fails.
+// follow reads what go test prints until its end: one line for each scenario that ends, and all of it to the log.
+// rest is what belongs to no scenario. broke is asked at the end of each that fails.
 func follow(in io.Reader, log, out io.Writer, broke func() bool) (scenarios []*scenario, rest []string, err error) {
 	running := map[string]*scenario{}
 	var last time.Time
@@ -226,7 +232,8 @@ func track(running map[string]*scenario, e event, ended *[]*scenario) *scenario 
 	}
 	switch e.Action {
 	case "output":
-		if text := strings.TrimSpace(e.Output); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") {
+		if text := strings.TrimSpace(e.Output); text != "" && !strings.HasPrefix(text, "=== ") &&
+			!strings.HasPrefix(text, "--- ") {
 			one.output = append(one.output, strings.TrimRight(e.Output, "\n"))
 		}
 		return nil

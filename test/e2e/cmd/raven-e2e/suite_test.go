@@ -48,7 +48,8 @@ func TestTheTableOfScenarios(t *testing.T) {
 	for _, one := range scenarios {
 		got = append(got, one.result+" "+one.name)
 	}
-	if diff := cmp.Diff([]string{"FAIL TestPods/v4", "FAIL TestPods", "skip TestNight", "ok TestSpeed", "FAIL TestCut"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"FAIL TestPods/v4", "FAIL TestPods", "skip TestNight", "ok TestSpeed", "FAIL TestCut"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 	if !strings.Contains(log.String(), "no port") {
@@ -59,7 +60,10 @@ func TestTheTableOfScenarios(t *testing.T) {
 	}
 	var out bytes.Buffer
 	table(&out, scenarios, false)
-	for _, want := range []string{"no port", "panic: test timed out", "for make e2e-full", "    contestant     milliseconds\n    raven                     74\n"} {
+	for _, want := range []string{
+		"no port", "panic: test timed out", "for make e2e-full",
+		"    contestant     milliseconds\n    raven                     74\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}
@@ -72,7 +76,8 @@ func TestTheTableOfScenarios(t *testing.T) {
 }
 
 func TestCompilersAreHeard(t *testing.T) {
-	scenarios, rest, err := follow(strings.NewReader("# suite\n./x_test.go:1:1: undefined: y\n"), &bytes.Buffer{}, &bytes.Buffer{}, never)
+	scenarios, rest, err := follow(strings.NewReader("# suite\n./x_test.go:1:1: undefined: y\n"), &bytes.Buffer{},
+		&bytes.Buffer{}, never)
 	if err != nil || len(scenarios) != 0 || !strings.Contains(strings.Join(rest, ""), "undefined: y") {
 		t.Errorf("%v %q %v", scenarios, rest, err)
 	}
@@ -95,10 +100,12 @@ func TestFailuresBeforeAnEnvironmentFaultCount(t *testing.T) {
 		want       int
 		says, mute string
 	}{
-		"no fault":         {begin + end, "", statusFailed, "FAIL", "nvironment fault"},
-		"before and after": {begin + end, "TestB", statusFailed, "before the first environment fault, which counts: TestA\n", "ENVIRONMENT FAULT"},
-		"after only":       {end, "TestB", statusEnvironment, "ENVIRONMENT FAULT", "counts"},
-		"all of them":      {begin + end, "TestA", statusEnvironment, "after an environment fault: it proves nothing", "counts"},
+		"no fault": {begin + end, "", statusFailed, "FAIL", "nvironment fault"},
+		"before and after": {
+			begin + end, "TestB", statusFailed, "before the first environment fault, which counts: TestA\n", "ENVIRONMENT FAULT",
+		},
+		"after only":  {end, "TestB", statusEnvironment, "ENVIRONMENT FAULT", "counts"},
+		"all of them": {begin + end, "TestA", statusEnvironment, "after an environment fault: it proves nothing", "counts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -133,18 +140,31 @@ func TestARunThatShowsNothingIsNoSuccess(t *testing.T) {
 		want      int
 		says      string
 	}{
-		"none ran":                {nil, nil, statusHarness, `no scenario matches "X"`},
-		"skipped":                 {night, nil, statusHarness, "every scenario was skipped"},
-		"every part of it":        {[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA", result: "ok"}}, nil, statusHarness, "every scenario was skipped"},
-		"one of them":             {append([]*scenario{{name: "TestA", result: "ok"}}, night...), nil, 0, ""},
-		"a part of one":           {[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA/v6", result: "ok"}, {name: "TestA", result: "ok"}}, nil, 0, ""},
-		"interrupted":             {[]*scenario{{name: "TestA", result: "ok"}, {name: "TestB", result: "cut"}}, errInterrupted, statusHarness, "interrupted"},
-		"failed, and interrupted": {[]*scenario{{name: "TestA", result: "FAIL"}, {name: "TestB", result: "cut"}}, errInterrupted, statusFailed, "interrupted"},
-		"not run to its end":      {[]*scenario{{name: "TestA", result: "ok"}}, errors.New("no space"), statusHarness, "no space"},
+		"none ran": {nil, nil, statusHarness, `no scenario matches "X"`},
+		"skipped":  {night, nil, statusHarness, "every scenario was skipped"},
+		"every part of it": {
+			[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA", result: "ok"}}, nil, statusHarness,
+			"every scenario was skipped",
+		},
+		"one of them": {append([]*scenario{{name: "TestA", result: "ok"}}, night...), nil, 0, ""},
+		"a part of one": {
+			[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA/v6", result: "ok"}, {name: "TestA", result: "ok"}},
+			nil, 0, "",
+		},
+		"interrupted": {
+			[]*scenario{{name: "TestA", result: "ok"}, {name: "TestB", result: "cut"}}, errInterrupted, statusHarness,
+			"interrupted",
+		},
+		"failed, and interrupted": {
+			[]*scenario{{name: "TestA", result: "FAIL"}, {name: "TestB", result: "cut"}}, errInterrupted, statusFailed,
+			"interrupted",
+		},
+		"not run to its end": {[]*scenario{{name: "TestA", result: "ok"}}, errors.New("no space"), statusHarness, "no space"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if status := (options{out: &out, complaints: &out}).verdict(test.scenarios, "X", nil, test.err); status != test.want || !strings.Contains(out.String(), test.says) {
+			if status := (options{out: &out, complaints: &out}).verdict(test.scenarios, "X", nil,
+				test.err); status != test.want || !strings.Contains(out.String(), test.says) {
 				t.Errorf("the status is %d and not %d, or it does not say %q:\n%s", status, test.want, test.says, out.String())
 			}
 		})
@@ -162,14 +182,18 @@ func TestWhatAnInterruptEndedIsNoFailure(t *testing.T) {
 	}
 	var out bytes.Buffer
 	table(&out, cut(scenarios), false)
-	for _, want := range []string{"A                                                            cut         30.0\n    interrupted", "cut         25.0\n      interrupted: it shows nothing\n      measured\n"} {
+	for _, want := range []string{
+		"A                                                            cut         30.0\n    interrupted",
+		"cut         25.0\n      interrupted: it shows nothing\n      measured\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}
 	}
 }
 
-// What stands is somebody's, who may be an hour into his scenarios: packages that cannot be installed are no reason to take it down.
+// What stands is somebody's, who may be an hour into his scenarios: packages that cannot be installed are no reason
+// to take it down.
 func TestAStackThatStandsIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, "stack.json")
@@ -180,7 +204,8 @@ func TestAStackThatStandsIsLeftAlone(t *testing.T) {
 	cancel() // an interrupt, from the first moment on
 	var out bytes.Buffer
 	o := options{dir: dir, repository: "../../../..", upBound: time.Second, out: &out, complaints: &out}
-	if status := o.run(ctx, ""); status != statusHarness || !strings.Contains(out.String(), "make e2e-down E2E_DIR="+dir+" takes it down") {
+	if status := o.run(ctx, ""); status != statusHarness ||
+		!strings.Contains(out.String(), "make e2e-down E2E_DIR="+dir+" takes it down") {
 		t.Errorf("the status is %d, and it says:\n%s", status, out.String())
 	}
 	if _, err := os.Stat(state); err != nil {

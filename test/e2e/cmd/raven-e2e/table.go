@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// said is what a scenario has logged by itself: measurements, known differences, why it was left out. What programs print beside is not in it.
+// said is what a scenario has logged by itself: measurements, known differences, why it was left out. What programs
+// print beside is not in it.
 func (s *scenario) said() []string {
 	var lines []string
 	within := false
@@ -35,8 +36,8 @@ var logged = regexp.MustCompile(`^ +[a-z_]+_test\.go:\d+: ?`)
 
 const continued = 8
 
-// table prints the scenarios and what they said, and before that all of what failed ones printed. Where the stack broke by itself in the run, it says
-// of each failure whether that was before.
+// table prints the scenarios and what they said, and before that all of what failed ones printed. Where the stack
+// broke by itself in the run, it says of each failure whether that was before.
 func table(w io.Writer, scenarios []*scenario, broke bool) {
 	for _, one := range scenarios {
 		if one.result == "FAIL" {
