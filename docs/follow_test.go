@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build examples
 
 // Package docs_test follows a page of the documentation to the letter, as a reader would. It must never know more

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package drivers is the language between Raven's core and its translation drivers: what a driver watches, what it
 // asks for, and what it wants the cloud to hold. It must never do I/O: a driver is a pure function, and this package
 // is all that it needs.

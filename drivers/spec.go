@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package drivers
 
 // Kind is the kind of a resource, by OpenStack's name for it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package etc holds the files that an installation puts on a machine, as they are installed. It must never hold
 // anything that is made up at build time: what is embedded here is what packages ship.
 package etc

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package service is oslo.service in Go: services, the launcher that runs them and owns all signals, looping calls,
 // systemd.
 // It must never leave a stop unbounded that was given a bound, nor end without saying why.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command raven-sim runs a simulated Kubernetes API and a simulated OpenStack cloud on loopback, for trying and
 // measuring Raven. It must never listen on, or talk to, anything but this machine.
 package main

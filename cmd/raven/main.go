@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it. It must never do more
 // than wire the packages of service together and talk to people.
 package main

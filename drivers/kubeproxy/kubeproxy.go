@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubeproxy is the translation driver that does for pods on Neutron networks what kube-proxy does on nodes:
 // every Service becomes OVN load balancers in the logical switches and routers that Neutron made, without Octavia. It
 // must never do I/O or keep state between translations, and never depend on which drivers made the networks and the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lbaas is the translation driver that gives every Kubernetes Service an Octavia load balancer, so that a
 // cluster can do without kube-proxy where pods are on Neutron networks. It must never do I/O or keep state between
 // translations, and never depend on which drivers made the namespace's networks: it finds subnets and the security

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package namespace is the translation driver that gives every Kubernetes namespace its network: pods' network and
 // subnets, a security group, and the way to the services' network through a router. It must never do I/O or keep
 // state between translations, and never name a resource that another owner may have made without asking for it by

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pod is the translation driver that gives every Kubernetes pod its Neutron port. It must never do I/O or
 // keep state between translations, and never depend on which driver made the namespace's network: it finds network,
 // subnet and security group by role.

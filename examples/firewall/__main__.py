@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin of the firewall driver. Raven starts it."""
 
 import raven_driver

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens ports of a namespace's pods: what ConfigMaps with the label example.org/firewall=open say becomes rules of the namespace's
 security group. It never does I/O: translate is a pure function."""
 

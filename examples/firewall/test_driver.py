@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the firewall driver: python3 -m unittest"""
 
 import unittest

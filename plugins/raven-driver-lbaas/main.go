@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command raven-driver-lbaas is the plugin of the lbaas driver. It must never be run by hand: raven starts it.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command raven-driver-namespace is the plugin of the namespace driver. It must never be run by hand: raven starts it.
 package main
 

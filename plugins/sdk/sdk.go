@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sdk is all that the author of a driver needs beside package drivers: Serve is the whole main function. It
 // must never be imported by a driver's translation itself, which is a pure function and belongs in a package of its
 // own.

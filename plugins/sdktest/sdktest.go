@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sdktest tests drivers by goldens, by direct call and over real gRPC, without a cluster or a cloud. It must
 // never show a driver more than the core would: objects are trimmed to the fields that their watch declares.
 package sdktest

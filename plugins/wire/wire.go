@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire carries the language of package drivers over gRPC: it turns its types into the messages of
 // plugins/proto/raven/v1 and back, and holds both ends of a connection between core and driver. It must never decide
 // what a Set means: what goes in at one end comes out at the other, unset as unset and empty as empty.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package backdoor lets an operator look into a running daemon over a unix socket: profiles, goroutines, the
 // configuration. It must never be open to anybody but the daemon's own user and root, nor show a secret.
 package backdoor

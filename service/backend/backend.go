@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package backend is what the loop asks of a place where resources are kept: Neutron, Octavia, OVN's northbound
 // database. It must never name a kind of resource: a backend describes its kinds itself.
 package backend

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cleanup removes what Raven made for a cluster that is gone. It must never run beside a Raven of that
 // cluster, unless for a driver that that one does not run.
 package cleanup

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config is oslo.config in Go over ini.v1: typed options, kuryr.conf, precedence, substitution, validation,
 // samples. It must never guess: a value that it cannot read is an error with file and line, and a secret value is
 // never shown.

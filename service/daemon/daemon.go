@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package daemon is Raven at work: it brings up what a configuration names, watchers, backends and the engine, keeps it
 // going through reloads, changes of the leader and losses of drivers, and takes it down within a bound. It must never
 // parse a command line or print: it is told by a Config and by signals, and speaks by its log, its reports and systemd.

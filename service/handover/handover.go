@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package handover hands a Service from the load balancers of one backend to those of another, so that it is never
 // served by two and as short as possible by none: it wraps both backends. It must never let a load balancer be deleted
 // for one that cannot come, as far as looking tells, nor one be created beside another that may still serve.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package health answers whether the program lives, is ready, what it counts and what it is doing, over HTTP.
 // It must never report a program as dead that is merely waiting, or a restart would undo the waiting.
 package health

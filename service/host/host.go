@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package host runs a driver as a process of its own and presents it as a drivers.Driver: it launches, checks,
 // supervises, restarts and stops it. It must never take a dead driver for one that wants nothing: every call that
 // such a driver cannot answer is ErrUnavailable.

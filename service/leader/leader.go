@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leader elects which of several processes works, by a Kubernetes Lease. It must never let a process believe
 // that it leads for longer than the others believe it: what it says is bound to the time at which the last renewal
 // was sent.

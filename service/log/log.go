@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package log makes the program's slog.Logger from the [DEFAULT] options and hides secrets in everything that it
 // writes. It must never write a registered secret or the value of an attribute that is named like one.
 package log

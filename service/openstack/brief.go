@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package openstack
 
 // Brief says why a request was refused, without what was asked for.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package openstack connects to one project of an OpenStack cloud and sends requests to its services: it logs in, finds
 // the services, paces and fences requests, and says what an error means. It is the only user of gophercloud. It must
 // never decide what should exist, never touch a resource it was not told to, and never let a partial list pass for a

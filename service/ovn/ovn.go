@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ovn keeps load balancers and their groups in OVN's northbound database: it is the only user of libovsdb. It
 // must never touch a row that does not carry the cluster's identity, but for its own groups in the rows of switches
 // and routers, and never let a connection that is lost pass for an empty database.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plan compares what an owner wants with what the cloud holds and says which steps lead from one to the other.
 // It must never do I/O, log, read a clock or remember anything: the same input gives the same plan.
 //

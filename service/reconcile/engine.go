@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reconcile is the loop that makes the cloud what the drivers say it should be: one key at a time, level
 // triggered, with the garbage collector and the drift check beside it. It knows keys, Sets, plans and phases, and no
 // kind of resource. It must never delete on an error, an answer that is missing, or a guess: only a source object

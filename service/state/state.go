@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package state holds what the loop and the backends know: the resources that were observed, the objects and what
 // their drivers want, who waits for what, and how far every driver has come. It must never do I/O, log, or call a
 // driver.

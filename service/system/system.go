@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package system installs a program as a system service and speaks to the service manager: on systemd by a unit of
 // one's own, elsewhere by what github.com/kardianos/service offers. It must never change what an administrator or a
 // package has put there.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package watch keeps caches of the Kubernetes objects that drivers are concerned with and says which source objects
 // to look at again when something changed. It must never change an object, and never take an error for an empty list.
 //

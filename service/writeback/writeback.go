@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package writeback writes what became of an object on the object itself: annotations, labels and Events. It must never
 // create an object, nor write on another object than the one that was meant.
 package writeback

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package backend is a backend for tests: it keeps resources of a trivial kind in memory. Nothing of the loop, of
 // plan or of the state knows of it: it shows that a new kind needs no change there.
 package backend

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package harness has what the suites that run the real raven share: its options, its process, a proxy that can be cut,
 // and the difference of two dumps. It must know nothing of one suite's cluster or cloud.
 package harness

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package system_test runs the programs as they are built, raven and its drivers, against the simulated cluster and
 // cloud. It must never reach into them otherwise than an operator, a cluster and a cloud can: by files, signals,
 // requests and answers.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command deb makes a Debian package from the description in an nfpm.yaml, whose variables are those of the
 // environment. It is nfpm without the formats that Raven does not need:
 //

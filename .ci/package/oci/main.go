@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command oci makes an OCI image layout with one image per architecture, each of one layer: the programs of an
 // installation and the few files that a static program wants. There is no base image. It reads what it has written
 // before it ends.

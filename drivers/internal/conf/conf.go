@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conf holds what the drivers of the tree have in common about their options: the configuration that a
 // driver keeps, and the options that several of them declare. It must never know what a driver makes of them.
 package conf

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package services says what a Kubernetes Service promises and where its traffic goes, by the rules of kube-proxy. It
 // must never know how a load balancer is made: the drivers that hold the role service-proxy share it.
 package services

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package claim gives pods floating IPs that their users ask for, by objects of the custom resource FloatingIPClaim.
 // It must never do I/O: it is a pure function.
 package claim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package python holds the SDK for drivers in Python, as the files that `raven driver new --lang python` writes
 // beside a driver. It must never hold anything of one driver.
 package python

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scaffold writes the first files of a driver's own module, in Go or in Python: ones that build, test and run
 // at once. It must never write over anything.
 package scaffold

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conformance puts a driver, in whatever language it is written, through what the contract asks of it: it
 // starts the program as Raven does and asks, repeats, disturbs and measures. It must never need a cluster or a cloud,
 // and never pass what it did not see.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package confine makes a process that may do little: the program that Raven executes in its own place (Run) gives up
 // all that a driver does not need, and becomes the driver. It must never let a driver start with less confinement
 // than its Spec asks for.

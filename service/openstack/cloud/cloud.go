@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cloud joins the services of one project of a cloud. It must not know more of them than how they are reached.
 package cloud
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package neutron observes and changes one project's resources in the networking service. It must never decide what
 // should exist, never touch a resource it was not told to, and never let a partial list pass for a whole one.
 package neutron

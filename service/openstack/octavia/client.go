@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package octavia observes and changes one project's load balancers in the load balancing service. It must never decide
 // what should exist, never touch a load balancer it was not told to, and never let a partial list, or a service that is
 // away, pass for there being no load balancers.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package outcome turns a refused request of an OpenStack service into what becomes of its object: it brings what is
 // known up to date and returns a backend.Failure. It must never repeat the request itself.
 package outcome

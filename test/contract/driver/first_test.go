@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package driver_test holds the contract of drivers to what was released: a driver that was built against the first one
 // still works.
 package driver_test

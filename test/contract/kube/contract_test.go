@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kube_test is the contract of a Kubernetes API as Raven relies on it, run against the simulation and, when
 // RAVEN_CONTRACT_KUBECONFIG names a kubeconfig file, against a real API server. It must never rely on anything that
 // only one of the two does.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package octavia is what Raven relies on of an Octavia API and its providers, as tests that run against the
 // simulated cloud and against real ones alike. It must never touch what it did not make: everything it makes has its
 // own random prefix, and is deleted at the end.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rest makes requests to an OpenStack API for the suites of test/contract, and reads the documents that come
 // back. It must never judge an answer: what is right is said by the suites.
 package rest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command raven-driver-first is a driver of the first released contract. contract.binpb describes that contract, and
 // the driver knows no other: its messages are made from the description, and it uses nothing of today's Raven. Tests
 // run it under today's Raven. It must never be changed to suit today's Raven: that it runs as it is, is what it shows.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command raven-driver-hostile is a driver that attacks its host: each object that it is given is the order to try
 // something, and the name of the network in its answer says what came of it. It must never be installed anywhere:
 // tests show by it what a driver cannot do.

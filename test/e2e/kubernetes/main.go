@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command controlplane is a real Kubernetes control plane in one program: etcd, kube-apiserver,
 // kube-controller-manager, kube-scheduler, kwok, and kube-proxy for whom it is measured with. It must never change
 // what these do, told apart by the first argument: each is the main function of its own project, and only the linking

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package machine makes a Debian machine fit for a stack: it installs the packages and builds the control plane. It
 // must never start a service, now or at the next boot, and never change a machine that is not the Debian it knows.
 package machine

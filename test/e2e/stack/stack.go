@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stack is a real Kubernetes control plane and a real OpenStack network on this machine's loopback, for
 // tests: it starts them, and lets a test kill and start any part of them. It must never touch what it did not start:
 // processes are known by recorded id and start time, and all files, sockets and names carry the stack's own folder or

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package suite is the scenarios that Raven is held to on real servers: the programs as they are shipped, a real
 // Kubernetes control plane, a real Keystone and Neutron, and where the harness has one a real Open vSwitch. It must
 // never ask Raven how things stand: outcomes are read from Neutron, OVN and Kubernetes by their own clients.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package systemd holds Raven's Debian package and `raven service` to what a real systemd does with them: process 1
 // of new namespaces, on a copy of this machine that is forgotten afterwards. The cluster and the cloud are simulated.
 // It must never write to the machine itself, nor start anything of it but systemd and its journal.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kube is a simulated Kubernetes API: a stateful store of any kind of object with lists, watches, patches and
 // server-side apply, served on loopback. It must never be used for anything but trying and testing.
 package kube

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package northbound runs OVN's real northbound database, ovsdb-server, for tests and for trying things: alone or as
 // a cluster, on a Unix socket, TCP or ssl. It must never touch a database that it did not make.
 package northbound

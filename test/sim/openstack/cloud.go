@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package openstack is a simulated OpenStack cloud on loopback: Keystone v3, Neutron v2.0 and Octavia v2, stateful,
 // with the real services' validation, error bodies, costs and, by rule, faults. It must never be lenient where the
 // real services refuse: whatever a client gets away with here it must get away with there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the author of a Raven driver in Python imports.
 
 A driver is a class with three methods; raven_driver.serve(MyDriver()) is the whole main program:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The certificate of this process, made anew at each start. Raven takes it from the handshake and trusts no other."""
 
 import datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages of raven/v1/driver.proto. Made from the contract; not to be changed by hand."""
 
 import base64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small makers of the messages that drivers use most, and what translate is given and may raise."""
 
 import re

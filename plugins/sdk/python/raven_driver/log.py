@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines on standard error that become lines of Raven's own log, with their levels and keys."""
 
 import contextlib

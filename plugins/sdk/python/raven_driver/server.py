@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process of a driver: go-plugin's handshake, mutual TLS, health, the lifeline, and an orderly end."""
 
 import base64

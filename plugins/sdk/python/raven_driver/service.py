@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract's service for a driver: GetInfo, Configure, Translate, Drain. It decides nothing: what the driver says goes on."""
 
 import json

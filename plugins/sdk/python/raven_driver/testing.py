@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Goldens for drivers: testdata/<case>/{in,config,needs}.yaml and want.json, by direct call and over gRPC, without a cluster or a cloud.
 
     class TestGoldens(raven_driver.testing.Goldens, unittest.TestCase):

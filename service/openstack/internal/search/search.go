@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package search finds resources by their identities. It must never answer a search by a list that began before it was
 // asked.
 package search

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stacktest is what the tests of several packages on OpenStack need: clouds to connect to, answers and
 // identities.
 package stacktest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command raven-e2e brings a stack of real servers up and down, and runs the suite on it.
 //
 //	raven-e2e [flags] run [PATTERN]      up, the suite's scenarios that match, a table, down

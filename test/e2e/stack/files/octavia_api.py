@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Octavia's API with two faults put right at run time; no file of a package is touched.
 
 oslo.log takes a process in which somebody has imported eventlet for one of green threads, and gives its loggers locks of those. The API's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for Nova, loaded by entry point: what Nova does to Neutron's ports when a server is plugged, and nothing else.
 
 Octavia's compute_noop_driver returns nothing from attach, so that the real network driver leaves every load balancer in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Octavia's worker with two faults of 11.0.0 put right at run time; no file of a package is touched.
 
 Without a jobboard, the worker drops the "listeners" argument of the create flow (run_flow calls func(*args), not

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Boots this Debian as a machine of its own: process 1 of new namespaces becomes systemd. What it writes goes to WORK.
 #   boot.sh WORK
 set -eu

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The machine's power supply: holds what the machine writes, in a mount namespace of its own, and boots it again when it reboots.
 #   outer.sh WORK BOOT      WORK is an empty folder, BOOT the script that boots
 set -eu
