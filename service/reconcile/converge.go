@@ -191,13 +191,13 @@ func (e *Engine) outcomeOf(tx *state.LoopTx, o *state.Object, w *state.Want, p *
 // withholdUnavailable takes out of a plan what concerns a backend while nobody knows what there is of its resources,
 // and says so.
 func (e *Engine) withholdUnavailable(
-	tx *state.LoopTx, o *state.Object, b *backend.Registration, p *plan.Plan, out *outcome,
+	tx *state.LoopTx, o *state.Object, b *registered, p *plan.Plan, out *outcome,
 ) {
 	var err error
 	concerned := false
-	for _, d := range b.Kinds() {
-		err = cmp.Or(err, tx.Unavailable(d.Kind))
-		concerned = concerned || o.MayHave(d.Kind)
+	for _, kind := range b.kinds {
+		err = cmp.Or(err, tx.Unavailable(kind))
+		concerned = concerned || o.MayHave(kind)
 	}
 	if err == nil || b.Required {
 		return

@@ -49,7 +49,7 @@ func (e *Engine) observe(ctx context.Context) (err error) {
 
 // listing is what one backend has listed.
 type listing struct {
-	backend *backend.Registration
+	backend *registered
 	list    []plan.Observed
 	err     error
 }
@@ -94,8 +94,8 @@ func (e *Engine) take(listings []listing, begun uint64) {
 			if l.err != nil {
 				continue
 			}
-			for _, d := range l.backend.Kinds() {
-				listed[d.Kind] = true
+			for _, kind := range l.backend.kinds {
+				listed[kind] = true
 			}
 			all = append(all, l.list...)
 		}
@@ -122,16 +122,16 @@ func (e *Engine) take(listings []listing, begun uint64) {
 // noteListed notes how listing a backend went. Who waits for it is woken when it is available again. It says whether
 // it never was before.
 func (e *Engine) noteListed(tx *state.LoopTx, l listing) (first bool) {
-	kinds := l.backend.Kinds()
+	kinds := l.backend.kinds
 	if len(kinds) == 0 {
 		return false
 	}
-	before := tx.Unavailable(kinds[0].Kind)
-	first = tx.SetListed(kinds[0].Kind, l.err, errors.Is(l.err, backend.ErrAbsent))
+	before := tx.Unavailable(kinds[0])
+	first = tx.SetListed(kinds[0], l.err, errors.Is(l.err, backend.ErrAbsent))
 	if l.err == nil && (before != nil || first) {
 		tx.Wake(state.ByBackend(l.backend.Name))
-		for _, d := range kinds {
-			tx.WakeHaving(d.Kind)
+		for _, kind := range kinds {
+			tx.WakeHaving(kind)
 		}
 	}
 	return first

@@ -121,8 +121,8 @@ type Engine struct {
 	metrics   *Metrics
 	state     *state.Loop
 
-	backends []*backend.Registration
-	byKind   map[drivers.Kind]*backend.Registration
+	backends []*registered
+	byKind   map[drivers.Kind]*registered
 
 	single  singleflight.Group
 	refused refusals
@@ -145,6 +145,12 @@ type Engine struct {
 	disabled disabledState
 
 	observing activity
+}
+
+// registered is a backend with the kinds that it keeps.
+type registered struct {
+	*backend.Registration
+	kinds []drivers.Kind
 }
 
 // watcher is a driver and its part of the world.
@@ -171,7 +177,7 @@ func New(config Config, wb Writeback, clk clock.WithTickerAndDelayedExecution, l
 	}
 	e := &Engine{
 		config: config, writeback: wb, clock: clk, log: log,
-		byKind: map[drivers.Kind]*backend.Registration{}, watchers: map[string]*watcher{},
+		byKind: map[drivers.Kind]*registered{}, watchers: map[string]*watcher{},
 		leads: make(chan struct{}), aborted: make(chan struct{}),
 		driftNow: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1),
 	}
@@ -200,13 +206,15 @@ func (e *Engine) Env() backend.Env {
 
 // Register joins the backends, which have the kinds of Config.Kinds. It must be called once, before Observe.
 func (e *Engine) Register(backends ...*backend.Registration) error {
-	for _, b := range backends {
+	for _, registration := range backends {
+		b := &registered{Registration: registration}
 		hooks := b.Hooks
 		hooks.Backend = b.Name
 		for _, d := range b.Kinds() {
 			hooks.Kinds = append(hooks.Kinds, d.Kind)
 			e.byKind[d.Kind] = b
 		}
+		b.kinds = hooks.Kinds
 		if err := e.state.Register(hooks); err != nil {
 			return fmt.Errorf("reconcile: %w", err)
 		}
