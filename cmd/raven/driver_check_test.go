@@ -39,7 +39,7 @@ func TestCheckedProgramIsConfined(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := filepath.Join(open, "trace")
-	script := filepath.Join(folder, daemon.ProgramPrefix+"hostile")
+	script := filepath.Join(t.TempDir(), daemon.ProgramPrefix+"hostile")
 	text := "#!/bin/sh\n: 2>/dev/null >" + trace + " || true\nexec " + driver + ` "$@"` + "\n"
 	text = strings.Replace(text, ": 2>", "command : 2>", 1) // a redirection that fails does not end a shell then
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {

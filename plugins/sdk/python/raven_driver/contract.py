@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The messages of raven/v1/driver.proto. Made from the contract; not to be changed by hand."""
 
 import base64
