@@ -20,20 +20,20 @@ const mostTogether = 500
 // long. A single change may have more.
 const mostBytes = 1 << 20
 
-// doubtPause is the least time between two connections that are given up because the database has refused something.
-const doubtPause = time.Minute
+// rereadPause is the least time between two connections that are given up because the database has refused something.
+const rereadPause = time.Minute
 
 // change is one change that waits to be written.
 type change struct {
 	ctx      context.Context //nolint:containedctx // of the caller, who waits for it
 	resource Resource
-	build    func(*book, *transaction) error
+	build    func(*rowIndex, *transaction) error
 	done     chan error // gets exactly one
 }
 
 // write has a change written, together with what else waits, and returns the resource as it is then.
 func (n *Northbound) write(
-	ctx context.Context, r Resource, build func(*book, *transaction) error,
+	ctx context.Context, r Resource, build func(*rowIndex, *transaction) error,
 ) (plan.Observed, error) {
 	if !r.Kind.Northbound() {
 		return plan.Observed{}, &InvalidError{fmt.Sprintf("%s is no kind of OVN's northbound database", r.Kind)}
@@ -61,7 +61,7 @@ func (n *Northbound) write(
 	if n.session == nil {
 		return plan.Observed{}, n.away()
 	}
-	o, there := n.book.observe(r)
+	o, there := n.index.observe(r)
 	if !there {
 		delete(n.reported, r)
 		return plan.Observed{}, &GoneError{ID: r.ID}
@@ -111,8 +111,8 @@ func (n *Northbound) commit(changes []*change) {
 				n.commit([]*change{c})
 			}
 			continue
-		case !wrongByItself(err) && n.mayDoubt():
-			s.giveUp(err) // it is not as the book has it
+		case !wrongByItself(err) && n.mayReread():
+			s.giveUp(err) // it is not as the row index has it
 		}
 		finish(in, err)
 	}
@@ -133,7 +133,7 @@ func (n *Northbound) gather(changes []*change) (s *session, t *transaction, in, 
 			return n.session, t, in, changes[i:]
 		}
 		alone := &transaction{taking: t.taking} // what is refused before it is sent leaves nothing behind
-		if err := c.build(n.book, alone); err != nil {
+		if err := c.build(n.index, alone); err != nil {
 			c.done <- err
 			continue
 		}
@@ -153,15 +153,15 @@ func wrongByItself(err error) bool {
 	return errors.As(err, &broken)
 }
 
-// mayDoubt says, no more than once in doubtPause, that the book may be wrong.
-func (n *Northbound) mayDoubt() bool {
+// mayReread says, no more than once in rereadPause, that the row index may be wrong.
+func (n *Northbound) mayReread() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.config.Clock.Now()
-	if !n.doubted.IsZero() && now.Sub(n.doubted) < doubtPause {
+	if !n.reread.IsZero() && now.Sub(n.reread) < rereadPause {
 		return false
 	}
-	n.doubted = now
+	n.reread = now
 	return true
 }
 
@@ -245,7 +245,7 @@ func (n *Northbound) retake(s *session, ops []ovsdb.Operation) {
 	if n.session != s {
 		return
 	}
-	t := newTouched()
+	t := newDirtySet()
 	for _, op := range ops {
 		uuid := op.UUID
 		if uuid == "" && len(op.Where) > 0 {
@@ -253,7 +253,7 @@ func (n *Northbound) retake(s *session, ops []ovsdb.Operation) {
 				uuid = at.GoUUID
 			}
 		}
-		s.take(n.book, op.Table, uuid, t)
+		s.take(n.index, op.Table, uuid, t)
 	}
 	n.mark(t)
 }

@@ -62,7 +62,7 @@ func TestOneVIPTwiceInOneTransaction(t *testing.T) {
 				t.Error(err)
 			}
 			c := &change{
-				ctx: t.Context(), build: func(b *book, tx *transaction) error { return tx.balancer(b, want) },
+				ctx: t.Context(), build: func(b *rowIndex, tx *transaction) error { return tx.balancer(b, want) },
 				done: make(chan error, 1),
 			}
 			n.changes <- c
@@ -95,7 +95,7 @@ func TestTheHolderOfAVIPHasAName(t *testing.T) {
 	conflicts := make([]*ConflictError, 2)
 	for i := range conflicts {
 		want := wanting(i)
-		conflicts[i] = tx.leaveOut(newBook("c1"), want)
+		conflicts[i] = tx.leaveOut(newRowIndex("c1"), want)
 	}
 	if c := conflicts[1]; conflicts[0] != nil || c == nil || c.Name != "web/0" {
 		t.Errorf("conflicts %v, want one, with web/0", conflicts)
@@ -105,14 +105,14 @@ func TestTheHolderOfAVIPHasAName(t *testing.T) {
 // TestAVIPThatTwoHaveIsKeptByOne: where two have a VIP already, and are written together, one of them keeps it.
 func TestAVIPThatTwoHaveIsKeptByOne(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
-		b := newBook("c1")
+		b := newRowIndex("c1")
 		for i := range order {
 			for part, r := range wanting(i).rows() {
 				uuid := rowUUID(drivers.KindOVNLoadBalancer, wanting(i).identity, part)
 				b.balancer(uuid,
 					&nbdb.LoadBalancer{
 						UUID: uuid, Name: r.name, Protocol: &r.proto, Vips: r.vips, Options: r.options, ExternalIDs: r.ids,
-					}, newTouched())
+					}, newDirtySet())
 			}
 		}
 		tx := &transaction{taking: map[string]taker{}}
@@ -165,7 +165,7 @@ func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 			ctx: t.Context(), resource: Resource{drivers.KindOVNLoadBalancer, ID(drivers.KindOVNLoadBalancer, identity)},
 			done: make(chan error, 1),
 		}
-		c.build = func(_ *book, tx *transaction) error {
+		c.build = func(_ *rowIndex, tx *transaction) error {
 			b := &balancer{identity: identity}
 			columns := b.rows()[noPart].columns(nil)
 			if i == 7 {
@@ -201,7 +201,7 @@ func TestManyLargeChangesAreSeveralTransactions(t *testing.T) {
 	for i := range changes {
 		identity := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb"}
 		b := &balancer{identity: identity, title: strings.Repeat("x", each)}
-		c := &change{ctx: t.Context(), done: make(chan error, 1), build: func(_ *book, tx *transaction) error {
+		c := &change{ctx: t.Context(), done: make(chan error, 1), build: func(_ *rowIndex, tx *transaction) error {
 			r := b.rows()[noPart]
 			r.ids["note"] = b.title
 			tx.insert(nbdb.LoadBalancerTable, rowUUID(drivers.KindOVNLoadBalancer, identity, noPart), r.columns(nil))

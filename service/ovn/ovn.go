@@ -6,7 +6,7 @@
 //
 //	callers ──write──▶ changes ──commit: all that waits, one transaction──▶ server
 //	   ▲                                                                     │
-//	   └─ Follower ◀── notify ◀── book (rows of ours, by resource) ◀─────────┘ copy of the rows, kept by the server's updates
+//	   └─ Follower ◀── notify ◀── row index, by resource ◀──────────────────────────┘ monitor cache: rows as the server updates them
 package ovn
 
 import (
@@ -59,16 +59,16 @@ type Northbound struct {
 
 	mu       sync.Mutex // guards what follows
 	session  *session   // nil: there is none
-	book     *book      // of the session
+	index    *rowIndex  // of the session
 	err      error      // why there is no session
 	since    time.Time  // of the session, or of its absence
 	follower Follower
-	// reported is what was last listed, written or told of each resource; held are those that are being written.
+	// reported is what was last listed, written or told of each resource; writing counts the writes under way.
 	reported map[Resource]plan.Observed
-	held     map[Resource]int
-	dirty    *touched
+	writing  map[Resource]int
+	dirty    *dirtySet
 	back     bool // it has to be told that there is a session
-	doubted  time.Time
+	reread   time.Time
 	tries    int
 }
 
@@ -83,8 +83,8 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Northbound, error) 
 		config: c, log: log, stats: newStats(), endpoints: slices.Clone(c.Endpoints), cancel: cancel,
 		changes: make(chan *change, mostTogether), stopped: make(chan struct{}), first: make(chan struct{}),
 		wake: make(chan struct{}, 1),
-		err:  errors.New("it is being connected to"), since: c.Clock.Now(), book: newBook(c.Cluster),
-		reported: map[Resource]plan.Observed{}, held: map[Resource]int{}, dirty: newTouched(),
+		err:  errors.New("it is being connected to"), since: c.Clock.Now(), index: newRowIndex(c.Cluster),
+		reported: map[Resource]plan.Observed{}, writing: map[Resource]int{}, dirty: newDirtySet(),
 	}
 	n.work.Go(func() { n.run(running) })
 	n.work.Go(func() { n.commitLoop(running.Done()) })
@@ -160,7 +160,7 @@ func (n *Northbound) run(ctx context.Context) {
 func (n *Northbound) adopt(s *session) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	b, t := newBook(n.config.Cluster), newTouched()
+	b, t := newRowIndex(n.config.Cluster), newDirtySet()
 	for _, table := range []string{
 		nbdb.LoadBalancerGroupTable, nbdb.LoadBalancerTable, nbdb.LogicalSwitchTable, nbdb.LogicalRouterTable,
 	} {
@@ -171,7 +171,7 @@ func (n *Northbound) adopt(s *session) {
 	for r := range n.reported {
 		t.ids[r] = true // it may be gone
 	}
-	n.session, n.book, n.err, n.since, n.back, n.tries = s, b, nil, n.config.Clock.Now(), true, 0
+	n.session, n.index, n.err, n.since, n.back, n.tries = s, b, nil, n.config.Clock.Now(), true, 0
 	n.stats.connected()
 	n.mark(t)
 	select {
@@ -220,17 +220,17 @@ func (n *Northbound) updated(s *session, rows ovsdb.TableUpdates2) {
 	if n.session != s {
 		return // all is read later, or not used any more
 	}
-	t := newTouched()
+	t := newDirtySet()
 	for table, changed := range rows {
 		for uuid := range changed {
-			s.take(n.book, table, uuid, t)
+			s.take(n.index, table, uuid, t)
 		}
 	}
 	n.mark(t)
 }
 
 // mark notes what may have changed. The lock is held.
-func (n *Northbound) mark(t *touched) {
+func (n *Northbound) mark(t *dirtySet) {
 	maps.Copy(n.dirty.ids, t.ids)
 	maps.Copy(n.dirty.rows, t.rows)
 	n.signal()
@@ -247,8 +247,8 @@ func (n *Northbound) signal() {
 func (n *Northbound) hold(r Resource, by int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.held[r] += by; n.held[r] == 0 {
-		delete(n.held, r)
+	if n.writing[r] += by; n.writing[r] == 0 {
+		delete(n.writing, r)
 		if n.dirty.ids[r] {
 			n.signal()
 		}
@@ -287,11 +287,11 @@ func (n *Northbound) news() (f Follower, changed []Resource, rows []string, back
 		return nil, nil, nil, false
 	}
 	for r := range n.dirty.ids {
-		if n.held[r] > 0 {
+		if n.writing[r] > 0 {
 			continue
 		}
 		delete(n.dirty.ids, r)
-		now, there := n.book.observe(r)
+		now, there := n.index.observe(r)
 		then, known := n.reported[r]
 		if there == known && reflect.DeepEqual(now, then) {
 			continue
@@ -316,11 +316,11 @@ func (n *Northbound) List(kind drivers.Kind) ([]plan.Observed, error) {
 	if n.session == nil {
 		return nil, n.away()
 	}
-	ids := n.book.all(kind)
+	ids := n.index.all(kind)
 	out := make([]plan.Observed, 0, len(ids))
 	for _, id := range ids {
 		r := Resource{kind, id}
-		if o, ok := n.book.observe(r); ok {
+		if o, ok := n.index.observe(r); ok {
 			n.reported[r] = o
 			out = append(out, o)
 		}
@@ -335,7 +335,7 @@ func (n *Northbound) Get(kind drivers.Kind, id string) (plan.Observed, bool, err
 	if n.session == nil {
 		return plan.Observed{}, false, n.away()
 	}
-	o, ok := n.book.observe(Resource{kind, id})
+	o, ok := n.index.observe(Resource{kind, id})
 	return o, ok, nil
 }
 

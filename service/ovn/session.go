@@ -27,8 +27,8 @@ import (
 
 // session is one connection to one server.
 type session struct {
-	wire       *wire
-	northbound *replica
+	conn       *connection
+	northbound *monitorCache
 	rows       *cache.TableCache // of northbound
 	endpoint   string
 	busy       atomic.Int32 // transactions under way, each with a bound of its own
@@ -38,8 +38,8 @@ type session struct {
 	err  error         // why; set before lost is closed
 	wait sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
-	replicas map[string]*replica
+	mu     sync.Mutex // guards what follows
+	caches map[string]*monitorCache
 }
 
 // giveUp ends the use of a session, and all that is under way on its connection; close follows by whoever runs it.
@@ -47,8 +47,8 @@ func (s *session) giveUp(why error) {
 	s.once.Do(func() {
 		s.err = why
 		close(s.lost)
-		if s.wire != nil {
-			s.wire.close()
+		if s.conn != nil {
+			s.conn.close()
 		}
 	})
 }
@@ -117,7 +117,7 @@ func without(list []string, i int) []string {
 }
 
 func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, error) {
-	s := &session{endpoint: endpoint, lost: make(chan struct{}), replicas: map[string]*replica{}}
+	s := &session{endpoint: endpoint, lost: make(chan struct{}), caches: map[string]*monitorCache{}}
 	var settings *tls.Config
 	if strings.HasPrefix(endpoint, "ssl:") {
 		var err error
@@ -131,7 +131,7 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
-	s.wire = w
+	s.conn = w
 	s.wait.Go(func() {
 		<-w.ended
 		s.giveUp(w.why())
@@ -148,7 +148,7 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 // begin looks whether a server is the right one and has what is needed of its database copied.
 func (n *Northbound) begin(ctx context.Context, s *session) error {
 	var names []string
-	if err := s.wire.call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error {
+	if err := s.conn.call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error {
 		return json.Unmarshal(result, &names)
 	}); err != nil {
 		if strings.HasPrefix(s.endpoint, "ssl:") {
@@ -174,7 +174,7 @@ func (s *session) checkLeader(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the model of a server's own database: %w", err)
 	}
-	var own *replica
+	var own *monitorCache
 	look := func() error {
 		for _, m := range own.rows.Table(serverdb.DatabaseTable).RowsShallow() {
 			if d, ok := m.(*serverdb.Database); ok {
@@ -242,7 +242,7 @@ func (n *Northbound) copy(ctx context.Context, s *session) error {
 // close ends the connection and waits for what runs on it.
 func (s *session) close() {
 	s.giveUp(errors.New("the connection was closed"))
-	s.wire.wait()
+	s.conn.wait()
 	s.wait.Wait()
 }
 
@@ -256,7 +256,7 @@ func (n *Northbound) probe(ctx context.Context, s *session) {
 		case <-s.lost:
 		case <-timer.C():
 			asking, cancel := context.WithTimeout(ctx, n.config.Probe)
-			err := s.wire.call(asking, "echo", ovsdb.NewEchoArgs(), nil)
+			err := s.conn.call(asking, "echo", ovsdb.NewEchoArgs(), nil)
 			if asking.Err() != nil {
 				err = fmt.Errorf("not within %s", n.config.Probe)
 			}
@@ -271,8 +271,8 @@ func (n *Northbound) probe(ctx context.Context, s *session) {
 	}
 }
 
-// take brings one row of the book up to date with the connection's copy.
-func (s *session) take(b *book, table, uuid string, t *touched) {
+// take brings one row of the row index up to date with the connection's copy.
+func (s *session) take(b *rowIndex, table, uuid string, t *dirtySet) {
 	rows := s.rows.Table(table)
 	if rows == nil {
 		return
@@ -280,8 +280,8 @@ func (s *session) take(b *book, table, uuid string, t *touched) {
 	takeRow(b, table, uuid, rows.Row(uuid), t)
 }
 
-// takeRow brings one row of the book up to date; nil: it is gone.
-func takeRow(b *book, table, uuid string, m model.Model, t *touched) {
+// takeRow brings one row of the row index up to date; nil: it is gone.
+func takeRow(b *rowIndex, table, uuid string, m model.Model, t *dirtySet) {
 	switch table {
 	case nbdb.LoadBalancerTable:
 		have, _ := m.(*nbdb.LoadBalancer)

@@ -33,8 +33,8 @@ func (n *Northbound) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := Status{
-		Connected: n.session != nil, Since: n.since, Balancers: len(n.book.rowsOf), Groups: len(n.book.groupsOf),
-		Rows: len(n.book.balancers),
+		Connected: n.session != nil, Since: n.since, Balancers: len(n.index.rowsOf), Groups: len(n.index.groupsOf),
+		Rows: len(n.index.balancers),
 	}
 	if n.session != nil {
 		s.Endpoint = n.session.endpoint

@@ -26,7 +26,7 @@ type transaction struct {
 type taker struct{ id, name string }
 
 // leaveOut takes out of a load balancer the VIPs that another one has, and returns the first of them.
-func (t *transaction) leaveOut(b *book, want *balancer) *ConflictError {
+func (t *transaction) leaveOut(b *rowIndex, want *balancer) *ConflictError {
 	id := ID(drivers.KindOVNLoadBalancer, want.identity)
 	var conflict *ConflictError
 	places := map[string]bool{}
@@ -172,7 +172,7 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 
 // balancer makes the rows of a load balancer as they should be, whatever is there of them. The error is a
 // ConflictError where that was all but for a VIP that another one has.
-func (t *transaction) balancer(b *book, wanted *balancer) error {
+func (t *transaction) balancer(b *rowIndex, wanted *balancer) error {
 	g, _ := b.groupRow(wanted.group)
 	if g == nil {
 		return &MissingError{Rows: []string{wanted.group}}
@@ -210,7 +210,7 @@ func (t *transaction) balancer(b *book, wanted *balancer) error {
 }
 
 // parts returns what is there of the wanted rows, by part, and takes away what is too many.
-func (t *transaction) parts(b *book, want *balancer, rows map[string]row) map[string]*nbdb.LoadBalancer {
+func (t *transaction) parts(b *rowIndex, want *balancer, rows map[string]row) map[string]*nbdb.LoadBalancer {
 	there, placed := map[string]*nbdb.LoadBalancer{}, map[string]bool{}
 	for part := range rows {
 		uuid := rowUUID(drivers.KindOVNLoadBalancer, want.identity, part)
@@ -233,7 +233,7 @@ func (t *transaction) parts(b *book, want *balancer, rows map[string]row) map[st
 }
 
 // removeBalancer takes the rows of a load balancer away.
-func (t *transaction) removeBalancer(b *book, id string) {
+func (t *transaction) removeBalancer(b *rowIndex, id string) {
 	for _, have := range b.rows(id) {
 		t.remove(nbdb.LoadBalancerTable, have.UUID)
 	}
@@ -248,7 +248,7 @@ type groupWant struct {
 
 // group makes the row of a group, and has those join it that should. It returns the names of those that should and
 // are not there.
-func (t *transaction) group(b *book, want groupWant) (missing []string) {
+func (t *transaction) group(b *rowIndex, want groupWant) (missing []string) {
 	g, twins := b.groupRow(ID(drivers.KindOVNLoadBalancerGroup, want.identity))
 	for _, uuid := range twins {
 		t.removeGroup(b, uuid)
@@ -279,7 +279,7 @@ func (t *transaction) group(b *book, want groupWant) (missing []string) {
 }
 
 // join has those places of a table serve a group that are listed, and no others.
-func (t *transaction) join(b *book, g *group, of table, ids []string) (missing []string) {
+func (t *transaction) join(b *rowIndex, g *group, of table, ids []string) (missing []string) {
 	there, wanted := b.serving(g, of), map[string]bool{}
 	for _, id := range ids {
 		wanted[id] = true
@@ -306,7 +306,7 @@ func (t *transaction) join(b *book, g *group, of table, ids []string) (missing [
 }
 
 // removeGroup takes a group's row away, and the references to it, which would keep it.
-func (t *transaction) removeGroup(b *book, uuid string) {
+func (t *transaction) removeGroup(b *rowIndex, uuid string) {
 	for at := range b.joined[uuid] {
 		t.refer(b.places[at].table.name, at, "load_balancer_group", uuid, false)
 	}

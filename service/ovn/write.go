@@ -24,7 +24,7 @@ func (n *Northbound) Create(
 	if kind == drivers.KindOVNLoadBalancerGroup {
 		want := groupWant{identity: identity}
 		want.take(attrs)
-		return n.write(ctx, r, func(b *book, t *transaction) error {
+		return n.write(ctx, r, func(b *rowIndex, t *transaction) error {
 			t.group(b, want)
 			return nil
 		})
@@ -33,7 +33,7 @@ func (n *Northbound) Create(
 	if err := want.take(attrs); err != nil {
 		return plan.Observed{}, err
 	}
-	return n.write(ctx, r, func(b *book, t *transaction) error { return t.balancer(b, want) })
+	return n.write(ctx, r, func(b *rowIndex, t *transaction) error { return t.balancer(b, want) })
 }
 
 // Update changes what is given of a load balancer or a group; "description" is an identity as a text, of which
@@ -43,7 +43,7 @@ func (n *Northbound) Update(
 	ctx context.Context, kind drivers.Kind, id string, attrs map[string]any,
 ) (plan.Observed, error) {
 	r := Resource{kind, id}
-	return n.write(ctx, r, func(b *book, t *transaction) error {
+	return n.write(ctx, r, func(b *rowIndex, t *transaction) error {
 		if kind == drivers.KindOVNLoadBalancerGroup {
 			return updateGroup(b, t, id, attrs)
 		}
@@ -60,7 +60,7 @@ func (n *Northbound) Update(
 	})
 }
 
-func updateGroup(b *book, t *transaction, id string, attrs map[string]any) error {
+func updateGroup(b *rowIndex, t *transaction, id string, attrs map[string]any) error {
 	g, _ := b.groupRow(id)
 	if g == nil {
 		return &GoneError{ID: id}
@@ -106,7 +106,7 @@ func (g *groupWant) take(attrs map[string]any) {
 
 // Delete takes a load balancer or a group away. That there is none is no error. The error is as of Create.
 func (n *Northbound) Delete(ctx context.Context, kind drivers.Kind, id string) error {
-	_, err := n.write(ctx, Resource{kind, id}, func(b *book, t *transaction) error {
+	_, err := n.write(ctx, Resource{kind, id}, func(b *rowIndex, t *transaction) error {
 		if kind == drivers.KindOVNLoadBalancer {
 			t.removeBalancer(b, id)
 			return nil

@@ -18,10 +18,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// wire speaks JSON-RPC, as RFC 7047 has it, over a connection of its own. It is not libovsdb's client since that one
-// cannot be left: what it sends has no deadline, and while it sends it can neither be asked nor closed. Nothing here
-// waits longer than its context, or the connection.
-type wire struct {
+// connection speaks JSON-RPC, as RFC 7047 has it. It is not libovsdb's client since that one cannot be left: what it
+// sends has no deadline, and while it sends it can neither be asked nor closed. Nothing here waits longer than its
+// context, or the connection.
+type connection struct {
 	conn    net.Conn      // closing it ends all
 	stream  net.Conn      // what is spoken over: conn, or TLS on it
 	writing chan struct{} // holds one thing while something is being written
@@ -59,7 +59,7 @@ const replyWithin = 10 * time.Second
 // after another; its error ends the connection.
 func dial(
 	ctx context.Context, endpoint string, settings *tls.Config, notice func(string, json.RawMessage) error,
-) (*wire, error) {
+) (*connection, error) {
 	scheme, address, _ := strings.Cut(endpoint, ":")
 	network := "tcp"
 	if scheme == "unix" {
@@ -69,7 +69,7 @@ func dial(
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says all
 	}
-	w := &wire{
+	w := &connection{
 		conn: conn, stream: conn, writing: make(chan struct{}, 1), notice: notice, ended: make(chan struct{}),
 		pending: map[uint64]*call{},
 	}
@@ -86,14 +86,14 @@ func dial(
 }
 
 // close ends the connection, whatever is under way. It does not wait.
-func (w *wire) close() { _ = w.conn.Close() }
+func (w *connection) close() { _ = w.conn.Close() }
 
 // wait waits until nothing of a closed connection runs any more.
-func (w *wire) wait() { w.work.Wait() }
+func (w *connection) wait() { w.work.Wait() }
 
 // call asks the server for something. take gets the result before anything that the server sends afterwards is looked
 // at; it may be nil.
-func (w *wire) call(ctx context.Context, method string, params any, take func(json.RawMessage) error) error {
+func (w *connection) call(ctx context.Context, method string, params any, take func(json.RawMessage) error) error {
 	text, err := json.Marshal(params)
 	if err != nil {
 		return fmt.Errorf("writing the request %s: %w", method, err)
@@ -128,7 +128,7 @@ func (w *wire) call(ctx context.Context, method string, params any, take func(js
 }
 
 // send writes a message. One that is written in part would make all that follows unreadable: it ends the connection.
-func (w *wire) send(ctx context.Context, m message) error {
+func (w *connection) send(ctx context.Context, m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("writing a message: %w", err)
@@ -153,14 +153,14 @@ func (w *wire) send(ctx context.Context, m message) error {
 	return nil
 }
 
-func (w *wire) why() error {
+func (w *connection) why() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
 // read takes what the server sends until the connection ends.
-func (w *wire) read() {
+func (w *connection) read() {
 	decoder := json.NewDecoder(listener{w})
 	for {
 		var m message
@@ -186,7 +186,7 @@ func (w *wire) read() {
 }
 
 // listener reads what the server sends, and counts it.
-type listener struct{ w *wire }
+type listener struct{ w *connection }
 
 func (l listener) Read(p []byte) (int, error) {
 	n, err := l.w.stream.Read(p)
@@ -196,7 +196,7 @@ func (l listener) Read(p []byte) (int, error) {
 
 // attentive returns a context that ends once the server has said nothing for that long, or at most twice as long:
 // what it sends may take longer, for a large database does. The caller ends it.
-func (w *wire) attentive(
+func (w *connection) attentive(
 	ctx context.Context, clk clock.Clock, silence time.Duration,
 ) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -214,7 +214,7 @@ func (w *wire) attentive(
 			}
 			now := w.heard.Load()
 			if now == heard && !w.taking.Load() {
-				cancel(silentError{silence})
+				cancel(unresponsiveError{silence})
 				return
 			}
 			heard = now
@@ -226,15 +226,15 @@ func (w *wire) attentive(
 	}
 }
 
-// silentError says that a server takes a connection, and says nothing.
-type silentError struct{ silence time.Duration }
+// unresponsiveError says that a server takes a connection, and says nothing.
+type unresponsiveError struct{ silence time.Duration }
 
-func (s silentError) Error() string {
+func (s unresponsiveError) Error() string {
 	return fmt.Sprintf("it has sent nothing for %s: see [ovn] connection_timeout", s.silence)
 }
 
 // received deals with one message. Its error ends the connection.
-func (w *wire) received(m message) error {
+func (w *connection) received(m message) error {
 	switch m.Method {
 	case "":
 		return w.answered(m)
@@ -250,7 +250,7 @@ func (w *wire) received(m message) error {
 }
 
 // reply answers the server, who may wait for us to read before it reads: it is not waited for.
-func (w *wire) reply(id, result json.RawMessage) {
+func (w *connection) reply(id, result json.RawMessage) {
 	w.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), replyWithin)
 		defer cancel()
@@ -260,7 +260,7 @@ func (w *wire) reply(id, result json.RawMessage) {
 }
 
 // answered hands an answer to who waits for it, if somebody still does.
-func (w *wire) answered(m message) error {
+func (w *connection) answered(m message) error {
 	var id uint64
 	if err := json.Unmarshal(m.ID, &id); err != nil {
 		return fmt.Errorf("the server has answered %s, which was not asked", m.ID)

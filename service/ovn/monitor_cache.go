@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// replica is the copy of some columns of a database, which the server keeps up to date.
-type replica struct {
+// monitorCache is the copy of some columns of a database, which the server keeps up to date.
+type monitorCache struct {
 	rows   *cache.TableCache
 	schema ovsdb.DatabaseSchema
 	// changed is told of the rows that the server has changed, once the copy has them; not of the first ones.
@@ -23,10 +23,10 @@ type replica struct {
 // follow makes a copy of columns, by table, of a database. It is kept up to date as long as the session lasts.
 func (s *session) follow(
 	ctx context.Context, models model.ClientDBModel, columns map[string][]string, changed func(ovsdb.TableUpdates2),
-) (*replica, error) {
+) (*monitorCache, error) {
 	name := models.Name()
-	r := &replica{changed: changed}
-	err := s.wire.call(ctx, "get_schema", ovsdb.NewGetSchemaArgs(name), func(result json.RawMessage) error {
+	r := &monitorCache{changed: changed}
+	err := s.conn.call(ctx, "get_schema", ovsdb.NewGetSchemaArgs(name), func(result json.RawMessage) error {
 		return json.Unmarshal(result, &r.schema)
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *session) follow(
 		requests[table] = ovsdb.MonitorRequest{Columns: list, Select: ovsdb.NewDefaultMonitorSelect()}
 	}
 	// The connection is read by one goroutine: what changes after the answer comes after it.
-	err = s.wire.call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(name, name, requests),
+	err = s.conn.call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(name, name, requests),
 		func(result json.RawMessage) error {
 			var rows ovsdb.TableUpdates2
 			if err := json.Unmarshal(result, &rows); err != nil {
@@ -56,7 +56,7 @@ func (s *session) follow(
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.replicas[name] = r
+			s.caches[name] = r
 			return nil
 		})
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *session) notice(method string, params json.RawMessage) error {
 		return fmt.Errorf("reading an update of %s: %w", name, err)
 	}
 	s.mu.Lock()
-	r := s.replicas[name]
+	r := s.caches[name]
 	s.mu.Unlock()
 	if r == nil {
 		return fmt.Errorf("the server has sent an update of %q, which was not asked for", name)
@@ -103,7 +103,7 @@ func (s *session) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.
 	s.busy.Add(1)
 	defer s.busy.Add(-1)
 	var results []ovsdb.OperationResult
-	err := s.wire.call(ctx, "transact", ovsdb.NewTransactArgs(database, ops...), func(result json.RawMessage) error {
+	err := s.conn.call(ctx, "transact", ovsdb.NewTransactArgs(database, ops...), func(result json.RawMessage) error {
 		return json.Unmarshal(result, &results)
 	})
 	if err != nil {

@@ -50,9 +50,9 @@ type group struct {
 	members  map[string]bool // UUIDs of load balancers
 }
 
-// book is what is known of one connection's database: our rows by what they stand for, and who has joined our groups.
-// It follows the rows, one at a time, and has no lock.
-type book struct {
+// rowIndex is what is known of one connection's database: this cluster's rows by the resource that they are, and what
+// has joined this cluster's groups. It follows the rows, one at a time, and has no lock.
+type rowIndex struct {
 	cluster   string // as identities have it
 	balancers map[string]*nbdb.LoadBalancer
 	rowsOf    map[string]map[string]bool // UUIDs of rows by the ID of the load balancer
@@ -64,14 +64,14 @@ type book struct {
 	taken     map[string]map[string]bool // UUIDs of rows by group and VIP: see vipKey
 	belongs   map[string]map[string]bool // UUIDs of rows by the ID of the group that they say they are of
 	memberOf  map[string]map[string]bool // UUIDs of groups of ours by the UUID of the row that is in them
-	// The rows with UUIDs like ours that say nothing of us: where one is in the place of a row of ours, somebody has
+	// The rows with UUIDs like ours that say nothing of us: where one is in the place of a row of ours, another client has
 	// changed what it says.
 	strays      map[string]*nbdb.LoadBalancer
 	strayGroups map[string]*nbdb.LoadBalancerGroup
 }
 
-func newBook(cluster string) *book {
-	return &book{
+func newRowIndex(cluster string) *rowIndex {
+	return &rowIndex{
 		cluster:   plan.Identity{Cluster: cluster}.Key().Cluster,
 		balancers: map[string]*nbdb.LoadBalancer{}, rowsOf: map[string]map[string]bool{},
 		groups: map[string]*group{}, groupsOf: map[string]map[string]bool{},
@@ -81,21 +81,21 @@ func newBook(cluster string) *book {
 	}
 }
 
-// touched is what a change of a row concerns.
-type touched struct {
+// dirtySet is what a change of a row concerns.
+type dirtySet struct {
 	ids  map[Resource]bool
 	rows map[string]bool // names of places, and IDs of groups, that are there now and were not
 }
 
-func newTouched() *touched { return &touched{ids: map[Resource]bool{}, rows: map[string]bool{}} }
+func newDirtySet() *dirtySet { return &dirtySet{ids: map[Resource]bool{}, rows: map[string]bool{}} }
 
-func (t *touched) balancer(id string) {
+func (t *dirtySet) balancer(id string) {
 	t.ids[Resource{drivers.KindOVNLoadBalancer, id}] = true
 }
-func (t *touched) group(id string) { t.ids[Resource{drivers.KindOVNLoadBalancerGroup, id}] = true }
+func (t *dirtySet) group(id string) { t.ids[Resource{drivers.KindOVNLoadBalancerGroup, id}] = true }
 
 // balancer takes over a Load_Balancer row as it is now; nil: it is gone.
-func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
+func (b *rowIndex) balancer(uuid string, have *nbdb.LoadBalancer, t *dirtySet) {
 	if old := b.balancers[uuid]; old != nil {
 		id := b.idOf(old)
 		drop(b.rowsOf, id, uuid)
@@ -127,7 +127,7 @@ func (b *book) balancer(uuid string, have *nbdb.LoadBalancer, t *touched) {
 }
 
 // at returns the row in the place of one of ours, whatever it says of whose it is; nil: there is none.
-func (b *book) at(uuid string) *nbdb.LoadBalancer {
+func (b *rowIndex) at(uuid string) *nbdb.LoadBalancer {
 	if have := b.balancers[uuid]; have != nil {
 		return have
 	}
@@ -135,7 +135,7 @@ func (b *book) at(uuid string) *nbdb.LoadBalancer {
 }
 
 // groupAt is at for groups. What it says of whose it is counts for nothing.
-func (b *book) groupAt(uuid string) (members map[string]bool, there bool) {
+func (b *rowIndex) groupAt(uuid string) (members map[string]bool, there bool) {
 	if g := b.groups[uuid]; g != nil {
 		return g.members, true
 	}
@@ -156,7 +156,7 @@ func vipKey(group, protocol, vip string) string { return group + " " + protocol 
 // holder returns the name and the ID of another load balancer that has a VIP. Rows in places of one's own are not
 // another's, whatever they say. Where one has it oneself as well, whose row's UUID is the first one keeps it: both
 // would let it go otherwise.
-func (b *book) holder(key, but string, places map[string]bool) (id, name string) {
+func (b *rowIndex) holder(key, but string, places map[string]bool) (id, name string) {
 	taken := slices.Sorted(maps.Keys(b.taken[key]))
 	if len(taken) == 0 || places[taken[0]] {
 		return "", ""
@@ -169,18 +169,18 @@ func (b *book) holder(key, but string, places map[string]bool) (id, name string)
 	return id, name
 }
 
-func (b *book) ours(have *nbdb.LoadBalancer) bool {
+func (b *rowIndex) ours(have *nbdb.LoadBalancer) bool {
 	identity, ok := identityOf(have.ExternalIDs)
 	return ok && identity.Cluster == b.cluster
 }
 
-func (b *book) idOf(have *nbdb.LoadBalancer) string {
+func (b *rowIndex) idOf(have *nbdb.LoadBalancer) string {
 	identity, _ := identityOf(have.ExternalIDs)
 	return ID(drivers.KindOVNLoadBalancer, identity)
 }
 
 // group takes over a Load_Balancer_Group row as it is now; nil: it is gone.
-func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
+func (b *rowIndex) group(uuid string, have *nbdb.LoadBalancerGroup, t *dirtySet) {
 	members := map[string]bool{}
 	old := b.groups[uuid]
 	if old != nil {
@@ -228,7 +228,7 @@ func (b *book) group(uuid string, have *nbdb.LoadBalancerGroup, t *touched) {
 }
 
 // place takes over a row of a switch or router as it is now; a name of "" means that it is gone.
-func (b *book) place(of table, uuid, named string, groups []string, t *touched) {
+func (b *rowIndex) place(of table, uuid, named string, groups []string, t *dirtySet) {
 	before := map[string]bool{}
 	old := b.places[uuid]
 	if old != nil {
@@ -262,7 +262,7 @@ func (b *book) place(of table, uuid, named string, groups []string, t *touched) 
 
 // rows returns the rows of a load balancer in a stable order, those with the UUIDs that we give first: of twins these
 // stay.
-func (b *book) rows(id string) []*nbdb.LoadBalancer {
+func (b *rowIndex) rows(id string) []*nbdb.LoadBalancer {
 	rows := make([]*nbdb.LoadBalancer, 0, 2)
 	var others []*nbdb.LoadBalancer
 	for _, uuid := range slices.Sorted(maps.Keys(b.rowsOf[id])) {
@@ -279,7 +279,7 @@ func (b *book) rows(id string) []*nbdb.LoadBalancer {
 
 // groupRow returns the row of a group that counts, and the UUIDs of others of the same identity. Both are empty where
 // there is none.
-func (b *book) groupRow(id string) (kept *group, twins []string) {
+func (b *rowIndex) groupRow(id string) (kept *group, twins []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(b.groupsOf[id])) {
 		g := b.groups[uuid]
 		switch {
@@ -295,7 +295,7 @@ func (b *book) groupRow(id string) (kept *group, twins []string) {
 }
 
 // serving returns the UUIDs of the places of one table that have joined a group, and have a name of Neutron's.
-func (b *book) serving(g *group, of table) map[string]string {
+func (b *rowIndex) serving(g *group, of table) map[string]string {
 	byID := map[string]string{}
 	for uuid := range b.joined[g.uuid] {
 		p := b.places[uuid]
@@ -307,7 +307,7 @@ func (b *book) serving(g *group, of table) map[string]string {
 }
 
 // observe shows a resource as it is now. It returns false where there is none.
-func (b *book) observe(r Resource) (plan.Observed, bool) {
+func (b *rowIndex) observe(r Resource) (plan.Observed, bool) {
 	o := plan.Observed{Kind: r.Kind, ID: r.ID, Managed: true}
 	if r.Kind == drivers.KindOVNLoadBalancerGroup {
 		g, twins := b.groupRow(r.ID)
@@ -339,13 +339,13 @@ func (b *book) observe(r Resource) (plan.Observed, bool) {
 }
 
 // member says whether all rows of a load balancer are in its group.
-func (b *book) member(lb *balancer, rows []*nbdb.LoadBalancer) bool {
+func (b *rowIndex) member(lb *balancer, rows []*nbdb.LoadBalancer) bool {
 	g, _ := b.groupRow(lb.group)
 	return g != nil && !slices.ContainsFunc(rows, func(have *nbdb.LoadBalancer) bool { return !g.members[have.UUID] })
 }
 
 // all lists the IDs of the resources of a kind.
-func (b *book) all(kind drivers.Kind) []string {
+func (b *rowIndex) all(kind drivers.Kind) []string {
 	if kind == drivers.KindOVNLoadBalancerGroup {
 		return slices.Sorted(maps.Keys(b.groupsOf))
 	}
