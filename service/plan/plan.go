@@ -86,9 +86,9 @@ type Step struct {
 	Old map[string]any
 	// Reason is one sentence for people.
 	Reason string
-	// Mends says that the step repairs a resource, or a part of it, that is in an error state; or that it deletes a
+	// Repairs says that the step repairs a resource, or a part of it, that is in an error state; or that it deletes a
 	// resource in an error state, for whatever reason: that may be how the last deletion of it ended.
-	Mends bool
+	Repairs bool
 	// Waits is what has to happen first; a step without Waits is ready. Ready steps may be applied in any order.
 	Waits []Wait
 }

@@ -384,7 +384,7 @@ func TestAddressOutsideItsSubnet(t *testing.T) {
 			}))
 			w.createMap("a", "x")
 			r.stands("a", "x", state.Terminal, "is not a valid IP for the specified subnet")
-			r.restsLong("x")
+			r.waitsLong("x")
 			w.told("is not a valid IP for the specified subnet")
 		})
 	}
@@ -413,8 +413,8 @@ func TestServiceThatFails(t *testing.T) {
 	r.settled(1)
 }
 
-// restsLong checks that an object is not tried again soon, unless something wakes it.
-func (r *raven) restsLong(name string) {
+// waitsLong checks that an object is not tried again soon, unless something wakes it.
+func (r *raven) waitsLong(name string) {
 	r.w.t.Helper()
 	for _, o := range r.engine.Objects(reconcile.Filter{Name: name}) {
 		if o.NextTry == nil || time.Until(*o.NextTry) < 5*time.Minute {

@@ -323,7 +323,7 @@ func TestNewOnASubnetThatIsNotThere(t *testing.T) {
 	r := w.start(with(script("a", always(want.set()))).configured(quick))
 	w.createMap("a", "x")
 	r.stands("a", "x", state.Terminal, "Subnet "+nowhere+" not found")
-	r.restsLong("x")
+	r.waitsLong("x")
 }
 
 // TestVetoedForANeighbourAndBroken: it is made again where it was, and does not wait for the address that it cannot

@@ -242,7 +242,7 @@ func departing(tx *state.Tx, lb plan.Observed) (wanted map[string]any, goes, dec
 			continue
 		}
 		if kept, ok := tx.Cache.Find(d.Identity, d.Kind); ok && kept.ID == lb.ID {
-			if HintsOf(d).Bound { // it is broken, and made again as it is
+			if HintsOf(d).Pinned { // it is broken, and made again as it is
 				return nil, false, true
 			}
 			wanted, _ = desiredFields(tx, w, d)

@@ -62,7 +62,7 @@ type Backend struct {
 	pollNow    chan struct{} // a load balancer may be busy now
 
 	providers map[string]*capabilities
-	repairs   map[state.IdentityKey]*repair
+	repairs   map[state.IdentityKey]*repairRecord
 	busy      map[string]*busyPeriod // by id
 	// incremental are those whose parts were refused when they were asked for together, and until when that is remembered.
 	incremental map[state.IdentityKey]time.Time
@@ -91,7 +91,7 @@ func NewBackend(client *Client, networking AddressLookup, env backend.Env, c Con
 		client: client, networking: networking, env: env, config: c,
 		outcome:   outcome.Handler{Env: env, Dependants: noDependants},
 		pollNow:   make(chan struct{}, 1),
-		providers: map[string]*capabilities{}, repairs: map[state.IdentityKey]*repair{},
+		providers: map[string]*capabilities{}, repairs: map[state.IdentityKey]*repairRecord{},
 		busy: map[string]*busyPeriod{}, incremental: map[state.IdentityKey]time.Time{},
 		refusedParts: map[partKey]partRefusal{},
 		blocks:       map[state.IdentityKey]block{}, replacements: map[state.IdentityKey]replacement{},
@@ -231,12 +231,12 @@ func (b *Backend) refine(tx *state.Tx, w *state.Want) {
 			continue
 		}
 		var hints Hints
-		hints.Mend, hints.Rests = b.mayRepair(tx, d)
+		hints.Repair, hints.Resting = b.mayRepair(tx, d)
 		placeMembers(tx, w, d)
 		if there, ok := tx.Cache.Find(d.Identity, d.Kind); ok {
 			hints.Unmade = b.capabilitiesOf(provider(there)).noAdditionalVIPs
 		}
-		hints.Bound = b.pin(tx, w, d)
+		hints.Pinned = b.pin(tx, w, d)
 		d.Hints = hints
 	}
 	for id, why := range b.resting(tx, w.Owner) {

@@ -30,7 +30,7 @@ func (b *Backend) change(ctx context.Context, step plan.Step) error {
 	if err != nil {
 		return err
 	}
-	if step.Op == plan.Delete && step.Part == nil && step.Mends {
+	if step.Op == plan.Delete && step.Part == nil && step.Repairs {
 		b.env.Log.WarnContext(ctx,
 			"a load balancer in ERROR was asked to go; if it is so again that is tried less and less often",
 			"id", step.ID, "reason", step.Reason)

@@ -57,9 +57,9 @@ func balance(c *plan.Computation, m *plan.Match) {
 	}
 	condition, why := ConditionOf(m.Observed)
 	hold(c, m, condition, why, first)
-	if condition == Broken && b.hints.Mend == MendFailover {
+	if condition == Broken && b.hints.Repair == RepairFailover {
 		c.Plan.Steps = append(c.Plan.Steps, plan.Step{
-			Op: plan.Failover, Kind: m.Kind, Identity: m.Desired.Identity, ID: m.Observed.ID, Reason: why, Mends: true,
+			Op: plan.Failover, Kind: m.Kind, Identity: m.Desired.Identity, ID: m.Observed.ID, Reason: why, Repairs: true,
 		})
 	}
 }
@@ -103,7 +103,7 @@ func (b *partsPlan) step(at int, op plan.Op, part plan.Part, attrs map[string]an
 	}
 	b.ordered[at] = append(b.ordered[at], plan.Step{
 		Op: op, Kind: b.m.Kind, Identity: b.m.Desired.Identity, ID: b.m.Observed.ID, Part: &part, Attrs: attrs,
-		Reason: reason, Waits: waits, Mends: reason == inError,
+		Reason: reason, Waits: waits, Repairs: reason == inError,
 	})
 }
 
@@ -213,15 +213,15 @@ func (b *partsPlan) unfit(p plan.Part, want, have map[string]any, immutable ...s
 			return plan.Difference{Name: name, Old: have[name], New: want[name]}.String() + ", which cannot be changed in place"
 		}
 	}
-	if b.mends(p) && have["provisioning_status"] == statusError {
+	if b.recreates(p) && have["provisioning_status"] == statusError {
 		return inError
 	}
 	return ""
 }
 
-// mends says whether a part is made anew that is in ERROR.
-func (b *partsPlan) mends(p plan.Part) bool {
-	return b.hints.Mend != MendNot && !slices.Contains(b.hints.Rests, plan.Part{Kind: p.Kind, Name: p.Name})
+// recreates says whether a part that is in ERROR is deleted and created.
+func (b *partsPlan) recreates(p plan.Part) bool {
+	return b.hints.Repair != RepairNone && !slices.Contains(b.hints.Resting, plan.Part{Kind: p.Kind, Name: p.Name})
 }
 
 func (b *partsPlan) remove(at int, kind plan.PartKind, doc map[string]any, reason string) {

@@ -97,7 +97,7 @@ func TestBalancer(t *testing.T) {
 		name, reason string
 		observed     observed
 		wish         wish
-		mend         Mend
+		repair       Repair
 		want         []string
 	}{
 		{"same", "a second pass asks for nothing", nil, nil, "", []string{}},
@@ -120,15 +120,15 @@ func TestBalancer(t *testing.T) {
 			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_UPDATE"
 		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a"`}},
 		{
-			"error", "nothing is done until it may be mended", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendNot,
+			"error", "nothing is done until it may be repaired", func(o *plan.Observed) { o.Status = "ERROR" }, nil, RepairNone,
 			[]string{},
 		},
 		{
-			"failover", "the provider mends it", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover,
+			"failover", "the provider repairs it", func(o *plan.Observed) { o.Status = "ERROR" }, nil, RepairFailover,
 			[]string{"failover loadbalancer"},
 		},
 		{
-			"replace", "the old one has the address", func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace,
+			"replace", "the old one has the address", func(o *plan.Observed) { o.Status = "ERROR" }, nil, RepairReplace,
 			[]string{"create loadbalancer …", "delete loadbalancer"},
 		},
 		{"being deleted", "it comes back when it is gone", func(o *plan.Observed) { o.Status = "PENDING_DELETE" }, nil, "",
@@ -192,7 +192,7 @@ func TestBalancer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			desired := lbWish(c.wish)
-			desired[0].Hints = Hints{Mend: c.mend}
+			desired[0].Hints = Hints{Repair: c.repair}
 			p := compute(plan.Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
 			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
@@ -330,7 +330,7 @@ func TestRivalsByFurtherAddress(t *testing.T) {
 	}
 }
 
-// TestBalancerThatDoesNotGo: a deletion of what is in ERROR counts as mending, whatever it is for, and waits while it
+// TestBalancerThatDoesNotGo: a deletion of what is in ERROR counts as a repair, whatever it is for, and waits while it
 // rests.
 func TestBalancerThatDoesNotGo(t *testing.T) {
 	broken := lbDoc(func(o *plan.Observed) { o.Status = "ERROR" })
@@ -340,7 +340,7 @@ func TestBalancerThatDoesNotGo(t *testing.T) {
 		observed []plan.Observed
 		resting  map[string]string
 		want     []string
-		mends    bool
+		repairs  bool
 	}{
 		"unwanted, well":     {nil, lbDoc(nil), nil, []string{"delete loadbalancer"}, false},
 		"unwanted, broken":   {nil, broken, nil, []string{"delete loadbalancer"}, true},
@@ -356,8 +356,8 @@ func TestBalancerThatDoesNotGo(t *testing.T) {
 			if diff := cmp.Diff(c.want, stepTexts(p)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if last := p.Steps[len(p.Steps)-1]; last.Mends != c.mends {
-				t.Errorf("it mends: %v, want %v", last.Mends, c.mends)
+			if last := p.Steps[len(p.Steps)-1]; last.Repairs != c.repairs {
+				t.Errorf("it repairs: %v, want %v", last.Repairs, c.repairs)
 			}
 		})
 	}

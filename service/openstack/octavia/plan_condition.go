@@ -18,14 +18,14 @@ const (
 	VIPPort  plan.PartKind = "the VIP's port" // its security groups
 )
 
-// Mend says what may be done about a load balancer that is in ERROR. Whoever sets it counts how often.
-type Mend string
+// Repair says what may be done about a load balancer that is in ERROR. Whoever sets it counts how often.
+type Repair string
 
-// The ways to mend.
+// The ways to repair.
 const (
-	MendNot      Mend = ""
-	MendFailover Mend = "failover" // by the provider; a part in ERROR is made anew
-	MendReplace  Mend = "replace"  // deleted and created; a part in ERROR is made anew
+	RepairNone     Repair = ""
+	RepairFailover Repair = "failover" // by the provider; a part in ERROR is made anew
+	RepairReplace  Repair = "replace"  // deleted and created; a part in ERROR is made anew
 )
 
 // Condition is what can be done with a load balancer now.
@@ -34,7 +34,7 @@ type Condition int
 // The conditions.
 //
 //	Ready -> (a change) -> Busy -> Ready | Partial | Broken
-//	Partial, Broken -> (mended) -> Busy
+//	Partial, Broken -> (repaired) -> Busy
 //	any whose own status is not PENDING_* -> (deleted) -> Leaving -> gone
 const (
 	Ready   Condition = iota // ACTIVE, with all its parts

@@ -17,12 +17,12 @@ import (
 type Hints struct {
 	// Unmade says that the load balancer's provider was seen to make no further addresses.
 	Unmade bool
-	// Bound says that the load balancer must not be replaced: what cannot be changed in place stays as it is.
-	Bound bool
-	// Mend is what may be done about a load balancer, or a part of it, that is in ERROR now.
-	Mend Mend
-	// Rests are the parts of a load balancer, by kind and name, that are left alone though they are in ERROR.
-	Rests []plan.Part
+	// Pinned says that the load balancer must not be replaced: what cannot be changed in place stays as it is.
+	Pinned bool
+	// Repair is what may be done about a load balancer, or a part of it, that is in ERROR now.
+	Repair Repair
+	// Resting are the parts of a load balancer, by kind and name, that are left alone though they are in ERROR.
+	Resting []plan.Part
 }
 
 // HintsOf returns the hints of a load balancer; those of one without are zero.
@@ -94,7 +94,7 @@ func inUse(c *plan.Computation, o *plan.Observed) bool {
 
 // bind leaves what cannot be changed in place of a load balancer that must not be replaced.
 func bind(_ *plan.Computation, m *plan.Match) {
-	if HintsOf(m.Desired).Bound {
+	if HintsOf(m.Desired).Pinned {
 		m.Differences = slices.DeleteFunc(m.Differences, func(d plan.Difference) bool { return d.Immutable })
 	}
 }
@@ -105,7 +105,7 @@ func unfit(m *plan.Match) string {
 	switch {
 	case condition == Leaving:
 		return "it is being deleted"
-	case HintsOf(m.Desired).Mend == MendReplace && condition != Ready && condition != Partial:
+	case HintsOf(m.Desired).Repair == RepairReplace && condition != Ready && condition != Partial:
 		return why
 	}
 	return ""
@@ -113,7 +113,7 @@ func unfit(m *plan.Match) string {
 
 // depart has the deletion of a load balancer wait where it cannot be deleted now.
 func depart(_ *plan.Computation, o *plan.Observed, s *plan.Step) {
-	s.Mends = s.Reason == inError || o.Status == statusError
+	s.Repairs = s.Reason == inError || o.Status == statusError
 	at := &plan.Resource{Kind: o.Kind, ID: o.ID, Identity: o.Identity}
 	switch {
 	case o.Status == "PENDING_DELETE" || o.Status == "DELETED":

@@ -22,7 +22,7 @@ func (b *partsPlan) members(pool plan.Part, want, have map[string]any) {
 		there[memberKey(member)] = member
 	}
 	var changed, whole []any
-	added, differ, mends := 0, 0, false
+	added, differ, repairs := 0, 0, false
 	for _, member := range structures(resolved) {
 		old := there[memberKey(member)]
 		if elsewhere(member, old) {
@@ -30,8 +30,8 @@ func (b *partsPlan) members(pool plan.Part, want, have map[string]any) {
 		}
 		whole = append(whole, member)
 		delete(there, memberKey(member))
-		broken := b.mends(part) && old["provisioning_status"] == statusError
-		mends = mends || broken
+		broken := b.recreates(part) && old["provisioning_status"] == statusError
+		repairs = repairs || broken
 		switch {
 		case old == nil:
 			added++
@@ -54,7 +54,7 @@ func (b *partsPlan) members(pool plan.Part, want, have map[string]any) {
 		attrs["members"] = []any{}
 	}
 	b.step(stepMembers, plan.Update, part, attrs, reason, waits...)
-	b.ordered[stepMembers][len(b.ordered[stepMembers])-1].Mends = mends
+	b.ordered[stepMembers][len(b.ordered[stepMembers])-1].Repairs = repairs
 }
 
 // elsewhere says whether a member is on another subnet than it should be.

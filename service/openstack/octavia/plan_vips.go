@@ -75,7 +75,7 @@ func ignored(c *plan.Computation, m *plan.Match) {
 	wanted, _ := m.Desired.Attrs["additional_vips"].([]any)
 	have, _ := m.Observed.Attrs["additional_vips"].([]any)
 	provider := textAt(m.Observed.Attrs, "provider")
-	if HintsOf(m.Desired).Bound || len(wanted) == 0 || len(have) > 0 && provider != pretends || provider == "" {
+	if HintsOf(m.Desired).Pinned || len(wanted) == 0 || len(have) > 0 && provider != pretends || provider == "" {
 		return
 	}
 	c.Plan.Notices = append(c.Plan.Notices, plan.Notice{Reason: "LoadBalancer", Message: fmt.Sprintf(

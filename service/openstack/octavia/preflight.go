@@ -38,7 +38,7 @@ func (b *Backend) preflight(ctx context.Context, owner plan.Owner, step plan.Ste
 			d := &w.Desired[i]
 			there, ok := tx.Cache.Find(d.Identity, d.Kind)
 			if d.Kind == step.Kind && state.KeyOf(d.Kind, d.Identity) == key && ok && there.ID == step.ID {
-				lb, due, pinned = there, true, HintsOf(d).Bound
+				lb, due, pinned = there, true, HintsOf(d).Pinned
 				wanted, desired = desiredFields(tx, w, d)
 			}
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// repair is what was done about a load balancer in ERROR, by identity, so that it outlives a replacement. What is
+// repairRecord is what was done about a load balancer in ERROR, by identity, so that it outlives a replacement. What is
 // repaired of it until it rests no longer is one round.
-type repair struct {
+type repairRecord struct {
 	tries int         // rounds
 	parts []plan.Part // of which something was repaired in this round
 	// deleting is the id of a load balancer that was asked to go though it was in ERROR, and deletions how often: that may
@@ -34,33 +34,33 @@ const (
 )
 
 // mayRepair says what may be done about a load balancer now, and which of its parts are left alone.
-func (b *Backend) mayRepair(tx *state.Tx, d *plan.Desired) (Mend, []plan.Part) {
+func (b *Backend) mayRepair(tx *state.Tx, d *plan.Desired) (Repair, []plan.Part) {
 	lb, ok := tx.Cache.Find(d.Identity, d.Kind)
 	if !ok {
-		return MendNot, nil
+		return RepairNone, nil
 	}
 	condition, _ := ConditionOf(&lb)
 	if b.stuck(tx, lb) {
-		return MendReplace, nil
+		return RepairReplace, nil
 	}
 	if condition != Broken && condition != Partial {
-		return MendNot, nil
+		return RepairNone, nil
 	}
 	r := b.repairs[state.KeyOf(d.Kind, d.Identity)]
-	switch rests := r != nil && tx.Now().Before(r.next); {
-	case rests && condition == Broken:
-		return MendNot, nil
-	case rests:
-		return MendReplace, r.parts
+	switch resting := r != nil && tx.Now().Before(r.next); {
+	case resting && condition == Broken:
+		return RepairNone, nil
+	case resting:
+		return RepairReplace, r.parts
 	case condition == Broken && (r == nil || r.tries == 0) && !b.capabilitiesOf(provider(lb)).noFailover:
-		return MendFailover, nil
+		return RepairFailover, nil
 	}
-	return MendReplace, nil
+	return RepairReplace, nil
 }
 
 // repaired notes what was done about a load balancer in ERROR.
 func (b *Backend) repaired(tx *state.Tx, step plan.Step) {
-	if !step.Mends {
+	if !step.Repairs {
 		return
 	}
 	now := tx.Now()
@@ -71,7 +71,7 @@ func (b *Backend) repaired(tx *state.Tx, step plan.Step) {
 	key := state.KeyOf(step.Kind, step.Identity)
 	r := b.repairs[key]
 	if r == nil {
-		r = &repair{}
+		r = &repairRecord{}
 		b.repairs[key] = r
 	}
 	if step.Part != nil && now.Before(r.next) {

@@ -22,15 +22,15 @@ func TestRoundsOfRepairs(t *testing.T) {
 	partial.Managed = true
 	broken := partial
 	broken.Status = "ERROR"
-	done := func(part *plan.Part, mends bool) plan.Step {
+	done := func(part *plan.Part, repairs bool) plan.Step {
 		return plan.Step{
 			Op: plan.Delete, Kind: drivers.KindLoadBalancer, Identity: partial.Identity, ID: "1",
-			Part: part, Mends: mends,
+			Part: part, Repairs: repairs,
 		}
 	}
 	type allowed struct {
-		mend  Mend
-		rests []plan.Part
+		repair  Repair
+		resting []plan.Part
 	}
 	r := newRig(t, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	for _, c := range []struct {
@@ -41,18 +41,18 @@ func TestRoundsOfRepairs(t *testing.T) {
 		want  allowed
 		tries int
 	}{
-		{"at first", 0, nil, partial, allowed{mend: MendReplace}, 0},
-		{"an ordinary change", 0, new(done(&pool, false)), partial, allowed{mend: MendReplace}, 0},
-		{"the first part", 0, new(done(&listener, true)), partial, allowed{MendReplace, []plan.Part{listener}}, 1},
-		{"a change meanwhile", 0, new(done(&pool, false)), partial, allowed{MendReplace, []plan.Part{listener}}, 1},
+		{"at first", 0, nil, partial, allowed{repair: RepairReplace}, 0},
+		{"an ordinary change", 0, new(done(&pool, false)), partial, allowed{repair: RepairReplace}, 0},
+		{"the first part", 0, new(done(&listener, true)), partial, allowed{RepairReplace, []plan.Part{listener}}, 1},
+		{"a change meanwhile", 0, new(done(&pool, false)), partial, allowed{RepairReplace, []plan.Part{listener}}, 1},
 		{
 			"the second part", time.Second, new(done(&pool, true)), partial,
-			allowed{MendReplace, []plan.Part{listener, pool}}, 1,
+			allowed{RepairReplace, []plan.Part{listener, pool}}, 1,
 		},
 		{"all of it rests too", 0, nil, broken, allowed{}, 1},
-		{"the next round", repairPause, nil, partial, allowed{mend: MendReplace}, 1},
-		{"which counts", 0, new(done(&pool, true)), partial, allowed{MendReplace, []plan.Part{pool}}, 2},
-		{"and is longer", repairPause, nil, partial, allowed{MendReplace, []plan.Part{pool}}, 2},
+		{"the next round", repairPause, nil, partial, allowed{repair: RepairReplace}, 1},
+		{"which counts", 0, new(done(&pool, true)), partial, allowed{RepairReplace, []plan.Part{pool}}, 2},
+		{"and is longer", repairPause, nil, partial, allowed{RepairReplace, []plan.Part{pool}}, 2},
 		{"all of it", repairPause, new(done(nil, true)), broken, allowed{}, 3},
 	} {
 		r.clock.SetTime(r.clock.Now().Add(c.after))
@@ -63,7 +63,7 @@ func TestRoundsOfRepairs(t *testing.T) {
 				r.repaired(tx, *c.step)
 			}
 			tx.Cache.Put(c.lb)
-			got.mend, got.rests = r.mayRepair(tx, &d)
+			got.repair, got.resting = r.mayRepair(tx, &d)
 		})
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(allowed{})); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)

@@ -89,7 +89,7 @@ func (b *Backend) recount(tx *state.Tx) {
 	maps.DeleteFunc(b.incremental, func(_ state.IdentityKey, until time.Time) bool { return now.After(until) })
 	maps.DeleteFunc(b.refusedParts, func(_ partKey, r partRefusal) bool { return now.After(r.until) })
 	b.forgetUndesired(tx)
-	maps.DeleteFunc(b.repairs, func(_ state.IdentityKey, r *repair) bool { return now.After(r.until) })
+	maps.DeleteFunc(b.repairs, func(_ state.IdentityKey, r *repairRecord) bool { return now.After(r.until) })
 }
 
 // forgetUndesired drops what was noted of load balancers that nobody desires any more, and wakes who may have their

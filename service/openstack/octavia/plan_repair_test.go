@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// TestMending: only what is done for the sake of an ERROR says so, and what rests is left alone.
-func TestMending(t *testing.T) {
+// TestRepair: only what is done for the sake of an ERROR says so, and what rests is left alone.
+func TestRepair(t *testing.T) {
 	broken := func(parts ...string) func(*plan.Observed) {
 		return func(o *plan.Observed) {
 			for _, list := range parts {
@@ -34,46 +34,46 @@ func TestMending(t *testing.T) {
 	for name, c := range map[string]struct {
 		observed func(*plan.Observed)
 		wish     func(*drivers.LoadBalancer)
-		mend     Mend
-		rests    []plan.Part
-		want     []string // with a "!" where it mends
+		repair   Repair
+		resting  []plan.Part
+		want     []string // with a "!" where it repairs
 	}{
 		"all of it": {
-			func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendReplace, nil,
+			func(o *plan.Observed) { o.Status = "ERROR" }, nil, RepairReplace, nil,
 			[]string{"create loadbalancer …", "delete loadbalancer !"},
 		},
 		"failed over": {
-			func(o *plan.Observed) { o.Status = "ERROR" }, nil, MendFailover, nil, []string{"failover loadbalancer !"},
+			func(o *plan.Observed) { o.Status = "ERROR" }, nil, RepairFailover, nil, []string{"failover loadbalancer !"},
 		},
 		"a listener": {
-			broken("listeners"), nil, MendReplace, nil, []string{`delete listener "a" !`, `create listener "a"`},
+			broken("listeners"), nil, RepairReplace, nil, []string{`delete listener "a" !`, `create listener "a"`},
 		},
-		"a listener at rest": {broken("listeners"), nil, MendReplace, []plan.Part{listener}, []string{}},
+		"a listener at rest": {broken("listeners"), nil, RepairReplace, []plan.Part{listener}, []string{}},
 		"another one at rest": {
-			broken("listeners"), nil, MendReplace, []plan.Part{pool, members},
+			broken("listeners"), nil, RepairReplace, []plan.Part{pool, members},
 			[]string{`delete listener "a" !`, `create listener "a"`},
 		},
-		"a member":         {broken("members"), nil, MendReplace, nil, []string{`update the members of pool "a" !`}},
-		"a member at rest": {broken("members"), nil, MendReplace, []plan.Part{members}, []string{}},
+		"a member":         {broken("members"), nil, RepairReplace, nil, []string{`update the members of pool "a" !`}},
+		"a member at rest": {broken("members"), nil, RepairReplace, []plan.Part{members}, []string{}},
 		"a change beside it": {
-			broken("members"), more, MendReplace, []plan.Part{members}, []string{`update the members of pool "a"`},
+			broken("members"), more, RepairReplace, []plan.Part{members}, []string{`update the members of pool "a"`},
 		},
 		"a change of what rests": {
-			broken("pools"), more, MendReplace, []plan.Part{pool}, []string{`update the members of pool "a" …`},
+			broken("pools"), more, RepairReplace, []plan.Part{pool}, []string{`update the members of pool "a" …`},
 		},
-		"a change, and no mending": {broken("listeners"), more, MendNot, nil, []string{`update the members of pool "a"`}},
+		"a change, and no repair": {broken("listeners"), more, RepairNone, nil, []string{`update the members of pool "a"`}},
 		"it goes anyway": {
-			nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, MendNot, nil,
+			nil, func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, RepairNone, nil,
 			[]string{"create loadbalancer …", "delete loadbalancer"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			desired := lbWish(c.wish)
-			desired[0].Hints = Hints{Mend: c.mend, Rests: c.rests}
+			desired[0].Hints = Hints{Repair: c.repair, Resting: c.resting}
 			p := compute(plan.Input{Desired: desired, Observed: lbDoc(c.observed), Prune: true})
 			got := stepTexts(p)
 			for i, s := range p.Steps {
-				if s.Mends {
+				if s.Repairs {
 					got[i] += " !"
 				}
 			}
