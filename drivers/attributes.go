@@ -25,8 +25,8 @@ func Schema(kind Kind) []Attribute {
 	return SchemaOf(spec)
 }
 
-// SchemaOf returns the attributes of a spec's kind in the order of its fields, whether they are set or not. The spec is a structure, or a
-// pointer to one.
+// SchemaOf returns the attributes of a spec's kind in the order of its fields, whether they are set or not. The
+// spec is a structure, or a pointer to one.
 func SchemaOf(spec Spec) []Attribute {
 	t := reflect.TypeOf(spec)
 	if t.Kind() == reflect.Pointer {

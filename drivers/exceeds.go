@@ -25,7 +25,8 @@ func (i Info) Exceeds(accepted Info) string {
 		what           string
 		keys, accepted []string
 	}{
-		{"annotation", i.Annotations, accepted.Annotations}, {"label", i.Labels, accepted.Labels},
+		{"annotation", i.Annotations, accepted.Annotations},
+		{"label", i.Labels, accepted.Labels},
 		{"part of the status", i.Status, accepted.Status},
 	} {
 		if more, ok := beyond(written.keys, written.accepted); ok {

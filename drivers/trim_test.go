@@ -42,12 +42,14 @@ func TestTrim(t *testing.T) {
 		},
 		"only what stays": {[]string{"metadata.name"}, `{` + kept + `}}`},
 		"no fields: all but " +
-			"managedFields": {nil,
+			"managedFields": {
+			nil,
 			`{` + kept +
 				`,"resourceVersion":"7","labels":{"app":"web","tier":"x"},"annotations":{"kuryr.org/x":"1","other":"2"}},
 			"spec":{"nodeName":"n1","hostNetwork":false,"containers":[{"name":"c","image":"i",
 			"ports":[{"containerPort":80}]},{"image":"j"}]},
-			"status":{"phase":"Running","podIP":null}}`},
+			"status":{"phase":"Running","podIP":null}}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, want := decode(t, object), decode(t, c.want)
@@ -158,16 +160,19 @@ func checkTypedValues(t *testing.T) {
 		},
 		"multi": {Option{Type: MultiOption}, map[string]any{"a,b\nc": []string{"a,b", "c"}}, nil},
 		"ip": {
-			Option{Type: IPOption}, map[string]any{"192.0.2.1": "192.0.2.1", "fd00::1": "fd00::1"},
+			Option{Type: IPOption},
+			map[string]any{"192.0.2.1": "192.0.2.1", "fd00::1": "fd00::1"},
 			[]string{"192.0.2", "fe80::1%eth0", ""},
 		},
 		"cidr": {
-			Option{Type: CIDROption, IPVersion: 4}, map[string]any{"10.0.0.0/8": "10.0.0.0/8"},
+			Option{Type: CIDROption, IPVersion: 4},
+			map[string]any{"10.0.0.0/8": "10.0.0.0/8"},
 			[]string{"10.0.0.1/8", "fd00::/64", "10.0.0.0"},
 		},
 		"list of cidrs": {
 			Option{Type: ListOption, Item: CIDROption},
-			map[string]any{"10.0.0.0/8, fd00::/64": []string{"10.0.0.0/8", "fd00::/64"}}, []string{"10.0.0.0/8,x"},
+			map[string]any{"10.0.0.0/8, fd00::/64": []string{"10.0.0.0/8", "fd00::/64"}},
+			[]string{"10.0.0.0/8,x"},
 		},
 		"list of ports": {
 			Option{Type: ListOption, Item: PortOption}, map[string]any{"80,443": []string{"80", "443"}}, []string{"80,http"},

@@ -73,10 +73,12 @@ func TestTheMost(t *testing.T) {
 		t.Error(err)
 	}
 	vips := many(10, func(i int) OVNVIP {
-		return OVNVIP{Protocol: "TCP", Address: Text("10.0.0.9"), Port: int64(i + 1),
+		return OVNVIP{
+			Protocol: "TCP", Address: Text("10.0.0.9"), Port: int64(i + 1),
 			Backends: many(5000, func(i int) OVNBackend {
 				return OVNBackend{Address: fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), Port: 80}
-			})}
+			}),
+		}
 	})
 	group := FromRole(Role{Kind: "Namespace", Name: "web", Role: ServiceLoadBalancerGroup})
 	set := Set{Resources: []Resource{{Name: "x", Spec: OVNLoadBalancer{GroupID: group, VIPs: vips}}}}

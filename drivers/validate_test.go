@@ -90,7 +90,8 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			"dangling after", "it would wait for ever",
-			one(Resource{Name: "x", Spec: Network{}, After: []Ref{{Name: "nowhere"}}}), []string{"after"},
+			one(Resource{Name: "x", Spec: Network{}, After: []Ref{{Name: "nowhere"}}}),
+			[]string{"after"},
 		},
 		{
 			"no such attribute", "it would wait for ever", spec(Port{NetworkID: From("subnet", "netwrok_id")}),
@@ -98,7 +99,8 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			"ref of both", "it is not clear which counts",
-			spec(Port{NetworkID: Value{Ref: &Ref{Name: "network", Role: &role}}}), []string{"either"},
+			spec(Port{NetworkID: Value{Ref: &Ref{Name: "network", Role: &role}}}),
+			[]string{"either"},
 		},
 		{
 			"half a role", "it names nobody", spec(Port{NetworkID: FromRole(Role{Kind: "Pod", Role: "r"})}),
@@ -205,27 +207,33 @@ func TestValidate(t *testing.T) {
 			b.Pools[0].Members = append(b.Pools[0].Members, b.Pools[0].Members[0])
 		}), []string{"are there twice"}},
 		{"status", "an address is a text", Set{Outputs: []Output{
-			{Kind: Ingress, Key: "4", Text: Text("10.0.0.9")}, {Kind: Ingress, Key: "6", Text: Text("web")},
+			{Kind: Ingress, Key: "4", Text: Text("10.0.0.9")},
+			{Kind: Ingress, Key: "6", Text: Text("web")},
 			{Kind: Ingress, Key: "x"},
 		}}, []string{"no IP address", "needs text"}},
 		{"pools of a port", "only load balancers have them", Set{Resources: []Resource{network}, Outputs: []Output{
 			{Kind: Annotation, Key: "kuryr.org/neutron-port", Document: &Ref{Name: "network", Attribute: "pools"}},
 		}}, []string{"only a loadbalancer"}},
-		{"OVN load balancer", "nothing is wrong",
+		{
+			"OVN load balancer", "nothing is wrong",
 			ovn(vip(func(*OVNVIP) {}), vip(func(v *OVNVIP) { v.Protocol, v.Backends = "UDP", []OVNBackend{} }),
-				vip(func(v *OVNVIP) { v.Address, v.AffinityTimeout = FromRole(role, "floating_ip_address"), 60 })), nil},
+				vip(func(v *OVNVIP) { v.Address, v.AffinityTimeout = FromRole(role, "floating_ip_address"), 60 })), nil,
+		},
 		{
 			"OVN load balancer of no group", "it would serve nowhere", spec(OVNLoadBalancer{}), []string{"group_id must be set"},
 		},
 		{
 			"OVN VIP twice", "it is what they are known by",
-			ovn(vip(func(*OVNVIP) {}), vip(func(v *OVNVIP) { v.Backends = nil })), []string{"are there twice"},
+			ovn(vip(func(*OVNVIP) {}), vip(func(v *OVNVIP) { v.Backends = nil })),
+			[]string{"are there twice"},
 		},
 		{
 			"parts of an OVN VIP", "OVN would refuse them, or do something else", ovn(vip(func(v *OVNVIP) {
 				v.Protocol, v.Port, v.AffinityTimeout = "ICMP", 0, MaxAffinityTimeout+1
 				v.Backends = []OVNBackend{
-					{Address: "web", Port: 70000}, {Address: "fd00::1", Port: 1}, {Address: "10.0.1.4", Port: 1},
+					{Address: "web", Port: 70000},
+					{Address: "fd00::1", Port: 1},
+					{Address: "10.0.1.4", Port: 1},
 					{Address: "10.0.1.4", Port: 1},
 				}
 			}), vip(func(v *OVNVIP) { v.Address = Text("fe80::1%eth0") })),
@@ -237,7 +245,8 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			"OVN VIP of nowhere", "it would wait for ever",
-			ovn(vip(func(v *OVNVIP) { v.Address = From("nowhere", "floating_ip_address") })), []string{`refers to "nowhere"`},
+			ovn(vip(func(v *OVNVIP) { v.Address = From("nowhere", "floating_ip_address") })),
+			[]string{`refers to "nowhere"`},
 		},
 		{"contribution to a group", "it is one resource", Set{Contributions: []Contribution{
 			{Name: "network", Target: role, Attribute: "networks", Resource: FromRole(role)},
@@ -246,7 +255,8 @@ func TestValidate(t *testing.T) {
 			{Name: "empty", Target: role, Attribute: "networks", Resource: Empty()},
 		}}, []string{"one for routers", `routers: refers to "nowhere"`, "networks: is empty"}},
 		{
-			"diagnostic", "Events know two", Set{Diagnostics: []Diagnostic{{Severity: "fatal", Reason: "X"}}},
+			"diagnostic", "Events know two",
+			Set{Diagnostics: []Diagnostic{{Severity: "fatal", Reason: "X"}}},
 			[]string{"severity"},
 		},
 		{"undecided", "refs lead to what exists", Set{

@@ -71,11 +71,13 @@ func TestFixedInterval(t *testing.T) {
 		"an error ends": {0, func(*looping, int64) error { return broken }, []time.Duration{0}, broken},
 		"slow calls": {
 			0, func(l *looping, n int64) error { l.clock.Step(4 * time.Second); return doneAfter(n, 2) },
-			[]time.Duration{0, 10}, nil,
+			[]time.Duration{0, 10},
+			nil,
 		},
 		"too slow a call": {
 			0, func(l *looping, n int64) error { l.clock.Step(14 * time.Second); return doneAfter(n, 2) },
-			[]time.Duration{0, 14}, nil,
+			[]time.Duration{0, 14},
+			nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,9 +29,9 @@ func newBenchCommand(hurry <-chan struct{}) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the real raven against the simulations, and print a report",
-		Long: `Measure the speed and size of the real raven, with its real drivers, against simulations in this process. Everything shares
-this machine: the simulations' own work is part of every time. Nothing is asserted: the report says what was measured, and
-what was aimed at.
+		Long: `Measure the speed and size of the real raven, with its real drivers, against simulations in this
+process. Everything shares this machine: the simulations' own work is part of every time. Nothing is asserted: the
+report says what was measured, and what was aimed at.
 
 Exit statuses: 0 everything was measured, 1 something was not, and the report says why.
 

@@ -78,9 +78,11 @@ func (b *bench) boundary(ctx context.Context, out *scenarioReport) (err error) {
 				return err
 			}
 			name := fmt.Sprintf("%d KB, %s", size>>10, way.name)
-			out.add(measure{Name: name, Value: float64(len(objects)) / t.whole.Seconds(), Unit: "translations/s",
+			out.add(measure{
+				Name: name, Value: float64(len(objects)) / t.whole.Seconds(), Unit: "translations/s",
 				Note: fmt.Sprintf(
-					"p50 %s, p99 %s", t.at(50), t.at(99))})
+					"p50 %s, p99 %s", t.at(50), t.at(99)),
+			})
 		}
 	}
 	return b.replayAfterRestart(ctx, out, process)

@@ -32,24 +32,32 @@ const (
 	settle = 3 * time.Second
 )
 
-func scenarios() []scenario {
+func scenarios() []scenario { //nolint:funlen // a table
 	return []scenario{
-		{burst0, "A burst of pods in 10 namespaces that are ready; Neutron answers at once.",
+		{
+			burst0, "A burst of pods in 10 namespaces that are ready; Neutron answers at once.",
 			func(ctx context.Context, b *bench, r *scenarioReport) error {
 				return b.burst(ctx, r, simcloud.None(), "under 3 s")
-			}},
-		{burst50, "The same burst; every Neutron request takes 50 ms.",
+			},
+		},
+		{
+			burst50, "The same burst; every Neutron request takes 50 ms.",
 			func(ctx context.Context, b *bench, r *scenarioReport) error {
 				return b.burst(ctx, r, simcloud.Flat(flat), "under 4 s")
-			}},
-		{"single-0ms", "One pod alone, again and again; Neutron answers at once.",
+			},
+		},
+		{
+			"single-0ms", "One pod alone, again and again; Neutron answers at once.",
 			func(ctx context.Context, b *bench, r *scenarioReport) error {
 				return b.single(ctx, r, simcloud.None())
-			}},
-		{"single-50ms", "One pod alone, again and again; every Neutron request takes 50 ms.",
+			},
+		},
+		{
+			"single-50ms", "One pod alone, again and again; every Neutron request takes 50 ms.",
 			func(ctx context.Context, b *bench, r *scenarioReport) error {
 				return b.single(ctx, r, simcloud.Flat(flat))
-			}},
+			},
+		},
 		{
 			"lab",
 			fmt.Sprintf("The burst against a cloud that costs what the lab's Neutron costs, with %d workers, %d times as "+
@@ -153,7 +161,7 @@ func (b *bench) keep(name string, d time.Duration) {
 }
 
 // measureBurst makes a burst and reports its times, what was lost or doubled, and its requests.
-func (b *bench) measureBurst(
+func (b *bench) measureBurst( //nolint:funlen // one measurement after another
 	ctx context.Context, r *rig, out *scenarioReport, pods int, aim string,
 ) (*burstResult, error) {
 	processes, err := r.processes(ctx)

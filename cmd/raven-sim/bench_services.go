@@ -44,6 +44,8 @@ func slicesGVR() schema.GroupVersionResource {
 }
 
 // services measures many Services that come at once, for pods that run already.
+//
+//nolint:funlen // one measurement after another
 func (b *bench) services(ctx context.Context, out *scenarioReport) (err error) {
 	r, err := b.newRigWith(ctx, simcloud.None(), 10, setup{
 		kube: simkube.Options{

@@ -33,8 +33,8 @@ func newDemoCommand(hurry <-chan struct{}) *cobra.Command {
 		Use:   "demo",
 		Short: "Run the simulations, the real raven and a workload, and show live what becomes of it",
 		Long: `Run the simulated cluster and cloud, the real raven with its real drivers, and a small workload; show live what
-becomes of each namespace, pod and service. On a terminal the picture is redrawn; elsewhere there is a line for each change.
-The workload keeps its replicas: delete its pods as you like. NO_COLOR is heeded.
+becomes of each namespace, pod and service. On a terminal the picture is redrawn; elsewhere there is a line for each
+change. The workload keeps its replicas: delete its pods as you like. NO_COLOR is heeded.
 
 Ctrl-C stops everything in order and leaves nothing behind; a second one does not wait for raven.`,
 		Example: `  raven-sim demo

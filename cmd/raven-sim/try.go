@@ -37,9 +37,10 @@ func newTryCommand(hurry <-chan struct{}) *cobra.Command {
 		Use: "try --driver NAME=PROGRAM -f FILE",
 		Short: "Run drivers of your own in the real raven against the simulations, on the objects of a manifest, and " +
 			"show what comes of it",
-		Long: `Run the simulated cluster and cloud and the real raven with its drivers namespace and pod and with yours, make the objects of
-the manifests, wait until raven is done with all of them, and print what was made. Definitions of custom resources come first,
-namespaces that are missing are made. Your drivers may add to what others make all that there is to add; for less:
+		Long: `Run the simulated cluster and cloud and the real raven with its drivers namespace and pod and with yours, make
+the objects of the manifests, wait until raven is done with all of them, and print what was made. Definitions of custom
+resources come first, namespaces that are missing are made. Your drivers may add to what others make all that there is
+to add; for less:
 --set driver:NAME.allow_contributions=routes. It ends by itself.
 
 Exit statuses: 0 everything was done, 1 something was not, which is printed.`,

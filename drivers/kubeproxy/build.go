@@ -42,10 +42,12 @@ func (b *builder) build() (drivers.Set, error) {
 		b.at(drivers.Text(addr.String()), addr.Is4(), everyone)
 	}
 	b.access()
-	b.Add(drivers.Resource{Name: services.OVNBalancer, Exports: []string{drivers.ServiceLoadBalancer},
+	b.Add(drivers.Resource{
+		Name: services.OVNBalancer, Exports: []string{drivers.ServiceLoadBalancer},
 		Spec: drivers.OVNLoadBalancer{
 			Name: new(b.Service.Name()), GroupID: drivers.FromRole(b.Role(drivers.ServiceLoadBalancerGroup)), VIPs: b.served,
-		}})
+		},
+	})
 	b.MemberRules(true, b.virtual()...)
 	b.FloatingOutputs()
 	b.Remarks()

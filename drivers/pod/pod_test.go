@@ -18,8 +18,10 @@ import (
 func configured(t *testing.T, groups ...string) drivers.Driver {
 	t.Helper()
 	d := New()
-	err := d.Configure(t.Context(), drivers.Values{conf.SubnetGroup: {conf.OptFamilies: conf.IPv4Only},
-		conf.DefaultsGroup: {conf.OptSecurityGroups: groups}})
+	err := d.Configure(t.Context(), drivers.Values{
+		conf.SubnetGroup:   {conf.OptFamilies: conf.IPv4Only},
+		conf.DefaultsGroup: {conf.OptSecurityGroups: groups},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

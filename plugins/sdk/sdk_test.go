@@ -54,7 +54,8 @@ func TestByHand(t *testing.T) {
 		"another time": {[]string{"x", "unknown"}, person, 1, true, []string{"is a driver of Raven"}},
 		"version":      {[]string{"x", "--version"}, person, 0, true, []string{"nothing 1.2 (driver protocol 1)"}},
 		"help": {
-			[]string{"x", "--help"}, person, 0, true,
+			[]string{"x", "--help"},
+			person, 0, true,
 			[]string{"Does nothing.", `[nothing] colour (string, default "red", one of red, blue)`, "Which.", "required"},
 		},
 	} {

@@ -21,7 +21,8 @@ import (
 func TestCancelledWhileQueued(t *testing.T) {
 	var began atomic.Int32
 	driver := &scripted{translate: func(ctx context.Context, object drivers.Object,
-		_ *drivers.Needs) (drivers.Set, error) {
+		_ *drivers.Needs,
+	) (drivers.Set, error) {
 		meta, err := object.Meta()
 		if err != nil || meta.Name == "fine" {
 			return network(meta.Name), err
@@ -102,7 +103,8 @@ func TestQueueingTakesNoTime(t *testing.T) {
 // must not count that.
 func TestDriversClockStartsWithTheWork(t *testing.T) {
 	driver := &scripted{translate: func(ctx context.Context, object drivers.Object,
-		_ *drivers.Needs) (drivers.Set, error) {
+		_ *drivers.Needs,
+	) (drivers.Set, error) {
 		meta, err := object.Meta()
 		if err != nil {
 			return drivers.Set{}, err

@@ -161,7 +161,8 @@ func TestRefusedConfigurationReadsTheSame(t *testing.T) {
 
 func TestErrorsAreOfOneObject(t *testing.T) {
 	driver := &scripted{translate: func(ctx context.Context, object drivers.Object,
-		needs *drivers.Needs) (drivers.Set, error) {
+		needs *drivers.Needs,
+	) (drivers.Set, error) {
 		meta, err := object.Meta()
 		if err != nil {
 			return drivers.Set{}, err

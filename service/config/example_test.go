@@ -30,7 +30,7 @@ func ExampleLoad() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "kuryr.conf")
 	if err := os.WriteFile(file, []byte("[greeter]\nname = corvids\ntoken = nevermore\n"), 0o600); err != nil {
 		fmt.Println(err)

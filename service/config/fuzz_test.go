@@ -106,7 +106,7 @@ func FuzzValue(f *testing.F) {
 		if err != nil {
 			return
 		}
-		switch option.Type {
+		switch option.Type { //nolint:exhaustive // the others are written in several ways
 		case config.IP, config.CIDR, config.URI, config.Hostname, config.HostAddress:
 			first := values.String("g", "value")
 			again, err := read(strings.ReplaceAll(first, "$", "$$"))

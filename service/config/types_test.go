@@ -21,23 +21,27 @@ func TestTypes(t *testing.T) {
 	}{
 		"pattern": {config.Option{Pattern: "^[a-z]+$"}, "abc", "abc"},
 		"pattern missed": {
-			config.Option{Pattern: "^[a-z]+$"}, "aBc",
+			config.Option{Pattern: "^[a-z]+$"},
+			"aBc",
 			refused(`"aBc" does not match the pattern; allowed: text that matches ^[a-z]+$`),
 		},
 		"pattern in any case": {config.Option{Pattern: "^[a-z]+$", IgnoreCase: true}, "aBc", "aBc"},
 		"length":              {config.Option{MaxLength: 3}, "äöü", "äöü"},
 		"too long": {
-			config.Option{MaxLength: 3}, "abcd",
+			config.Option{MaxLength: 3},
+			"abcd",
 			refused(`"abcd" is longer than 3 characters; allowed: any text, at most 3 characters`),
 		},
 		"a number of choices": {config.Option{Type: config.Integer, Choices: []string{"4", "6"}}, "06", int64(6)},
 		"no number of choices": {
-			config.Option{Type: config.Integer, Choices: []string{"4", "6"}}, "5",
+			config.Option{Type: config.Integer, Choices: []string{"4", "6"}},
+			"5",
 			refused(`"5" is not one of the choices; allowed: 4, 6`),
 		},
 		"ip": {config.Option{Type: config.IP}, "fd00::1", "fd00::1"},
 		"ip with a zone": {
-			config.Option{Type: config.IP}, "fe80::1%eth0",
+			config.Option{Type: config.IP},
+			"fe80::1%eth0",
 			refused(`"fe80::1%eth0" is not an IP address; allowed: an IP address`),
 		},
 		"ip with a zero": {
@@ -51,7 +55,8 @@ func TestTypes(t *testing.T) {
 		},
 		"cidr": {config.Option{Type: config.CIDR}, "10.0.0.0/8", "10.0.0.0/8"},
 		"cidr with host bits": {
-			config.Option{Type: config.CIDR}, "10.0.0.1/8",
+			config.Option{Type: config.CIDR},
+			"10.0.0.1/8",
 			refused(`is not a CIDR; allowed: a range of IP addresses as 10.0.0.0/8 or fd00::/64, without host bits`),
 		},
 		"cidr of a version": {
@@ -70,7 +75,8 @@ func TestTypes(t *testing.T) {
 			config.Option{Type: config.URI}, "http://a/b c", refused(`a URI with a scheme and a host`),
 		},
 		"uri of a scheme": {
-			config.Option{Type: config.URI, Schemes: []string{"http", "https"}}, "ftp://a",
+			config.Option{Type: config.URI, Schemes: []string{"http", "https"}},
+			"ftp://a",
 			refused(`a URI with a host, of scheme http or https`),
 		},
 		"hostname": {config.Option{Type: config.Hostname}, "node-1.example.com.", "node-1.example.com"},
@@ -83,40 +89,47 @@ func TestTypes(t *testing.T) {
 		"host address":         {config.Option{Type: config.HostAddress}, "10.0.0.2", "10.0.0.2"},
 		"host address by name": {config.Option{Type: config.HostAddress}, "localhost", "localhost"},
 		"no host address": {
-			config.Option{Type: config.HostAddress}, "10.0.0.256",
+			config.Option{Type: config.HostAddress},
+			"10.0.0.256",
 			refused(`is not a host address; allowed: an IP address or a host name`),
 		},
 		"list of ranges": {
 			config.Option{Type: config.List, Item: config.CIDR}, "10.0.0.0/8, fd00::/8", []string{"10.0.0.0/8", "fd00::/8"},
 		},
 		"list with a wrong item": {
-			config.Option{Type: config.List, Item: config.Port}, "80,x",
+			config.Option{Type: config.List, Item: config.Port},
+			"80,x",
 			refused(`"x" is not a port; allowed: a comma-separated list, each item being a port number`),
 		},
 		"dict of numbers": {
-			config.Option{Type: config.Dict, Item: config.Integer, Max: new(9.0)}, "a:1,b:9",
+			config.Option{Type: config.Dict, Item: config.Integer, Max: new(9.0)},
+			"a:1,b:9",
 			map[string]string{"a": "1", "b": "9"},
 		},
 		"dict with a wrong one": {
-			config.Option{Type: config.Dict, Item: config.Integer, Max: new(9.0)}, "a:10",
+			config.Option{Type: config.Dict, Item: config.Integer, Max: new(9.0)},
+			"a:10",
 			refused(
 				`a: "10" is too large; allowed: key:value pairs separated by commas, each key once, each value being a whole number, at most 9`,
 			),
 		},
 		"multi with a pattern": {config.Option{Type: config.Multi, Pattern: "="}, "a=b", []string{"a=b"}},
 		"multi against it": {
-			config.Option{Type: config.Multi, Pattern: "="}, "a",
+			config.Option{Type: config.Multi, Pattern: "="},
+			"a",
 			refused(`"a" does not match the pattern; allowed: text that matches =`),
 		},
 		"float in hex": {
 			config.Option{Type: config.Float}, "0x1p-2", refused(`is not a floating point; allowed: a number`),
 		},
 		"an empty boolean": {
-			config.Option{Type: config.Boolean}, "",
+			config.Option{Type: config.Boolean},
+			"",
 			refused(`"" is not a boolean; allowed: true, 1, on, yes or false, 0, off, no`),
 		},
 		"a secret": {
-			config.Option{Pattern: "^x", Secret: true}, "hush",
+			config.Option{Pattern: "^x", Secret: true},
+			"hush",
 			refused(`the value (****) does not match the pattern; allowed: text that matches ^x`),
 		},
 	} {

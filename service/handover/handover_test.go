@@ -180,11 +180,13 @@ func TestWhatKeepsOVNsLoadBalancer(t *testing.T) {
 		"nothing": {octaviaWith{room: 1}, "", "", nil},
 		"no room": {octaviaWith{}, state.Waiting, "the quota has room for 0 more", []state.Key{quota}},
 		"no such provider": {
-			octaviaWith{room: 1, unmet: "no provider"}, state.Terminal,
+			octaviaWith{room: 1, unmet: "no provider"},
+			state.Terminal,
 			"OVN's load balancer of Service web/shop stays: no provider", nil,
 		},
 		"no answer": {
-			octaviaWith{unreachable: errors.New("odd")}, state.Failing,
+			octaviaWith{unreachable: errors.New("odd")},
+			state.Failing,
 			"looking whether there is a load balancing service: odd", nil,
 		},
 	} {

@@ -115,7 +115,8 @@ func TestConnectErrors(t *testing.T) {
 		},
 		{
 			"no such certfile", func(c *openstack.Config) { c.CertFile = filepath.Join(dir, "none.pem") },
-			openstack.ClassTerminal, []string{"certfile", "none.pem"},
+			openstack.ClassTerminal,
+			[]string{"certfile", "none.pem"},
 		},
 		{
 			"unknown cloud", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", cloudsFile }, openstack.ClassTerminal,
@@ -123,7 +124,8 @@ func TestConnectErrors(t *testing.T) {
 		},
 		{
 			"no clouds.yaml", func(c *openstack.Config) { c.Cloud, c.CloudsFile = "b", filepath.Join(dir, "none.yaml") },
-			openstack.ClassTerminal, []string{"none.yaml"},
+			openstack.ClassTerminal,
+			[]string{"none.yaml"},
 		},
 		{"no URL", func(c *openstack.Config) { c.AuthURL = "" }, openstack.ClassTerminal, []string{"auth_url"}},
 		{"no password", func(c *openstack.Config) { c.Password = "" }, openstack.ClassTerminal, []string{"password"}},

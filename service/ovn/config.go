@@ -123,7 +123,9 @@ func (c *Config) Validate() error {
 		at       *time.Duration
 		standard time.Duration
 	}{
-		{&c.Timeout, DefaultTimeout}, {&c.Probe, DefaultProbe}, {&c.BackoffMin, defaultFirstBackoff},
+		{&c.Timeout, DefaultTimeout},
+		{&c.Probe, DefaultProbe},
+		{&c.BackoffMin, defaultFirstBackoff},
 		{&c.BackoffMax, DefaultBackoffMax},
 	} {
 		if *d.at <= 0 {

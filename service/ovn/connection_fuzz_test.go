@@ -5,7 +5,6 @@ package ovn_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -26,7 +25,7 @@ type babbler struct {
 
 // serve serves one connection.
 func (b babbler) serve(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	decoder := json.NewDecoder(conn)
 	for {
 		var request struct {
@@ -80,11 +79,11 @@ func FuzzOVSDB(f *testing.F) {
 	f.Add(router, []byte(`{"id":"echo","method":"echo","params":[]}`))
 	f.Add(balancer, []byte(`{"id":7,"result":{},"error":{"error":"x","details":"y"}}[]`))
 	f.Fuzz(func(t *testing.T, rows string, afterward []byte) {
-		dir, err := os.MkdirTemp("", "ovsdb") // a socket's path must be short
+		dir, err := os.MkdirTemp("", "ovsdb") //nolint:usetesting // a socket's path must be short
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		path := filepath.Join(dir, "s")
 		listener, err := net.Listen("unix", path)
 		if err != nil {
@@ -92,7 +91,7 @@ func FuzzOVSDB(f *testing.F) {
 		}
 		n, err := ovn.Open(t.Context(), ovn.Config{
 			Endpoints: []string{"unix:" + path}, Cluster: "c1", BackoffMin: time.Millisecond, BackoffMax: time.Millisecond,
-		}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,10 @@ import (
 // Kinds describes the kinds of resources that OVN's northbound database keeps.
 func Kinds() []plan.Descriptor {
 	return []plan.Descriptor{
-		{Kind: drivers.KindOVNLoadBalancerGroup, Rank: 110, Form: canonicalText, Contributions: plan.Plain,
-			Contributed: []string{"networks", "routers"}},
+		{
+			Kind: drivers.KindOVNLoadBalancerGroup, Rank: 110, Form: canonicalText, Contributions: plan.Plain,
+			Contributed: []string{"networks", "routers"},
+		},
 		{
 			Kind: drivers.KindOVNLoadBalancer, Rank: 120, Form: canonicalText, Alternative: drivers.KindLoadBalancer,
 			References: plan.IDs("group_id"),

@@ -6,7 +6,7 @@
 //
 //	callers ──write──▶ changes ──commit: all that waits, one transaction──▶ server
 //	   ▲                                                                     │
-//	   └─ Follower ◀── notify ◀── row index, by resource ◀──────────────────────────┘ monitor cache: rows as the server updates them
+//	   └─ Follower ◀── notify ◀── row index, by resource ◀───────────────────┘ monitor cache, kept by updates
 package ovn
 
 import (

@@ -130,8 +130,10 @@ func TestCompute(t *testing.T) {
 		held         int
 	}{
 		{
-			"missing", "what is wanted and not there is made", plan.Input{Desired: []plan.Desired{wantNetwork}},
-			[]string{"create network network"}, 0,
+			"missing", "what is wanted and not there is made",
+			plan.Input{Desired: []plan.Desired{wantNetwork}},
+			[]string{"create network network"},
+			0,
 		},
 		{
 			"missing refs", "a create shows all that it waits for",
@@ -150,11 +152,14 @@ func TestCompute(t *testing.T) {
 		}, nil, 0},
 		{
 			"lookup", "what an operator named is never changed",
-			plan.Input{Desired: []plan.Desired{{Kind: drivers.KindLookup, Identity: named("x")}}}, nil, 0,
+			plan.Input{Desired: []plan.Desired{{Kind: drivers.KindLookup, Identity: named("x")}}},
+			nil, 0,
 		},
 		{
-			"unwanted", "what nobody wants goes", plan.Input{Observed: []plan.Observed{network}, Prune: true},
-			[]string{"delete network network n1"}, 0,
+			"unwanted", "what nobody wants goes",
+			plan.Input{Observed: []plan.Observed{network}, Prune: true},
+			[]string{"delete network network n1"},
+			0,
 		},
 		{"held", "not all opinions are in", plan.Input{Observed: []plan.Observed{network}}, nil, 1},
 		{"retained", "retain is never deleted", plan.Input{
@@ -208,7 +213,8 @@ func TestCompute(t *testing.T) {
 		}, []string{"delete network network n0 gone(s1)"}, 0},
 		{
 			"twins, held", "not all opinions are in",
-			plan.Input{Desired: []plan.Desired{wantNetwork}, Observed: []plan.Observed{younger, network}}, nil, 1,
+			plan.Input{Desired: []plan.Desired{wantNetwork}, Observed: []plan.Observed{younger, network}},
+			nil, 1,
 		},
 		{"ref to the wrong twin", "refs follow to the one that is kept", plan.Input{
 			Desired: []plan.Desired{wantNetwork, wantSubnet}, Observed: []plan.Observed{younger, network, subnet}, Prune: true,
@@ -350,8 +356,10 @@ func TestCompute(t *testing.T) {
 			Observed: []plan.Observed{subnet, second}, Resolve: refs(there), Prune: true,
 		}, nil, 0},
 		{
-			"base gone", "the further ones go with it", plan.Input{Observed: []plan.Observed{second}, Prune: true},
-			[]string{"delete subnet subnet.2 s2"}, 0,
+			"base gone", "the further ones go with it",
+			plan.Input{Observed: []plan.Observed{second}, Prune: true},
+			[]string{"delete subnet subnet.2 s2"},
+			0,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -438,12 +446,14 @@ func TestCreateBody(t *testing.T) {
 			map[string]any{"network_id": "n", "mac_address": "02:00:00:00:00:01"},
 		},
 		{
-			"no gateway", "Neutron refuses an empty address", drivers.Subnet{GatewayIP: text("")},
+			"no gateway", "Neutron refuses an empty address",
+			drivers.Subnet{GatewayIP: text("")},
 			map[string]any{"gateway_ip": nil},
 		},
 		{
 			"router without gateway", "that is how a router begins",
-			drivers.Router{ExternalGateway: &drivers.ExternalGateway{}}, map[string]any{},
+			drivers.Router{ExternalGateway: &drivers.ExternalGateway{}},
+			map[string]any{},
 		},
 		{
 			"long name", "Neutron's bound, in characters",

@@ -117,7 +117,8 @@ func TestIDs(t *testing.T) {
 		"network_id": "n", "name": "x", "groups": []any{"g", "n", "", 7},
 		"pools": []any{
 			map[string]any{"members": []any{map[string]any{"subnet_id": "s"}, map[string]any{"subnet_id": nil}}},
-			map[string]any{"members": nil}, "no pool",
+			map[string]any{"members": nil},
+			"no pool",
 		},
 	})
 	if diff := cmp.Diff([]string{"g", "n", "s"}, got); diff != "" {

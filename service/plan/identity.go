@@ -227,7 +227,10 @@ func (p *proof) read(word string) {
 		prefix string
 		into   *token
 	}{
-		{clusterToken, &p.cluster}, {ownerToken, &p.owner}, {nameToken, &p.name}, {policyToken, &p.policy},
+		{clusterToken, &p.cluster},
+		{ownerToken, &p.owner},
+		{nameToken, &p.name},
+		{policyToken, &p.policy},
 		{sourceToken, &p.source},
 	} {
 		if value, ok := strings.CutPrefix(word, t.prefix); ok {

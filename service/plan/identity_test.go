@@ -31,25 +31,34 @@ func TestTags(t *testing.T) {
 		{"plain", "a person reads them", port(), []string{
 			"raven:cluster=" + testCluster, "raven:owner=pod:" + testUID, "raven:name=port", "raven:policy=delete",
 		}},
-		{"shared", "a claimed resource names no driver",
-			Identity{Cluster: "c", Owner: Owner{Driver: Shared}, Name: "router", Policy: drivers.Retain}, []string{
+		{
+			"shared", "a claimed resource names no driver",
+			Identity{Cluster: "c", Owner: Owner{Driver: Shared}, Name: "router", Policy: drivers.Retain},
+			[]string{
 				"raven:cluster=c", "raven:owner=shared", "raven:name=router", "raven:policy=retain",
-			}},
+			},
+		},
 		{
 			"dots", "a server may take what follows a dot in a URL for a file's extension",
 			Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "rif.a.2"},
 			[]string{"raven:cluster=c", "raven:owner=pod:u", "raven:name=rif@a@2", "raven:policy=delete"},
 		},
-		{"long", "a UID stays whole beside a long driver name",
-			Identity{Cluster: "c", Owner: Owner{"a-driver-of-mine", testUID}, Name: long}, []string{
+		{
+			"long", "a UID stays whole beside a long driver name",
+			Identity{Cluster: "c", Owner: Owner{"a-driver-of-mine", testUID}, Name: long},
+			[]string{
 				"raven:cluster=c", "raven:owner=a-dr~a7b292:" + testUID,
 				"raven:name=network-of-network-of-network-of-net~8f04d2a551fa",
 				"raven:policy=delete",
-			}},
-		{"odd", "commas, slashes and blanks separate tags, URLs and words",
-			Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "a b/c,d"}, []string{
+			},
+		},
+		{
+			"odd", "commas, slashes and blanks separate tags, URLs and words",
+			Identity{Cluster: "c", Owner: Owner{"pod", "u"}, Name: "a b/c,d"},
+			[]string{
 				"raven:cluster=c", "raven:owner=pod:u", "raven:name=a-b-c-d~809ba8803ee9", "raven:policy=delete",
-			}},
+			},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := tc.id.Tags()
@@ -101,7 +110,8 @@ func TestParse(t *testing.T) {
 		{"no owner", "half a proof is none", []string{tags[0], tags[2], tags[3]}, "", Identity{}, false},
 		{"no name", "half a proof is none", []string{tags[0], tags[1], tags[3]}, "", Identity{}, false},
 		{
-			"two halves", "halves of two proofs may be of two resources", tags[:1], strings.Join(tags[1:], " "), Identity{},
+			"two halves", "halves of two proofs may be of two resources", tags[:1], strings.Join(tags[1:], " "),
+			Identity{},
 			false,
 		},
 		{"half and whole", "a whole proof stands by itself", tags[:1], id.Description(), id, true},
@@ -135,8 +145,11 @@ func TestParse(t *testing.T) {
 		{"no resource", "it is no name of a resource", nil, id.Description() + " raven:source=../secrets", id, true},
 		{"source alone", "it proves nothing", nil, "raven:source=pods", Identity{}, false},
 		{
-			"cluster in capitals", "clusters compare exactly", []string{strings.ToUpper(tags[0]), tags[1], tags[2]}, "",
-			Identity{}, false,
+			"cluster in capitals", "clusters compare exactly",
+			[]string{strings.ToUpper(tags[0]), tags[1], tags[2]},
+			"",
+			Identity{},
+			false,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

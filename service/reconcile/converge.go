@@ -176,7 +176,7 @@ func (e *Engine) outcomeOf(tx *state.LoopTx, o *state.Object, w *state.Want, p *
 	}
 	messages, blocked := waitsOf(tx.Tx, w, *p)
 	out.blocked = append(out.blocked, blocked...)
-	out.messages = append(messages, tx.Unmet(w)...)
+	out.messages = slices.Concat(messages, tx.Unmet(w))
 	out.outputs = tx.Outputs(w, o)
 	if len(blocked) > 0 || len(p.Pending) > 0 {
 		out.outputs.Missing = nil // they wait for what waits

@@ -173,6 +173,7 @@ func (e *Engine) driftLoop(ctx context.Context) {
 		e.requestSweep()
 	}
 }
+
 func (e *Engine) requestDrift() {
 	select {
 	case e.driftNow <- struct{}{}:

@@ -17,9 +17,9 @@ import (
 // What an operator named, a lookup, is read before it is referred to. One that is not known is a reference that does
 // not resolve:
 //
-//	nothing has that id or name, or several have   what refers to it waits until it is there, looked for slowly
+//	nothing has that id or name, or several have   what refers to it waits until it is there
 //	it cannot be read now                          what refers to it waits, tried again ever later
-//	either                                         the reason is told; all else goes on; what it may stand for is not deleted
+//	either                                         the reason is told; what it may stand for is not deleted
 
 // lookup reads what a Set names and is not known yet, and returns why some of it stays unknown. Many ask for the same
 // one at the same time.

@@ -289,8 +289,8 @@ func (e *Engine) settleErrors(ctx context.Context, o *state.Object, errs []error
 	if changed && phase != state.Waiting {
 		level = slog.LevelWarn
 	}
-	e.log.Log(ctx, level, said(phase), "object", o.Target.String(), "driver", o.Request.Driver, "phase", phase,
-		"reasons", messages,
+	e.log.Log(ctx, level, said(phase), //nolint:sloglint // one of three constants
+		"object", o.Target.String(), "driver", o.Request.Driver, "phase", phase, "reasons", messages,
 		"after", next.requeueAfter)
 	if !quiet && (phase != state.Failing || tries > 2) {
 		e.event(o, "RavenCannotApply", strings.Join(messages, "; "))

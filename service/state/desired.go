@@ -245,14 +245,14 @@ func (tx *Tx) FindShared(kind drivers.Kind, claim string) (plan.Observed, bool) 
 func (tx *Tx) Lookups() map[drivers.Lookup]plan.Observed { return tx.lookups }
 
 // ForgetLookups has those that lead to one of these ids be read again, and says whether there was one.
-func (tx *Tx) ForgetLookups(ids []string) (any bool) {
+func (tx *Tx) ForgetLookups(ids []string) (found bool) {
 	for l, o := range tx.lookups {
 		if slices.Contains(ids, o.ID) {
 			delete(tx.lookups, l)
-			any = true
+			found = true
 		}
 	}
-	return any
+	return found
 }
 
 // SetLookup notes what a configured name leads to, and wakes who names it, or refers by role to what it leads to,

@@ -355,10 +355,9 @@ func (tx *LoopTx) Observe(listed func(drivers.Kind) bool, list []plan.Observed, 
 		if o == nil {
 			o = change.Before
 		}
-		switch {
-		case change.Now == nil:
-			tx.departed(*change.Before)
-		default:
+		if change.Now == nil {
+			tx.departed(*o)
+		} else {
 			if change.Differs {
 				tx.announce(*o, true)
 			}

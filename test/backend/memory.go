@@ -145,7 +145,7 @@ func (m memory) write(step *plan.Step) (plan.Observed, error) {
 		return plan.Observed{}, m.away
 	}
 	m.log = append(m.log, step.Op)
-	switch step.Op { //nolint:exhaustive // the others do not come for a kind without tags, parts and attachments
+	switch step.Op {
 	case plan.Create:
 		m.made++
 		step.ID = fmt.Sprintf("note-%d", m.made)

@@ -22,7 +22,7 @@ type Proxy struct {
 
 // NewProxy begins at a port of its own on the loopback and leads to an address, such as 127.0.0.1:6443.
 func NewProxy(to string) (*Proxy, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (p *Proxy) serve(in net.Conn) {
 	}
 	defer p.forget(in)
 	p.wait()
-	out, err := net.DialTimeout("tcp", p.to, 10*time.Second)
+	out, err := net.DialTimeout("tcp", p.to, 10*time.Second) //nolint:noctx // bounded by itself
 	if err != nil || !p.keep(out) {
 		return
 	}

@@ -296,7 +296,8 @@ func TestBadAnnotationMovesNoExternalIP(t *testing.T) {
 	r.floatingIP("172.24.4.66")
 	r.floatingIP("172.24.4.67")
 	r.createService("shop", "web", object{"type": "LoadBalancer", "externalIPs": []any{"172.24.4.66", "172.24.4.67"}})
-	const internal, keep = "service.beta.kubernetes.io/openstack-internal-load-balancer", "loadbalancer.openstack.org/keep-floatingip"
+	const internal = "service.beta.kubernetes.io/openstack-internal-load-balancer"
+	const keep = "loadbalancer.openstack.org/keep-floatingip"
 	r.patchService("shop", "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, internal))
 	where := func() string {
 		var list []string

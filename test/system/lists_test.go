@@ -27,12 +27,14 @@ func brokenLists() []brokenList {
 		{"an answer in vain", simcloud.Rule{Action: simcloud.ActionTimeout}, `timeout|deadline|no answer|Timeout`},
 		{"a cut page", simcloud.Rule{Action: simcloud.ActionTruncate}, `unexpected EOF|cut|incomplete`},
 		{
-			"a cut second page", simcloud.Rule{Action: simcloud.ActionTruncate, Query: "marker="},
+			"a cut second page",
+			simcloud.Rule{Action: simcloud.ActionTruncate, Query: "marker="},
 			`unexpected EOF|cut|incomplete`,
 		},
 		{
 			"a 500 for the second page",
-			simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusInternalServerError, Query: "marker="}, `500`,
+			simcloud.Rule{Action: simcloud.ActionStatus, Status: http.StatusInternalServerError, Query: "marker="},
+			`500`,
 		},
 	}
 }

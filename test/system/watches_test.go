@@ -21,20 +21,24 @@ func TestWatchesThatEndLoseNothing(t *testing.T) {
 		cut     func(api *simkube.API, resource string)
 	}{
 		{
-			"clean EOF", simkube.Options{},
+			"clean EOF",
+			simkube.Options{},
 			func(api *simkube.API, resource string) { api.CutWatches(resource, simkube.CleanEOF) },
 		},
 		{
-			"EOF in a line", simkube.Options{},
+			"EOF in a line",
+			simkube.Options{},
 			func(api *simkube.API, resource string) { api.CutWatches(resource, simkube.MidLine) },
 		},
 		{"410 in the stream", simkube.Options{}, func(api *simkube.API, resource string) { api.Expire(resource) }},
 		{
-			"410 as a status", simkube.Options{GoneStatus: true},
+			"410 as a status",
+			simkube.Options{GoneStatus: true},
 			func(api *simkube.API, resource string) { api.Expire(resource) },
 		},
 		{
-			"410 without watch-list", simkube.Options{NoWatchList: true},
+			"410 without watch-list",
+			simkube.Options{NoWatchList: true},
 			func(api *simkube.API, resource string) { api.Expire(resource) },
 		},
 		{"410 after EOF", simkube.Options{GoneStatus: true}, func(api *simkube.API, resource string) {

@@ -138,7 +138,9 @@ func someShelf() *shelf {
 		},
 		"security-group-rules": {
 			{
-				"id": "r1", "project_id": "p1", "description": own.Description()}, {"id": "r2", "project_id": "p1",
+				"id": "r1", "project_id": "p1", "description": own.Description(),
+			}, {
+				"id": "r2", "project_id": "p1",
 				"description": "",
 			},
 		},
@@ -318,7 +320,9 @@ func TestManySearchesShareAList(t *testing.T) {
 func TestLookup(t *testing.T) {
 	s := &shelf{docs: map[string][]map[string]any{"networks": {
 		{
-			"id": "n1", "name": "public"}, {"id": "n2", "name": "twice"}, {"id": "n3", "name": "twice"}, {"id": "n4",
+			"id": "n1", "name": "public",
+		}, {"id": "n2", "name": "twice"}, {"id": "n3", "name": "twice"}, {
+			"id":   "n4",
 			"name": "n1",
 		},
 	}}}
@@ -328,8 +332,11 @@ func TestLookup(t *testing.T) {
 		class     openstack.Class
 	}{
 		{
-			"public", "n1", openstack.ClassNone}, {"n1", "n1", openstack.ClassNone}, {"twice", "",
-			openstack.ClassTerminal}, {"none", "", openstack.ClassNotFound},
+			"public", "n1", openstack.ClassNone,
+		}, {"n1", "n1", openstack.ClassNone}, {
+			"twice", "",
+			openstack.ClassTerminal,
+		}, {"none", "", openstack.ClassNotFound},
 	}
 	for _, test := range tests {
 		got, err := c.Lookup(t.Context(), drivers.KindNetwork, test.ask)

@@ -35,8 +35,10 @@ func TestCompare(t *testing.T) {
 		update       doc // nil: no step
 	}{
 		{
-			"unmanaged", "what is not in desired is never compared", drivers.KindNetwork, doc{},
-			doc{"name": "theirs", "mtu": 1442}, nil,
+			"unmanaged", "what is not in desired is never compared", drivers.KindNetwork,
+			doc{},
+			doc{"name": "theirs", "mtu": 1442},
+			nil,
 		},
 		{"null and empty", "Neutron writes either", drivers.KindPort, doc{"device_id": ""}, doc{"device_id": nil}, nil},
 		{"null list", "Neutron writes either", drivers.KindSubnet, doc{"host_routes": list()}, doc{"host_routes": nil}, nil},
@@ -47,39 +49,55 @@ func TestCompare(t *testing.T) {
 			doc{"dns_nameservers": list()},
 		},
 		{
-			"number as float", "JSON has one number", drivers.KindNetwork, doc{"mtu": int64(1400)}, doc{"mtu": float64(1400)},
+			"number as float", "JSON has one number", drivers.KindNetwork,
+			doc{"mtu": int64(1400)},
+			doc{"mtu": float64(1400)},
 			nil,
 		},
 		{
-			"number as text", "subnet pools have it so", drivers.KindSubnetPool, doc{"default_prefixlen": int64(24)},
-			doc{"default_prefixlen": "24"}, nil,
+			"number as text", "subnet pools have it so", drivers.KindSubnetPool,
+			doc{"default_prefixlen": int64(24)},
+			doc{"default_prefixlen": "24"},
+			nil,
 		},
 		{
-			"number", "it differs", drivers.KindNetwork, doc{"mtu": int64(1400)}, doc{"mtu": int64(1500)},
+			"number", "it differs", drivers.KindNetwork,
+			doc{"mtu": int64(1400)},
+			doc{"mtu": int64(1500)},
 			doc{"mtu": int64(1400)},
 		},
 		{
-			"false", "it differs", drivers.KindNetwork, doc{"admin_state_up": false}, doc{"admin_state_up": true},
+			"false", "it differs", drivers.KindNetwork,
+			doc{"admin_state_up": false},
+			doc{"admin_state_up": true},
 			doc{"admin_state_up": false},
 		},
 		{"hidden host", "a plain member does not see it", drivers.KindPort, doc{"binding:host_id": "a"}, doc{}, nil},
 		{
-			"shown host", "an administrator does", drivers.KindPort, doc{"binding:host_id": "a"}, doc{"binding:host_id": ""},
+			"shown host", "an administrator does", drivers.KindPort,
+			doc{"binding:host_id": "a"},
+			doc{"binding:host_id": ""},
 			doc{"binding:host_id": "a"},
 		},
 		{
-			"prefix length", "Neutron never shows it", drivers.KindSubnet, doc{"prefixlen": int64(24)},
-			doc{"cidr": "10.0.0.0/26"}, nil,
+			"prefix length", "Neutron never shows it", drivers.KindSubnet,
+			doc{"prefixlen": int64(24)},
+			doc{"cidr": "10.0.0.0/26"},
+			nil,
 		},
 		{"range", "host bits do not count", drivers.KindSubnet, doc{"cidr": "10.0.0.7/24"}, doc{"cidr": "10.0.0.0/24"}, nil},
 		{
-			"IPv6 range", "one address has many forms", drivers.KindSubnet, doc{"cidr": "FD00:0:0::/64"},
-			doc{"cidr": "fd00::/64"}, nil,
+			"IPv6 range", "one address has many forms", drivers.KindSubnet,
+			doc{"cidr": "FD00:0:0::/64"},
+			doc{"cidr": "fd00::/64"},
+			nil,
 		},
 		{"no gateway", "null is what Neutron shows", drivers.KindSubnet, doc{"gateway_ip": ""}, doc{"gateway_ip": nil}, nil},
 		{
-			"gateway removed", "null is what Neutron takes", drivers.KindSubnet, doc{"gateway_ip": ""},
-			doc{"gateway_ip": "10.0.0.1"}, doc{"gateway_ip": nil},
+			"gateway removed", "null is what Neutron takes", drivers.KindSubnet,
+			doc{"gateway_ip": ""},
+			doc{"gateway_ip": "10.0.0.1"},
+			doc{"gateway_ip": nil},
 		},
 		{
 			"nameservers", "a resolver asks in their order", drivers.KindSubnet,
@@ -106,8 +124,10 @@ func TestCompare(t *testing.T) {
 			nil,
 		},
 		{
-			"groups", "their order means nothing", drivers.KindPort, doc{"security_groups": list("a", "b")},
-			doc{"security_groups": list("b", "a")}, nil,
+			"groups", "their order means nothing", drivers.KindPort,
+			doc{"security_groups": list("a", "b")},
+			doc{"security_groups": list("b", "a")},
+			nil,
 		},
 		{
 			"group added", "it differs", drivers.KindPort,
@@ -128,8 +148,10 @@ func TestCompare(t *testing.T) {
 			doc{"allowed_address_pairs": list(pair("10.0.0.9"))},
 		},
 		{
-			"MAC", "one address has many forms", drivers.KindPort, doc{"mac_address": "02-AA-BB-CC-DD-EE"},
-			doc{"mac_address": mac}, nil,
+			"MAC", "one address has many forms", drivers.KindPort,
+			doc{"mac_address": "02-AA-BB-CC-DD-EE"},
+			doc{"mac_address": mac},
+			nil,
 		},
 		{
 			"any address", "only the given parts count", drivers.KindPort,
@@ -214,8 +236,10 @@ func TestCompare(t *testing.T) {
 			nil,
 		},
 		{
-			"any source", "Neutron writes either", drivers.KindSecurityGroupRule, doc{"remote_ip_prefix": "0.0.0.0/0"},
-			doc{"remote_ip_prefix": nil}, nil,
+			"any source", "Neutron writes either", drivers.KindSecurityGroupRule,
+			doc{"remote_ip_prefix": "0.0.0.0/0"},
+			doc{"remote_ip_prefix": nil},
+			nil,
 		},
 		{
 			"one source", "Neutron writes a range", drivers.KindSecurityGroupRule,
@@ -224,12 +248,16 @@ func TestCompare(t *testing.T) {
 			nil,
 		},
 		{
-			"protocol by number", "Neutron writes either", drivers.KindSecurityGroupRule, doc{"protocol": "6"},
-			doc{"protocol": "tcp"}, nil,
+			"protocol by number", "Neutron writes either", drivers.KindSecurityGroupRule,
+			doc{"protocol": "6"},
+			doc{"protocol": "tcp"},
+			nil,
 		},
 		{
-			"ICMP of IPv6", "it has three names", drivers.KindSecurityGroupRule, doc{"protocol": "icmpv6"},
-			doc{"protocol": "ipv6-icmp"}, nil,
+			"ICMP of IPv6", "it has three names", drivers.KindSecurityGroupRule,
+			doc{"protocol": "icmpv6"},
+			doc{"protocol": "ipv6-icmp"},
+			nil,
 		},
 		{"floating subnet", "Neutron never shows it", drivers.KindFloatingIP, doc{"subnet_id": "s"}, doc{}, nil},
 		{
@@ -239,8 +267,10 @@ func TestCompare(t *testing.T) {
 			doc{"fixed_ip_address": "10.0.0.5", "port_id": "p"},
 		},
 		{
-			"long name", "Neutron has it cut", drivers.KindNetwork, doc{"name": string(make([]byte, 300))},
-			doc{"name": string(make([]byte, 255))}, nil,
+			"long name", "Neutron has it cut", drivers.KindNetwork,
+			doc{"name": string(make([]byte, 300))},
+			doc{"name": string(make([]byte, 255))},
+			nil,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -65,15 +65,20 @@ func TestUpdate(t *testing.T) {
 		asked    []string
 	}{
 		{
-			"with a revision", 7, map[string]any{"name": "x"}, says(200, port), openstack.ClassNone, "revision_number=7",
+			"with a revision", 7,
+			map[string]any{"name": "x"},
+			says(200, port), openstack.ClassNone, "revision_number=7",
 			[]string{"PUT ports/p"},
 		},
 		{
 			"of any revision", 0, map[string]any{"name": "x"}, says(200, port), openstack.ClassNone, "", []string{"PUT ports/p"},
 		},
 		{
-			"a change that raises it itself", 7, map[string]any{"external_gateway_info": nil}, says(200, port),
-			openstack.ClassNone, "", []string{"PUT ports/p"},
+			"a change that raises it itself", 7,
+			map[string]any{"external_gateway_info": nil},
+			says(200, port),
+			openstack.ClassNone, "",
+			[]string{"PUT ports/p"},
 		},
 		{
 			"stale", 6,
@@ -83,13 +88,18 @@ func TestUpdate(t *testing.T) {
 			[]string{"PUT ports/p"},
 		},
 		{
-			"gone", 6, map[string]any{"name": "x"},
+			"gone", 6,
+			map[string]any{"name": "x"},
 			says(404, stacktest.NeutronBody("PortNotFound", "Port p could not be found.")), openstack.ClassNotFound,
-			"revision_number=6", []string{"PUT ports/p"},
+			"revision_number=6",
+			[]string{"PUT ports/p"},
 		},
 		{
-			"nothing but what is not allowed", 0, map[string]any{"binding:host_id": "n"}, says(403, forbidden),
-			openstack.ClassNone, "", []string{"PUT ports/p", "GET ports/p"},
+			"nothing but what is not allowed", 0,
+			map[string]any{"binding:host_id": "n"},
+			says(403, forbidden),
+			openstack.ClassNone, "",
+			[]string{"PUT ports/p", "GET ports/p"},
 		},
 	}
 	for _, test := range tests {
@@ -188,12 +198,16 @@ func TestAttachAndDetach(t *testing.T) {
 	}{
 		{"attached", false, map[string]func(http.ResponseWriter){add: says(200, "{}")}, openstack.ClassNone, []string{add}},
 		{
-			"attached before", false, map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, mine)},
-			openstack.ClassNone, []string{add, get},
+			"attached before", false,
+			map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, mine)},
+			openstack.ClassNone,
+			[]string{add, get},
 		},
 		{
-			"attached elsewhere", false, map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, others)},
-			openstack.ClassInUse, []string{add, get},
+			"attached elsewhere", false,
+			map[string]func(http.ResponseWriter){add: says(409, used), get: says(200, others)},
+			openstack.ClassInUse,
+			[]string{add, get},
 		},
 		{
 			"another interface on the subnet", false,
@@ -203,11 +217,15 @@ func TestAttachAndDetach(t *testing.T) {
 		},
 		{"no router", false, nil, openstack.ClassNotFound, []string{add}},
 		{
-			"detached", true, map[string]func(http.ResponseWriter){remove: says(200, "{}")}, openstack.ClassNone,
+			"detached", true,
+			map[string]func(http.ResponseWriter){remove: says(200, "{}")},
+			openstack.ClassNone,
 			[]string{remove},
 		},
 		{
-			"never attached", true, map[string]func(http.ResponseWriter){del: says(204, "")}, openstack.ClassNone,
+			"never attached", true,
+			map[string]func(http.ResponseWriter){del: says(204, "")},
+			openstack.ClassNone,
 			[]string{remove, del},
 		},
 		{"gone", true, nil, openstack.ClassNone, []string{remove, del}},

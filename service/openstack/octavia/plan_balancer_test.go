@@ -107,12 +107,15 @@ func TestBalancer(t *testing.T) {
 		{"another address form", "addresses are compared as such", func(o *plan.Observed) {
 			o.Attrs["vip_address"] = "10.0.0.9"
 		}, nil, "", []string{}},
-		{"busy", "it takes nothing until it is ready", func(o *plan.Observed) { o.Status = "PENDING_UPDATE" },
+		{
+			"busy", "it takes nothing until it is ready", func(o *plan.Observed) { o.Status = "PENDING_UPDATE" },
 			func(lb *drivers.LoadBalancer) {
 				lb.Pools[0].Members = nil
 				lb.Pools[0].LBAlgorithm = new("SOURCE_IP")
 				lb.AdminStateUp = new(false)
-			}, "", []string{"update loadbalancer …", `update pool "a" …`}},
+			}, "",
+			[]string{"update loadbalancer …", `update pool "a" …`},
+		},
 		{"part being made", "it is not ready before its parts", func(o *plan.Observed) {
 			structures(o.Attrs["listeners"])[0]["provisioning_status"] = "PENDING_CREATE"
 		}, func(lb *drivers.LoadBalancer) { lb.Pools[0].LBAlgorithm = new("SOURCE_IP") }, "", []string{`update pool "a" …`}},
@@ -131,22 +134,31 @@ func TestBalancer(t *testing.T) {
 			"replace", "the old one has the address", func(o *plan.Observed) { o.Status = "ERROR" }, nil, RepairReplace,
 			[]string{"create loadbalancer …", "delete loadbalancer"},
 		},
-		{"being deleted", "it comes back when it is gone", func(o *plan.Observed) { o.Status = "PENDING_DELETE" }, nil, "",
+		{
+			"being deleted", "it comes back when it is gone", func(o *plan.Observed) { o.Status = "PENDING_DELETE" }, nil, "",
 			[]string{
 				"create loadbalancer …", "delete loadbalancer …",
-			}},
-		{"another provider", "it cannot be changed in place", nil,
-			func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, "", []string{
+			},
+		},
+		{
+			"another provider", "it cannot be changed in place", nil,
+			func(lb *drivers.LoadBalancer) { lb.Provider = new("ovn") }, "",
+			[]string{
 				"create loadbalancer …", "delete loadbalancer",
-			}},
+			},
+		},
 		{
 			"the old name of amphora", "it is the same provider", func(o *plan.Observed) { o.Attrs["provider"] = "octavia" },
-			nil, "", []string{},
+			nil, "",
+			[]string{},
 		},
-		{"another port", "a listener cannot change it", nil,
-			func(lb *drivers.LoadBalancer) { lb.Listeners[0].ProtocolPort = new(int64(81)) }, "", []string{
+		{
+			"another port", "a listener cannot change it", nil,
+			func(lb *drivers.LoadBalancer) { lb.Listeners[0].ProtocolPort = new(int64(81)) }, "",
+			[]string{
 				`delete listener "a"`, `create listener "a"`,
-			}},
+			},
+		},
 		{"another protocol", "neither pool nor listener can change it", nil, func(lb *drivers.LoadBalancer) {
 			lb.Listeners[0].Protocol, lb.Pools[0].Protocol = new("UDP"), new("UDP")
 		}, "", []string{`delete listener "a"`, `delete pool "a"`, `create pool "a" …`, `create listener "a" …`}},
@@ -155,7 +167,8 @@ func TestBalancer(t *testing.T) {
 		}, "", []string{`delete listener "a"`, `delete pool "a"`}},
 		{
 			"parts not managed", "what is unset is not looked at", nil,
-			func(lb *drivers.LoadBalancer) { lb.Listeners, lb.Pools = nil, nil }, "", []string{},
+			func(lb *drivers.LoadBalancer) { lb.Listeners, lb.Pools = nil, nil }, "",
+			[]string{},
 		},
 		{"an operator's part", "what is not ours stays", func(o *plan.Observed) {
 			o.Attrs["listeners"] = append(o.Attrs["listeners"].([]any),
@@ -316,13 +329,15 @@ func TestRivalsByFurtherAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := lbDoc(c.there)
-			p := compute(plan.Input{Desired: lbWish(c.wish), Prune: true,
+			p := compute(plan.Input{
+				Desired: lbWish(c.wish), Prune: true,
 				Dependants: func(kind drivers.Kind, id string) []plan.Observed {
 					if kind == drivers.KindSubnet && id == "sub6" {
 						return other
 					}
 					return nil
-				}})
+				},
+			})
 			if len(p.Steps) != 1 || len(p.Steps[0].Waits) != 1 || !strings.Contains(p.Steps[0].Waits[0].Message, address) {
 				t.Errorf("want a create that waits for lb-0: %+v", p.Steps)
 			}

@@ -50,7 +50,8 @@ func TestRepair(t *testing.T) {
 		},
 		"a listener at rest": {broken("listeners"), nil, RepairReplace, []plan.Part{listener}, []string{}},
 		"another one at rest": {
-			broken("listeners"), nil, RepairReplace, []plan.Part{pool, members},
+			broken("listeners"), nil, RepairReplace,
+			[]plan.Part{pool, members},
 			[]string{`delete listener "a" !`, `create listener "a"`},
 		},
 		"a member":         {broken("members"), nil, RepairReplace, nil, []string{`update the members of pool "a" !`}},
@@ -133,7 +134,8 @@ func TestTwinPools(t *testing.T) {
 // TestTwinBalancers: the one that a floating IP leads to is kept, though it is younger.
 func TestTwinBalancers(t *testing.T) {
 	older, younger := lbDoc(nil)[0], lbDoc(nil)[0]
-	older.ID, older.CreatedAt, younger.ID, younger.CreatedAt = "older", "2026-01-01T00:00:00", "younger", "2026-01-02T00:00:00"
+	older.ID, older.CreatedAt = "older", "2026-01-01T00:00:00"
+	younger.ID, younger.CreatedAt = "younger", "2026-01-02T00:00:00"
 	older.Attrs["vip_port_id"], younger.Attrs["vip_port_id"] = "port-1", "port-2"
 	uses := func(port string) func(drivers.Kind, string) []plan.Observed {
 		return func(_ drivers.Kind, id string) []plan.Observed {

@@ -74,9 +74,9 @@ func (b *Backend) pollLoop(ctx context.Context) {
 	}
 }
 
-func (b *Backend) anyBusy() (any bool) {
-	b.env.State.View(func(*state.Tx) { any = len(b.busy) > 0 })
-	return any
+func (b *Backend) anyBusy() (busy bool) {
+	b.env.State.View(func(*state.Tx) { busy = len(b.busy) > 0 })
+	return busy
 }
 
 // pollCeiling is the longest time between two polls: longer where all that is busy is overdue.

@@ -47,7 +47,8 @@ func TestRoundsOfRepairs(t *testing.T) {
 		{"a change meanwhile", 0, new(done(&pool, false)), partial, allowed{RepairReplace, []plan.Part{listener}}, 1},
 		{
 			"the second part", time.Second, new(done(&pool, true)), partial,
-			allowed{RepairReplace, []plan.Part{listener, pool}}, 1,
+			allowed{RepairReplace, []plan.Part{listener, pool}},
+			1,
 		},
 		{"all of it rests too", 0, nil, broken, allowed{}, 1},
 		{"the next round", repairPause, nil, partial, allowed{repair: RepairReplace}, 1},

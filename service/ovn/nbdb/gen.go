@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nbdb is the models of what Raven reads and writes of OVN's northbound database, generated from its schema. It must hold nothing but
-// what northbound.ovsschema has: those tables and columns of OVN's own schema (Apache-2.0) that are used, word for word.
+// Package nbdb is the models of what Raven reads and writes of OVN's northbound database, generated from its schema. It
+// must hold nothing but what northbound.ovsschema has: those tables and columns of OVN's own schema (Apache-2.0) that are used, word for word.
 package nbdb
 
 //go:generate go run github.com/ovn-kubernetes/libovsdb/cmd/modelgen -extended -p nbdb -o . northbound.ovsschema

@@ -62,7 +62,8 @@ func differences() []difference {
 				metav1.PatchOptions{})
 			return strings.Replace(taken(patched, err), "taken", "changed", 1)
 		}},
-		{"a pod with a service account that there is not", "taken", "refused with Forbidden",
+		{
+			"a pod with a service account that there is not", "taken", "refused with Forbidden",
 			func(t *testing.T, e *env) string {
 				t.Helper()
 				u := pod("account")
@@ -70,7 +71,8 @@ func differences() []difference {
 					t.Fatal(err)
 				}
 				return taken(e.pods().Create(t.Context(), u, metav1.CreateOptions{}))
-			}},
+			},
+		},
 		{"annotations of more than 256 KiB", "taken", "refused with Invalid", func(t *testing.T, e *env) string {
 			t.Helper()
 			u := configMap("large", nil)

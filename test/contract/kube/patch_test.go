@@ -94,11 +94,13 @@ func testApply(t *testing.T, e *env) {
 	}{
 		{"adds", "one", map[string]string{"a": "1", "b": "1"}, map[string]string{"own": "1", "a": "1", "b": "1"}},
 		{
-			"a second manager shares", "two", map[string]string{"b": "1", "c": "1"},
+			"a second manager shares", "two",
+			map[string]string{"b": "1", "c": "1"},
 			map[string]string{"own": "1", "a": "1", "b": "1", "c": "1"},
 		},
 		{
-			"prunes what is its alone", "one", map[string]string{"a": "2"},
+			"prunes what is its alone", "one",
+			map[string]string{"a": "2"},
 			map[string]string{"own": "1", "a": "2", "b": "1", "c": "1"},
 		},
 		{"nothing prunes all", "one", nil, map[string]string{"own": "1", "b": "1", "c": "1"}},

@@ -50,7 +50,8 @@ func testList(t *testing.T, e *env) {
 			metav1.ListOptions{
 				LabelSelector: "tier", ResourceVersion: last.GetResourceVersion(),
 				ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-			}, []string{"one", "two"},
+			},
+			[]string{"one", "two"},
 		},
 	} {
 		list, err := e.maps().List(t.Context(), test.o)

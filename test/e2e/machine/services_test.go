@@ -21,7 +21,8 @@ func TestServicesOfPackagesDoNotStart(t *testing.T) {
 	}{
 		"all are missing": {nil, nil, "fetch\ninstall\n" + disabled, after},
 		"the machine has a policy of its own": {
-			map[string]string{"root/" + policyFile: "#!/bin/sh\nexit 101\n"}, nil, "fetch\ninstall\n" + disabled,
+			map[string]string{"root/" + policyFile: "#!/bin/sh\nexit 101\n"},
+			nil, "fetch\ninstall\n" + disabled,
 			after + " policy",
 		},
 		// What is configured later is of the packages all the same.

@@ -100,7 +100,8 @@ func (b *builder) makeIdentity(ctx context.Context) error {
 	}
 	i := &identity{openstack: admin, base: b.URL().Keystone, ids: map[string]string{}}
 	for _, s := range []struct{ kind, name, url string }{
-		{"identity", "keystone", b.URL().Keystone}, {"network", "neutron", b.URL().Neutron},
+		{"identity", "keystone", b.URL().Keystone},
+		{"network", "neutron", b.URL().Neutron},
 		{"load-balancer", "octavia", b.URL().Octavia},
 	} {
 		i.service(ctx, s.kind, s.name, s.url)

@@ -50,7 +50,8 @@ func portKind() *kind {
 			field{"security_groups", rw | none, listOf(asUUID, true), nil},
 			field{
 				"allowed_address_pairs", rw | noFilter,
-				listOf(dictOf(map[string]convert{"ip_address": asCIDR, "mac_address": asMAC}, "ip_address"), true), []any{},
+				listOf(dictOf(map[string]convert{"ip_address": asCIDR, "mac_address": asMAC}, "ip_address"), true),
+				[]any{},
 			},
 			field{"port_security_enabled", rw | none, asBool, nil},
 			field{"extra_dhcp_opts", rw | noFilter, listOf(asDict, false), []any{}},

@@ -123,7 +123,9 @@ func TestFaults(t *testing.T) {
 		{"by body", openstack.Rule{Action: "cut", Body: "victim"}, 0, false},
 		{"by another body", openstack.Rule{Action: "cut", Body: "nobody"}, 201, true},
 		{
-			"by path and kind", openstack.Rule{Action: "cut", Method: "write", Kind: "network", Path: "^/v2.0/networks$"}, 0,
+			"by path and kind",
+			openstack.Rule{Action: "cut", Method: "write", Kind: "network", Path: "^/v2.0/networks$"},
+			0,
 			false,
 		},
 		{"by another method", openstack.Rule{Action: "cut", Method: "GET"}, 201, true},

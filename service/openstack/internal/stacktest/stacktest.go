@@ -79,6 +79,7 @@ func NeutronBody(kind, message string) string {
 
 // What Keystone and Neutron answer.
 const (
+	//nolint:gosec // no credential
 	TokenBody = `{"token":{"project":{"id":"p1"},"expires_at":"2099-01-01T00:00:00.000000Z","catalog":[
 		{"type":"network","endpoints":[{"interface":"public","region":"R1","region_id":"R1","url":"http://net"}]}]}}`
 	ExtensionsBody = `{"extensions":[{"alias":"standard-attr-description"},{"alias":"standard-attr-tag"},

@@ -8,7 +8,7 @@
 //	raven-e2e [flags] down               down
 //	raven-e2e [flags] status             the servers, their processor time and what they lack
 //	raven-e2e [flags] kill|start SERVER  kill -9, or start and wait until it is ready
-//	raven-e2e [flags] forget             compacts etcd and starts the API server anew: what was before is too old to watch (410)
+//	raven-e2e [flags] forget             compacts etcd and starts the API server anew: watches of before get 410
 //	raven-e2e able                       whether a stack can stand on this machine, and why not
 //	raven-e2e prepare                    installs the packages and builds the control plane
 //
@@ -244,7 +244,7 @@ func (o options) tell() int {
   export OS_CLIENT_CONFIG_FILE=%s OS_CLOUD=%s     # or %s, %s
 
 Try:
-  kubectl get nodes                                # one, played by kwok: a pod runs once it has its port; with kubectl installed
+  kubectl get nodes                                # one, played by kwok: a pod runs once it has its port; needs kubectl
   openstack network list                           # with python3-openstackclient installed
   ovn-nbctl --db=%s show
   ovs-vsctl --db=%s show

@@ -145,7 +145,8 @@ func TestARunThatShowsNothingIsNoSuccess(t *testing.T) {
 		"none ran": {nil, nil, statusHarness, `no scenario matches "X"`},
 		"skipped":  {night, nil, statusHarness, "every scenario was skipped"},
 		"every part of it": {
-			[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA", result: "ok"}}, nil, statusHarness,
+			[]*scenario{{name: "TestA/v4", result: "skip"}, {name: "TestA", result: "ok"}},
+			nil, statusHarness,
 			"every scenario was skipped",
 		},
 		"one of them": {append([]*scenario{{name: "TestA", result: "ok"}}, night...), nil, 0, ""},
@@ -154,11 +155,13 @@ func TestARunThatShowsNothingIsNoSuccess(t *testing.T) {
 			nil, 0, "",
 		},
 		"interrupted": {
-			[]*scenario{{name: "TestA", result: "ok"}, {name: "TestB", result: "cut"}}, errInterrupted, statusHarness,
+			[]*scenario{{name: "TestA", result: "ok"}, {name: "TestB", result: "cut"}},
+			errInterrupted, statusHarness,
 			"interrupted",
 		},
 		"failed, and interrupted": {
-			[]*scenario{{name: "TestA", result: "FAIL"}, {name: "TestB", result: "cut"}}, errInterrupted, statusFailed,
+			[]*scenario{{name: "TestA", result: "FAIL"}, {name: "TestB", result: "cut"}},
+			errInterrupted, statusFailed,
 			"interrupted",
 		},
 		"not run to its end": {[]*scenario{{name: "TestA", result: "ok"}}, errors.New("no space"), statusHarness, "no space"},
