@@ -142,7 +142,7 @@ func printStatus(out streams, r daemon.Report) error {
 	if r.Handover.Waiting > 0 {
 		fmt.Fprintf(out.out, "\n%s\n", r.Handover)
 	}
-	for _, f := range r.Frozen {
+	for _, f := range r.Disabled {
 		fmt.Fprintf(out.out, "\n%s\n", f)
 	}
 	fmt.Fprintln(out.out)

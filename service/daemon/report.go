@@ -29,7 +29,7 @@ func (d *Daemon) status(q url.Values) (any, error) {
 		report.Objects = r.engine().Objects(filterFrom(q))
 	}
 	report.OVN, report.Handover = r.ovnReport(), r.loop().handover.Status()
-	report.Drivers, report.Frozen = r.driverReports(), r.engine().Frozen()
+	report.Drivers, report.Disabled = r.driverReports(), r.engine().DisabledResources()
 	return report, nil
 }
 
@@ -70,20 +70,20 @@ func (d *Daemon) Collect(to chan<- prometheus.Metric) {
 
 // Report is what the daemon serves at /status and `raven status` prints.
 type Report struct {
-	Version   string                   `json:"version"`
-	Cluster   string                   `json:"cluster"`
-	Project   string                   `json:"project"`
-	Started   time.Time                `json:"started"`
-	Ready     bool                     `json:"ready"`
-	Leader    *LeaderReport            `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
-	Drivers   []DriverReport           `json:"drivers"`
-	Frozen    []reconcile.FrozenStatus `json:"frozen,omitempty"`
-	Counts    map[state.Phase]int      `json:"counts"`
-	Requests  neutron.Stats            `json:"requests"`
-	OVN       *ovn.Status              `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
-	Handover  handover.Status          `json:"handover,omitzero"` // absent if no Service waits to be handed over
-	Objects   []reconcile.ObjectStatus `json:"objects"`
-	Truncated bool                     `json:"-"`
+	Version   string                     `json:"version"`
+	Cluster   string                     `json:"cluster"`
+	Project   string                     `json:"project"`
+	Started   time.Time                  `json:"started"`
+	Ready     bool                       `json:"ready"`
+	Leader    *LeaderReport              `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
+	Drivers   []DriverReport             `json:"drivers"`
+	Disabled  []reconcile.DisabledStatus `json:"frozen,omitempty"`
+	Counts    map[state.Phase]int        `json:"counts"`
+	Requests  neutron.Stats              `json:"requests"`
+	OVN       *ovn.Status                `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
+	Handover  handover.Status            `json:"handover,omitzero"` // absent if no Service waits to be handed over
+	Objects   []reconcile.ObjectStatus   `json:"objects"`
+	Truncated bool                       `json:"-"`
 }
 
 // DriverReport is a watcher: the driver's process and its watches.

@@ -39,7 +39,7 @@ func newFolder(base string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the runtime folder: %w", err)
 	}
-	sweep(base)
+	removeStale(base)
 	for range 10 {
 		made, err := tryFolder(base)
 		if made != nil || err != nil {
@@ -78,8 +78,8 @@ func tryFolder(base string) (*folder, error) {
 
 func flock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
-// sweep removes what it can; what it cannot is another user's, or for another time.
-func sweep(base string) {
+// removeStale removes what it can; what it cannot is another user's, or for another time.
+func removeStale(base string) {
 	locks, err := filepath.Glob(filepath.Join(base, folderPattern, lockName))
 	if err != nil {
 		return

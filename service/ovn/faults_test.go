@@ -17,7 +17,7 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-func TestWhatOthersBreakIsToldAndMended(t *testing.T) {
+func TestConflictingChangesAreRepaired(t *testing.T) {
 	for name, test := range map[string]struct {
 		what string
 		args func(r *rig) []string

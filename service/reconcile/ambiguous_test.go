@@ -106,8 +106,8 @@ func TestTwinsInUseStay(t *testing.T) {
 	r.settled(1)
 }
 
-// TestAnOwnerThatGoesWhileItsCreateIsInDoubt: what commits after the owner is forgotten is found and swept.
-func TestAnOwnerThatGoesWhileItsCreateIsInDoubt(t *testing.T) {
+// TestAnOwnerDeletedWhileTheOutcomeOfItsCreateIsUnknown: what commits after the owner is forgotten is found and swept.
+func TestAnOwnerDeletedWhileTheOutcomeOfItsCreateIsUnknown(t *testing.T) {
 	for _, kind := range []string{"network", "port", "security_group", "router"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -175,15 +175,15 @@ func TestRetained(t *testing.T) {
 	r = w.start(s)
 	w.createMap("a", "x")
 	r.settled(1)
-	time.Sleep(300 * time.Millisecond) // several passes of the sweeper
+	time.Sleep(300 * time.Millisecond) // several passes of the garbage collector
 	if n := len(w.named("network", "shop")); n != 2 {
 		t.Errorf("%d networks, want the retained one and its successor", n)
 	}
 }
 
-// TestTheSweeper ends what is left of objects that went while nobody looked: after two looks, some at a time, and
-// nothing of other clusters or of drivers that are not enabled.
-func TestTheSweeper(t *testing.T) {
+// TestGarbageCollection ends what is left of objects that went while nobody looked: after two looks, some at a time,
+// and nothing of other clusters or of drivers that are not enabled.
+func TestGarbageCollection(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil }
 	a, b := script("a", own), script("b", own)
@@ -202,7 +202,7 @@ func TestTheSweeper(t *testing.T) {
 	}
 	w.deleteMap("b0")
 	writes := len(w.writes())
-	r = w.start(with(a).configured(func(c *config) { c.SweepLimit = 3 }))
+	r = w.start(with(a).configured(func(c *config) { c.CollectLimit = 3 }))
 	w.eventually("the orphans of driver a are gone", func() (bool, string) {
 		return len(w.named("network", "a0")) == 1, w.dump()
 	})

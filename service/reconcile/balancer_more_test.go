@@ -346,8 +346,8 @@ func TestChurn(t *testing.T) {
 		free)
 }
 
-// TestServedAndSilent: a load balancer that is as it should be is not asked about, by nobody.
-func TestServedAndSilent(t *testing.T) {
+// TestAnActiveLoadBalancerIsNotPolled: a load balancer that is as it should be is not asked about, by nobody.
+func TestAnActiveLoadBalancerIsNotPolled(t *testing.T) {
 	t.Parallel()
 	for _, provider := range []simcloud.Provider{amphora(), ovnProvider()} {
 		t.Run(provider.Name, func(t *testing.T) {

@@ -605,8 +605,8 @@ func (w *world) looks() (at []time.Time) {
 	return at
 }
 
-// TestLooksBecomeRare: as long as nothing moves each look comes later after the last one.
-func TestLooksBecomeRare(t *testing.T) {
+// TestPollsBecomeRare: as long as nothing moves each look comes later after the last one.
+func TestPollsBecomeRare(t *testing.T) {
 	w := balancers(t, amphora())
 	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionProviderStall})
 	const first, many = 10 * time.Millisecond, 12

@@ -27,9 +27,9 @@ type Presence interface {
 // disabledDriver is the driver of the requests of objects whose driver is not enabled. No driver can be called so.
 const disabledDriver = ":disabled"
 
-// FrozenStatus is what a driver that is not enabled has left: it stays as it is until the objects are deleted that it
+// DisabledStatus is what a driver that is not enabled has left: it stays as it is until the objects are deleted that it
 // is for.
-type FrozenStatus struct {
+type DisabledStatus struct {
 	// Driver is whose name stands on it: the driver's or that of its role; a long one is shortened as identities have it.
 	Driver    string `json:"driver"`
 	Objects   int    `json:"objects"`
@@ -73,10 +73,10 @@ func (d *disabledState) problem(resource string) string {
 	return d.problems[resource]
 }
 
-// sweepDisabled ends what drivers that are not enabled made for objects that are gone: those that were missing in two
+// collectDisabled ends what drivers that are not enabled made for objects that are gone: those that were missing in two
 // lists of the resource that the identities name. All else of theirs stays. It says whether another look is worth
 // while soon.
-func (e *Engine) sweepDisabled(ctx context.Context) (soon bool) {
+func (e *Engine) collectDisabled(ctx context.Context) (soon bool) {
 	if e.config.Presence == nil {
 		return false
 	}
@@ -99,8 +99,8 @@ func (e *Engine) sweepDisabled(ctx context.Context) (soon bool) {
 			continue
 		}
 		gone, fresh := e.missing(owners[resource], asOwned(there))
-		if len(gone) > e.config.SweepLimit {
-			gone, fresh = gone[:e.config.SweepLimit], true
+		if len(gone) > e.config.CollectLimit {
+			gone, fresh = gone[:e.config.CollectLimit], true
 		}
 		for _, id := range gone {
 			e.endDisabled(id)
@@ -208,7 +208,7 @@ func (e *Engine) reconcileDisabled(ctx context.Context, key watch.Key) (r result
 	return total
 }
 
-// dryDisabled makes objects for what sweepDisabled would end.
+// dryDisabled makes objects for what collectDisabled would end.
 func (e *Engine) dryDisabled(ctx context.Context) {
 	if e.config.Presence == nil {
 		return
@@ -232,9 +232,9 @@ func (e *Engine) dryDisabled(ctx context.Context) {
 	}
 }
 
-// Frozen says what drivers that are not enabled have left, by driver.
-func (e *Engine) Frozen() []FrozenStatus {
-	byDriver := map[string]*FrozenStatus{}
+// DisabledResources says what drivers that are not enabled have left, by driver.
+func (e *Engine) DisabledResources() []DisabledStatus {
+	byDriver := map[string]*DisabledStatus{}
 	e.state.View(func(tx *state.LoopTx) {
 		enabled := tx.Enabled()
 		for id, keys := range tx.Cache.Owners() {
@@ -243,7 +243,7 @@ func (e *Engine) Frozen() []FrozenStatus {
 			}
 			st := byDriver[id.Driver]
 			if st == nil {
-				st = &FrozenStatus{Driver: id.Driver}
+				st = &DisabledStatus{Driver: id.Driver}
 				if id.Driver == plan.ShortDriver(drivers.ServiceProxy) {
 					st.Driver = drivers.ServiceProxy
 				}
@@ -258,7 +258,7 @@ func (e *Engine) Frozen() []FrozenStatus {
 			}
 		}
 	})
-	list := make([]FrozenStatus, 0, len(byDriver))
+	list := make([]DisabledStatus, 0, len(byDriver))
 	for _, name := range slices.Sorted(maps.Keys(byDriver)) {
 		list = append(list, *byDriver[name])
 	}
@@ -266,7 +266,7 @@ func (e *Engine) Frozen() []FrozenStatus {
 }
 
 // String says it for people.
-func (f FrozenStatus) String() string {
+func (f DisabledStatus) String() string {
 	text := fmt.Sprintf("driver %s is not enabled: its %d resources for %d objects stay as they are until the "+
 		"objects go", f.Driver, f.Resources, f.Objects)
 	if f.Untold > 0 {

@@ -170,7 +170,7 @@ func (e *Engine) driftLoop(ctx context.Context) {
 			e.log.Warn("the drift check failed; nothing is concluded from it", "error", err)
 			e.driftAfter(e.config.SlowRetry)
 		}
-		e.requestSweep()
+		e.requestCollection()
 	}
 }
 

@@ -50,7 +50,7 @@ func TestAFailedListDeletesNothing(t *testing.T) {
 	}
 }
 
-func TestDriftIsMended(t *testing.T) {
+func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(with(script("a", always(shop()))).configured(drifting))
 	w.createMap("a", "x")
@@ -175,8 +175,8 @@ func (w *world) drifts(n int) {
 	w.eventually("drift checks", func() (bool, string) { return lists() >= before+n+1, "" })
 }
 
-// TestSteadyStateIsSilent: with nothing to do, nothing is read and nothing is written.
-func TestSteadyStateIsSilent(t *testing.T) {
+// TestSteadyStateMakesNoRequests: with nothing to do, nothing is read and nothing is written.
+func TestSteadyStateMakesNoRequests(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(with(script("a", always(shop()))))
 	w.createMap("a", "x")

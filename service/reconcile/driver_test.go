@@ -134,9 +134,9 @@ func TestUnknownNeeds(t *testing.T) {
 	}
 }
 
-// TestTheReplayGuard: a driver that has nothing to say after an upgrade ends nothing beyond the guard; what changes
-// afterwards is not held, what is deleted counts no more, and good answers release it.
-func TestTheReplayGuard(t *testing.T) {
+// TestTheMassDeletionGuard: a driver that has nothing to say after an upgrade ends nothing beyond the guard; what
+// changes afterwards is not held, what is deleted counts no more, and good answers release it.
+func TestTheMassDeletionGuard(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return setOf(network(name), claiming(router("all"), "router")), nil
@@ -266,9 +266,9 @@ func TestEventsTellTransitions(t *testing.T) {
 	w.eventually("two Events", func() (bool, string) { return said() == 2, fmt.Sprint(said()) })
 }
 
-// TestTheReplayGuardCountsWhatComesLate: a driver whose first calls fail and that then answers with nothing passes no
-// more than one that answers at once.
-func TestTheReplayGuardCountsWhatComesLate(t *testing.T) {
+// TestTheMassDeletionGuardCountsWhatComesLate: a driver whose first calls fail and that then answers with nothing
+// passes no more than one that answers at once.
+func TestTheMassDeletionGuardCountsWhatComesLate(t *testing.T) {
 	for name, first := range map[string]error{
 		"refused": errors.New("not yet"), "too slow": context.DeadlineExceeded, "unavailable": drivers.ErrUnavailable,
 	} {

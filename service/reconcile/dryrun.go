@@ -144,7 +144,7 @@ func apart(all []plan.Step) (steps []plan.Step, waits []string) {
 	return steps, state.Sorted(waits)
 }
 
-// dryOrphans makes owners for what the sweeper would end.
+// dryOrphans makes owners for what the garbage collector would end.
 func (e *Engine) dryOrphans(watchers []*watcher) {
 	for _, w := range watchers {
 		e.orphansOf(w)

@@ -57,12 +57,12 @@ type Config struct {
 	Kinds *plan.Kinds
 	// Concurrency is how many keys of one driver are under way at once.
 	Concurrency int
-	// DriftInterval is the time between two drift checks; SweepInterval between two passes of the sweeper.
-	DriftInterval, SweepInterval time.Duration
-	// SweepLimit bounds how many orphaned owners one pass of the sweeper takes.
-	SweepLimit int
-	// MaxReplayDeletes and MaxReplayDeleteShare bound what a replay may delete of objects that still exist: a count, and a
-	// share of what exists.
+	// DriftInterval is the time between two drift checks; CollectInterval between two passes of the garbage collector.
+	DriftInterval, CollectInterval time.Duration
+	// CollectLimit bounds how many orphaned owners one pass of the garbage collector takes.
+	CollectLimit int
+	// MaxReplayDeletes and MaxReplayDeleteShare bound what a replay may delete of objects that still exist: a count,
+	// and a share of what exists.
 	MaxReplayDeletes     int
 	MaxReplayDeleteShare float64
 	// SlowRetry is how long a key rests that waits for something outside, such as quota, in case its wake-up never comes.
@@ -92,8 +92,8 @@ func (c *Config) Validate() error {
 	}
 	setDefault(&c.Concurrency, 1024)
 	setDefault(&c.DriftInterval, 5*time.Minute)
-	setDefault(&c.SweepInterval, time.Minute)
-	setDefault(&c.SweepLimit, 100)
+	setDefault(&c.CollectInterval, time.Minute)
+	setDefault(&c.CollectLimit, 100)
 	setDefault(&c.SlowRetry, 30*time.Second)
 	setDefault(&c.Grace, 5*time.Second)
 	setDefault(&c.AmbiguousWait, 2*time.Minute)
@@ -128,21 +128,21 @@ type Engine struct {
 	refused refusals
 	dry     atomic.Bool // DryRun is at work: nobody is told anything
 
-	runMu    sync.Mutex
-	watchers map[string]*watcher
-	shared   *keyQueue
-	leavings *keyQueue
-	running  context.Context //nolint:containedctx // set by Run for the queues that Add starts later; ended by Run
-	working  context.Context //nolint:containedctx // likewise: that of the work, which outlives running by Grace
-	draining atomic.Bool
-	leads    chan struct{} // closed by Lead, or from the beginning
-	aborted  chan struct{} // closed by Abort
-	abort    sync.Once
-	queues   sync.WaitGroup
-	driftNow chan struct{}
-	sweepNow chan struct{}
-	timers   timers
-	disabled disabledState
+	runMu      sync.Mutex
+	watchers   map[string]*watcher
+	shared     *keyQueue
+	leavings   *keyQueue
+	running    context.Context //nolint:containedctx // set by Run for the queues that Add starts later; ended by Run
+	working    context.Context //nolint:containedctx // likewise: that of the work, which outlives running by Grace
+	draining   atomic.Bool
+	leads      chan struct{} // closed by Lead, or from the beginning
+	aborted    chan struct{} // closed by Abort
+	abort      sync.Once
+	queues     sync.WaitGroup
+	driftNow   chan struct{}
+	collectNow chan struct{}
+	timers     timers
+	disabled   disabledState
 
 	observing activity
 }
@@ -179,7 +179,7 @@ func New(config Config, wb Writeback, clk clock.WithTickerAndDelayedExecution, l
 		config: config, writeback: wb, clock: clk, log: log,
 		byKind: map[drivers.Kind]*registered{}, watchers: map[string]*watcher{},
 		leads: make(chan struct{}), aborted: make(chan struct{}),
-		driftNow: make(chan struct{}, 1), sweepNow: make(chan struct{}, 1),
+		driftNow: make(chan struct{}, 1), collectNow: make(chan struct{}, 1),
 	}
 	e.state = state.New(state.Config{
 		Cluster: config.Cluster, Drivers: config.Drivers, Kinds: config.Kinds, Clock: clk, Deliver: e.deliver,
@@ -335,7 +335,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	var loops sync.WaitGroup
 	loops.Go(func() { e.whenLeading(ctx, e.driftLoop) })
-	loops.Go(func() { e.whenLeading(ctx, e.sweepLoop) })
+	loops.Go(func() { e.whenLeading(ctx, e.collectLoop) })
 	for _, b := range e.backends {
 		if b.Run != nil {
 			loops.Go(func() { e.whenLeading(ctx, b.Run) })

@@ -192,8 +192,8 @@ func TestAReferenceToWhatIsNotThere(t *testing.T) {
 	w.one("port", "web")
 }
 
-// TestARefusalThatPlanningAnewDoesNotMend ends the pass: every update is stale, whatever is read.
-func TestARefusalThatPlanningAnewDoesNotMend(t *testing.T) {
+// TestARefusalThatPlanningAnewDoesNotEnd ends the pass: every update is stale, whatever is read.
+func TestARefusalThatPlanningAnewDoesNotEnd(t *testing.T) {
 	for name, fault := range map[string]simcloud.Rule{
 		"stale": {
 			Status: 412, Response: `{"NeutronError":{"type":"RevisionNumberConstraintFailed","message":"stale","detail":""}}`,

@@ -358,9 +358,9 @@ func TestNeutronsRowIsWaitedFor(t *testing.T) {
 	w.quiet(p)
 }
 
-// TestSwap: a Service goes from Octavia's load balancers to OVN's and back. Never are there two, its floating IP
-// stays, and the gap is measured.
-func TestSwap(t *testing.T) {
+// TestHandoverToOVNAndBack: a Service goes from Octavia's load balancers to OVN's and back. Never are there two, its
+// floating IP stays, and the gap is measured.
+func TestHandoverToOVNAndBack(t *testing.T) {
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	values := map[string]map[string]any{"neutron_defaults": {"external_svc_net": "public"}}

@@ -209,7 +209,7 @@ func (e *Engine) finishEpoch(name string) {
 		e.reportGuard(name, held, allowed)
 	case over:
 		e.log.Info("replay reconciled", "driver", name, "deletions", held)
-		e.requestSweep()
+		e.requestCollection()
 	}
 }
 

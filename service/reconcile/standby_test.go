@@ -110,7 +110,7 @@ func TestStandbyReadsTheCloudOnlyWhenItLeads(t *testing.T) {
 	}
 }
 
-func TestTheReplayGuardCountsWhenOneTakesOver(t *testing.T) {
+func TestTheMassDeletionGuardCountsWhenOneTakesOver(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.createNamespace("shop")
 	for i := range 5 {

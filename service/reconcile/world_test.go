@@ -324,7 +324,7 @@ func (s setup) all() map[string]drivers.Driver {
 func (s setup) engineConfig() config {
 	config := config{loopConfig: loopConfig{
 		Cluster: "cluster-1", MaxReplayDeletes: 20, MaxReplayDeleteShare: 0.5, BackoffBase: 5 * time.Millisecond,
-		BackoffMax: 200 * time.Millisecond, SweepInterval: 50 * time.Millisecond, AmbiguousWait: 30 * time.Second,
+		BackoffMax: 200 * time.Millisecond, CollectInterval: 50 * time.Millisecond, AmbiguousWait: 30 * time.Second,
 		ConfirmAfter: 20 * time.Millisecond, Drivers: slices.Sorted(maps.Keys(s.all())),
 	}}
 	if s.config != nil {

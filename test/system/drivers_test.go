@@ -300,7 +300,7 @@ func TestObjectThatEndsItsDriverIsIsolated(t *testing.T) {
 
 // What a driver made that is left out on a reload stays as it is, until its objects go, or it is cleaned up by name;
 // enabled again, it takes all over.
-func TestWhatADisabledDriverMadeIsFrozen(t *testing.T) {
+func TestResourcesOfADisabledDriverStay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("raven", "drift_check_interval", 1)

@@ -24,15 +24,15 @@ type Backend struct {
 
 	// full holds, per expandable subnet, how many subnets there were when the cloud last said that they are full.
 	full map[state.IdentityKey]int
-	// crowded holds, per subnet that the cloud said is full, how many resources used it then.
-	crowded map[string]int
+	// fullSubnets holds, per subnet that the cloud said is full, how many resources used it then.
+	fullSubnets map[string]int
 }
 
 // NewBackend returns the backend of a client.
 func NewBackend(client *Client, env backend.Env) *Backend {
 	b := &Backend{
 		client: client, env: env, outcome: outcome.Handler{Env: env, Dependants: client.Dependants},
-		full: map[state.IdentityKey]int{}, crowded: map[string]int{},
+		full: map[state.IdentityKey]int{}, fullSubnets: map[string]int{},
 	}
 	client.KnowRoom(b.room)
 	return b
@@ -158,7 +158,7 @@ func (b *Backend) create(ctx context.Context, step *plan.Step) error {
 			tx.Cache.End(pending)
 			tx.Wake(state.ByGone(pending.ID))
 			if openstack.Classify(err) == openstack.ClassSubnetFull && tx.Signals(outcome.Scarce(*step)...) == before {
-				elsewhere = b.crowd(tx, attrs, placed)
+				elsewhere = b.noteFull(tx, attrs, placed)
 			}
 		})
 		if !elsewhere {

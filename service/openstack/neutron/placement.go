@@ -82,14 +82,14 @@ func expansion(tx *state.Tx, subnet plan.Observed) int {
 // byRoom orders the subnets of one choice: those with room as they come, then by what seems to be free, and those of
 // which the cloud said that they are full last.
 func (b *Backend) byRoom(tx *state.Tx, x, y plan.Observed) int {
-	crowded := func(o plan.Observed) int {
-		if b.isCrowded(tx, o.ID) {
+	isFull := func(o plan.Observed) int {
+		if b.isFull(tx, o.ID) {
 			return 1
 		}
 		return 0
 	}
 	lacks := func(o plan.Observed) int { return max(0, 1-free(tx, o)) }
-	return cmp.Or(crowded(x)-crowded(y), lacks(x)-lacks(y))
+	return cmp.Or(isFull(x)-isFull(y), lacks(x)-lacks(y))
 }
 
 // free is how many addresses of a subnet are free, as far as is known: the cloud takes one for itself, and others may
@@ -99,31 +99,31 @@ func free(tx *state.Tx, subnet plan.Observed) int {
 	return roomIn(subnet) - made - pending - 1
 }
 
-// crowd notes that one of the subnets that a port was placed on is full: the one with the least room. It says whether
+// noteFull notes that one of the subnets that a port was placed on is full: the one with the least room. It says whether
 // the port may find room on another.
-func (b *Backend) crowd(tx *state.Tx, attrs map[string]any, placed []plan.Observed) bool {
+func (b *Backend) noteFull(tx *state.Tx, attrs map[string]any, placed []plan.Observed) bool {
 	if len(placed) == 0 {
 		return false
 	}
 	full := slices.MinFunc(placed, func(x, y plan.Observed) int { return free(tx, x) - free(tx, y) })
-	b.crowded[full.ID], _ = tx.Cache.Uses(full.ID)
+	b.fullSubnets[full.ID], _ = tx.Cache.Uses(full.ID)
 	for _, next := range b.place(tx, drivers.KindPort, attrs) {
-		if b.isCrowded(tx, next.ID) {
+		if b.isFull(tx, next.ID) {
 			return false
 		}
 	}
 	return true
 }
 
-// isCrowded says whether a subnet was full when the cloud was last asked, and nothing has left it since.
-func (b *Backend) isCrowded(tx *state.Tx, id string) bool {
-	uses, known := b.crowded[id]
+// isFull says whether a subnet was full when the cloud was last asked, and nothing has left it since.
+func (b *Backend) isFull(tx *state.Tx, id string) bool {
+	uses, known := b.fullSubnets[id]
 	if !known {
 		return false
 	}
 	made, _ := tx.Cache.Uses(id)
 	if _, there := tx.Cache.Get(drivers.KindSubnet, id); made < uses || !there {
-		delete(b.crowded, id)
+		delete(b.fullSubnets, id)
 		return false
 	}
 	return true

@@ -255,9 +255,9 @@ func TestAnswersAreMerged(t *testing.T) {
 	}
 }
 
-// TestLooksAreMerged: what was written while a load balancer, or another one beside it, was looked at counts, and not
+// TestPollsAreMerged: what was written while a load balancer, or another one beside it, was looked at counts, and not
 // what was seen.
-func TestLooksAreMerged(t *testing.T) {
+func TestPollsAreMerged(t *testing.T) {
 	newer := with(known, statusUpdating, map[string]any{"pools": members("b")})
 	pending := []any{map[string]any{"id": "p", "provisioning_status": "PENDING_CREATE"}}
 	other := with(known, "PENDING_CREATE", map[string]any{"pools": pending})

@@ -18,9 +18,9 @@ type partsPlan struct {
 	hints Hints
 	pools map[string]map[string]any // what is there and stays, by name
 	going []map[string]any          // listeners that go
-	// frozen are pools and listeners, by kind and name, that stay in ERROR for now: they take no change.
-	frozen  map[plan.Part]bool
-	ordered [steps][]plan.Step
+	// unchangeable are pools and listeners, by kind and name, that stay in ERROR for now: they take no change.
+	unchangeable map[plan.Part]bool
+	ordered      [steps][]plan.Step
 }
 
 // The order in which the steps on parts are taken: endpoints first, then what takes away, then what adds, from the
@@ -42,7 +42,7 @@ const (
 // plans anew.
 func balance(c *plan.Computation, m *plan.Match) {
 	b := &partsPlan{
-		c: c, m: m, hints: HintsOf(m.Desired), pools: map[string]map[string]any{}, frozen: map[plan.Part]bool{},
+		c: c, m: m, hints: HintsOf(m.Desired), pools: map[string]map[string]any{}, unchangeable: map[plan.Part]bool{},
 	}
 	first := len(c.Plan.Steps)
 	b.vip()
@@ -98,7 +98,7 @@ func (b *partsPlan) step(at int, op plan.Op, part plan.Part, attrs map[string]an
 	if of.Kind == Members || of.Kind == Monitor {
 		of.Kind = Pool
 	}
-	if b.frozen[of] {
+	if b.unchangeable[of] {
 		waits = append(waits, plan.Wait{Message: fmt.Sprintf("waiting for %s, which is in ERROR", of)})
 	}
 	b.ordered[at] = append(b.ordered[at], plan.Step{
@@ -197,7 +197,7 @@ func (b *partsPlan) allPools(list []any) {
 			b.addPool(want, plan.Wait{Message: fmt.Sprintf("waiting for the old pool %q to go", textAt(have, "name"))})
 		default:
 			b.pools[textAt(want, "name")] = have
-			b.frozen[plan.Part{Kind: Pool, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
+			b.unchangeable[plan.Part{Kind: Pool, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
 			b.changePool(want, have)
 		}
 	}
@@ -340,7 +340,7 @@ func (b *partsPlan) allListeners(list []any) {
 			b.unlisten(have, why)
 			missing = append(missing, want)
 		default:
-			b.frozen[plan.Part{Kind: Listener, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
+			b.unchangeable[plan.Part{Kind: Listener, Name: textAt(want, "name")}] = have["provisioning_status"] == statusError
 			b.changeListener(want, have)
 		}
 	}

@@ -262,8 +262,8 @@ func TestMemberOnAnotherSubnet(t *testing.T) {
 	}
 }
 
-// TestRivals: an address that another load balancer of ours has is waited for, whoever's that is.
-func TestRivals(t *testing.T) {
+// TestAddressHolders: an address that another load balancer of ours has is waited for, whoever's that is.
+func TestAddressHolders(t *testing.T) {
 	other := lbDoc(func(o *plan.Observed) { o.ID, o.Identity.Owner.UID = "lb-0", "gone" })
 	p := compute(plan.Input{
 		Desired: lbWish(nil), Prune: true,
@@ -304,8 +304,8 @@ func TestIgnoredAddresses(t *testing.T) {
 	}
 }
 
-// TestRivalsByFurtherAddress: it counts like the first one, on either side.
-func TestRivalsByFurtherAddress(t *testing.T) {
+// TestHoldersOfAFurtherAddress: it counts like the first one, on either side.
+func TestHoldersOfAFurtherAddress(t *testing.T) {
 	const address = "fd00::9"
 	further := []drivers.AdditionalVIP{{SubnetID: drivers.Text("sub6"), IPAddress: address}}
 	first := func(lb *drivers.LoadBalancer) { lb.VIPSubnetID, lb.VIPAddress = drivers.Text("sub6"), new(address) }

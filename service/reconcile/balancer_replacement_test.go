@@ -125,8 +125,9 @@ func TestNeighbourThatCannotGo(t *testing.T) {
 	v.wantWrites()
 }
 
-// TestVetoedAndBroken: what is not there is not asked for either when the load balancer that stays for that breaks.
-func TestVetoedAndBroken(t *testing.T) {
+// TestBlockedReplacementAndBroken: what is not there is not asked for either when the load balancer that stays for
+// that breaks.
+func TestBlockedReplacementAndBroken(t *testing.T) {
 	t.Parallel()
 	v := newVetted(t, nil)
 	first := v.one("loadbalancer", "shop")["id"]
@@ -326,9 +327,9 @@ func TestNewOnASubnetThatIsNotThere(t *testing.T) {
 	r.waitsLong("x")
 }
 
-// TestVetoedForANeighbourAndBroken: it is made again where it was, and does not wait for the address that it cannot
-// have.
-func TestVetoedForANeighbourAndBroken(t *testing.T) {
+// TestReplacementBlockedByANeighbourAndBroken: it is made again where it was, and does not wait for the address that
+// it cannot have.
+func TestReplacementBlockedByANeighbourAndBroken(t *testing.T) {
 	t.Parallel()
 	v := newNeighbours(t)
 	v.wish(placed{addresses: map[string]string{"x": "10.7.200.2", "y": "10.7.200.2"}}, "x")

@@ -14,9 +14,9 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// sweepLoop looks for orphans at intervals.
-func (e *Engine) sweepLoop(ctx context.Context) {
-	wait := e.config.SweepInterval
+// collectLoop looks for orphans at intervals.
+func (e *Engine) collectLoop(ctx context.Context) {
+	wait := e.config.CollectInterval
 	for {
 		timer := e.clock.NewTimer(wait)
 		select {
@@ -24,38 +24,38 @@ func (e *Engine) sweepLoop(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-timer.C():
-		case <-e.sweepNow:
+		case <-e.collectNow:
 			timer.Stop()
 		}
-		wait = e.config.SweepInterval
-		held, orphans, leftovers := e.reviewGuards(), e.sweep(), e.sweepDisabled(ctx)
+		wait = e.config.CollectInterval
+		held, orphans, leftovers := e.reviewGuards(), e.collectOrphans(), e.collectDisabled(ctx)
 		if held || orphans || leftovers {
 			wait = min(wait, e.config.ConfirmAfter)
 		}
 	}
 }
 
-func (e *Engine) requestSweep() {
+func (e *Engine) requestCollection() {
 	select {
-	case e.sweepNow <- struct{}{}:
+	case e.collectNow <- struct{}{}:
 	default:
 	}
 }
 
-// sweep ends what owners left behind whose source objects are gone: those that carry our identity and a driver's
-// name, are not in that driver's synced caches, and were not in the pass before either. It says whether another pass
-// is worth while soon.
-func (e *Engine) sweep() bool {
+// collectOrphans ends what owners left behind whose source objects are gone: those that carry our identity and a
+// driver's name, are not in that driver's synced caches, and were not in the pass before either. It says whether
+// another pass is worth while soon.
+func (e *Engine) collectOrphans() bool {
 	soon := false
 	for _, w := range e.all() {
 		orphans, fresh := e.orphansOf(w)
 		soon = soon || fresh
 		for i, id := range orphans {
-			if i >= e.config.SweepLimit {
+			if i >= e.config.CollectLimit {
 				soon = true
 				break
 			}
-			e.sweepOne(w, id)
+			e.collectOrphan(w, id)
 		}
 	}
 	return soon
@@ -98,8 +98,8 @@ func allRetained(tx *state.LoopTx, id plan.Owner) bool {
 	return !slices.ContainsFunc(tx.Cache.Owned(id), func(o plan.Observed) bool { return !state.Retained(o) })
 }
 
-// sweepOne makes an owner for an orphan, and ends it by the ordinary way.
-func (e *Engine) sweepOne(w *watcher, id plan.Owner) {
+// collectOrphan makes an owner for an orphan, and ends it by the ordinary way.
+func (e *Engine) collectOrphan(w *watcher, id plan.Owner) {
 	e.log.Info("ending what is left of an object that is gone", "driver", w.name, "uid", id.UID)
 	var source drivers.Watch
 	for _, name := range slices.Sorted(maps.Keys(w.sources)) {

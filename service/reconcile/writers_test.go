@@ -12,16 +12,16 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// rival is a scripted driver of all ConfigMaps that are for somebody; it may write two annotations.
-type rival struct{ *scripted }
+// writer is a scripted driver of all ConfigMaps that are labelled for it; it may write two annotations.
+type writer struct{ *scripted }
 
-func (r rival) Info() drivers.Info {
+func (r writer) Info() drivers.Info {
 	info := r.scripted.Info()
 	info.Annotations = []string{"example.org/same", "example.org/" + r.name}
 	return info
 }
 
-func (r rival) Watches() []drivers.Watch {
+func (r writer) Watches() []drivers.Watch {
 	watches := r.scripted.Watches()
 	watches[0].LabelSelector = "for"
 	return watches
@@ -36,7 +36,7 @@ func TestAKeyThatTwoWrite(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(drivers.Set{Outputs: []drivers.Output{writing("same", `{"by":"a"}`), writing("a", `{}`)}}))
 	b := script("b", always(drivers.Set{Outputs: []drivers.Output{writing("b", `{}`)}}))
-	r := w.start(setup{drivers: map[string]drivers.Driver{"a": rival{a}, "b": rival{b}}})
+	r := w.start(setup{drivers: map[string]drivers.Driver{"a": writer{a}, "b": writer{b}}})
 	w.createMap("us", "x")
 	r.settled(2)
 	same := func() any { return w.annotation(configMaps(), "default", "x", "example.org/same")["by"] }

@@ -49,9 +49,9 @@ func watching(p *presence) func(*config) {
 	return func(c *config) { c.Presence, c.DriftInterval = p, 100*time.Millisecond }
 }
 
-// TestAFrozenDriversObjectsGo: what a driver made that is not enabled stays until its objects go, one by one, and
-// goes then.
-func TestAFrozenDriversObjectsGo(t *testing.T) {
+// TestADeletedObjectOfADisabledDriver: what a driver made that is not enabled stays until its objects go, one by one,
+// and goes then.
+func TestADeletedObjectOfADisabledDriver(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return setOf(network(name), claiming(router("all"), "router")), nil
@@ -71,8 +71,8 @@ func TestAFrozenDriversObjectsGo(t *testing.T) {
 
 	r = w.start(with(b).configured(watching(p)))
 	w.eventually("it is told that nobody knows", func() (bool, string) {
-		frozen := r.engine.Frozen()
-		return len(frozen) == 1 && strings.Contains(frozen[0].Problem, "forbidden"), fmt.Sprint(frozen)
+		left := r.engine.DisabledResources()
+		return len(left) == 1 && strings.Contains(left[0].Problem, "forbidden"), fmt.Sprint(left)
 	})
 	asked := p.asked.Load()
 	w.eventually("it is asked again", func() (bool, string) { return p.asked.Load() > asked+1, "" })
@@ -85,7 +85,7 @@ func TestAFrozenDriversObjectsGo(t *testing.T) {
 	w.none("network", "y")
 	w.one("network", "z")
 	w.one("router", "all")
-	if f := r.engine.Frozen(); len(f) != 1 || f[0].Driver != "a" || f[0].Objects != 1 || f[0].Resources != 1 ||
+	if f := r.engine.DisabledResources(); len(f) != 1 || f[0].Driver != "a" || f[0].Objects != 1 || f[0].Resources != 1 ||
 		f[0].Untold != 0 || f[0].Problem != "" {
 		t.Errorf("left are %+v", f)
 	}
@@ -102,8 +102,8 @@ func TestAFrozenDriversObjectsGo(t *testing.T) {
 	}
 }
 
-// TestAFrozenDriversPlan shows what would go, and does nothing.
-func TestAFrozenDriversPlan(t *testing.T) {
+// TestThePlanOfADisabledDriver shows what would go, and does nothing.
+func TestThePlanOfADisabledDriver(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil })
 	b := script("b", always(setOf(group("b"))))
@@ -142,7 +142,7 @@ func TestWhatDoesNotSayWhatItIsFor(t *testing.T) {
 	writes := len(w.writes())
 	r = w.start(with(b).configured(watching(p)))
 	time.Sleep(400 * time.Millisecond)
-	if f := r.engine.Frozen(); len(f) != 1 || f[0].Untold != 1 {
+	if f := r.engine.DisabledResources(); len(f) != 1 || f[0].Untold != 1 {
 		t.Errorf("left are %+v", f)
 	}
 	if now := w.writes()[writes:]; len(now) > 0 {
@@ -150,9 +150,9 @@ func TestWhatDoesNotSayWhatItIsFor(t *testing.T) {
 	}
 }
 
-// TestAFrozenDriversOddUIDs: Kubernetes' UIDs are UUIDs, those of an aggregated API may be anything. What identities
-// have in place of a long or odd one is not the UID, and the object is there nevertheless.
-func TestAFrozenDriversOddUIDs(t *testing.T) {
+// TestUnusualUIDsOfADisabledDriver: Kubernetes' UIDs are UUIDs, those of an aggregated API may be anything. What
+// identities have in place of a long or odd one is not the UID, and the object is there nevertheless.
+func TestUnusualUIDsOfADisabledDriver(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil })
 	b := script("b", always(setOf(group("b"))))
@@ -220,7 +220,7 @@ func TestAStartOnOlderDescriptions(t *testing.T) {
 	want, writes := w.dump(), len(w.writes())
 	r = w.start(
 		with(script("a", own)).configured(
-			func(c *config) { c.DriftInterval, c.SweepInterval = 50*time.Millisecond, 50*time.Millisecond },
+			func(c *config) { c.DriftInterval, c.CollectInterval = 50*time.Millisecond, 50*time.Millisecond },
 		),
 	)
 	r.settled(2)
