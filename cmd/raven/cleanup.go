@@ -257,7 +257,7 @@ func runCleanupOf(ctx context.Context, c *cleanup.Cleanup, cloud *cloud.Cloud, i
 		return err
 	case len(report.Left) > 0:
 		return statusError{exitError, fmt.Errorf("%d resources are left, with the reasons above; run it again when they "+
-			"are mended", len(report.Left))}
+			"are resolved", len(report.Left))}
 	case !f.yes && len(report.Remove) > 0:
 		return statusError{status: exitChanges}
 	}
@@ -310,10 +310,10 @@ func listClusters(ctx context.Context, cloud *cloud.Cloud, values *config.Values
 		return err
 	}
 	if err := addClusters(ctx, values, clusters); err != nil {
-		fmt.Fprintln(io.err, "warning: OVN's northbound database was not looked at:", err)
+		fmt.Fprintln(io.err, "warning: OVN's northbound database was not listed:", err)
 	}
 	if err := cloud.Octavia.Available(); err != nil {
-		fmt.Fprintln(io.err, "warning: the load balancing service was not looked at:", err)
+		fmt.Fprintln(io.err, "warning: the load balancing service was not listed:", err)
 	}
 	if format != "table" {
 		return structured(io.out, format, clusters)

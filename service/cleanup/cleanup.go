@@ -127,12 +127,12 @@ func (c *Cleanup) observe(ctx context.Context) (cache *state.Cache, unseen []str
 	cache = state.NewCache(c.Kinds)
 	for _, b := range c.Backends {
 		if b.Unconfigured != "" {
-			unseen = append(unseen, fmt.Sprintf("%s was not looked at: %s", b.Name, b.Unconfigured))
+			unseen = append(unseen, fmt.Sprintf("%s was not listed: %s", b.Name, b.Unconfigured))
 		}
 		list, err := b.List(ctx, c.Cluster)
 		switch {
 		case errors.Is(err, backend.ErrAbsent):
-			unseen = append(unseen, fmt.Sprintf("%s was not looked at: %v", b.Name, err))
+			unseen = append(unseen, fmt.Sprintf("%s was not listed: %v", b.Name, err))
 		case err != nil:
 			return nil, nil, fmt.Errorf("looking in %s for the resources of cluster %s: %w", b.Name, c.Cluster, err)
 		}

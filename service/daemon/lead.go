@@ -180,7 +180,7 @@ func (l *LeaderReport) String() string {
 	case l.Leading:
 		text = fmt.Sprintf("this one leads since %s: %s holds Lease %s", since(l.Since), l.Identity, l.Lease)
 	case l.Holder == "":
-		text = fmt.Sprintf("standing by as %s: nobody holds Lease %s", l.Identity, l.Lease)
+		text = fmt.Sprintf("standing by as %s: Lease %s has no holder", l.Identity, l.Lease)
 	default:
 		text = fmt.Sprintf("standing by as %s: %s leads since %s or longer; ask it what became of each object", l.Identity,
 			l.Holder, since(l.Since))

@@ -36,7 +36,7 @@ func (r *runtime) mayDropOVN(next *config.Values) error {
 		gone = "; it is away: if it is gone for good, start Raven anew without the option"
 	}
 	return fmt.Errorf("[ovn] nb_connection is not in it any more, and OVN's northbound database still has %d load "+
-		"balancers of this cluster's, which nobody would see then: they would serve on as they are, also beside those of "+
+		"balancers of this cluster's, which Raven would not see then: they would serve on as they are, also beside those of "+
 		"another driver; keep the option until `raven status` says 0 load balancers, which another driver for Services or "+
 		"`raven cleanup --driver NAME` brings about%s", s.Balancers, gone)
 }

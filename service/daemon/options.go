@@ -70,12 +70,12 @@ func loopOptions() []config.Option {
 		{
 			Group: OptionGroup, Name: "drift_check_interval", Type: config.Duration, Default: "300", Min: num(1),
 			Declarer: declarer,
-			Help: "The time between two checks of the cloud for changes that somebody else made, in seconds: a few lists per " +
+			Help: "The time between two checks of the cloud for changes that others made, in seconds: a few lists per " +
 				"kind.",
 		},
 		{
 			Group: OptionGroup, Name: "sweep_interval", Type: config.Duration, Default: "60", Min: num(1), Declarer: declarer,
-			Help: "The time between two looks for resources whose objects are gone, in seconds.",
+			Help: "The time between two runs of the garbage collection of resources whose objects are gone, in seconds.",
 		},
 		{
 			Group: OptionGroup, Name: "sweep_limit", Type: config.Integer, Default: "100", Min: num(1), Advanced: true,
@@ -128,7 +128,7 @@ func laterOptions() []config.Option {
 		later("ports_pool_max", "0", "The most ports that a pool keeps. 0 is no bound."),
 		later("ports_pool_min", "5", "The fewest ports that a pool keeps."),
 		later("ports_pool_batch", "10", "How many ports are made at once."),
-		later("ports_pool_update_frequency", "20", "The time between two looks at a pool, in seconds."),
+		later("ports_pool_update_frequency", "20", "The time between two checks of a pool, in seconds."),
 	}
 }
 

@@ -120,7 +120,7 @@ func newGaps() *prometheus.HistogramVec {
 func (h *Handover) waiting() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "raven_handovers_waiting",
-		Help: "Services that wait to be handed over: nobody follows the endpoints of the load balancers that " +
+		Help: "Services that wait to be handed over: no driver follows the endpoints of the load balancers that " +
 			"serve them.",
 	}, func() float64 {
 		s := h.Status()

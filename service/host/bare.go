@@ -22,7 +22,7 @@ type Bare struct {
 func Open(ctx context.Context, config Config) (*Bare, error) {
 	p := &Plugin{config: config.withDefaults()} // by which errors name the driver
 	if config.Attach != "" {
-		return nil, p.wrap(errors.New("a driver that is attached to has no process of ours"))
+		return nil, p.wrap(errors.New("a driver that is attached to has no process that Raven started"))
 	}
 	folder, err := newFolder(config.RuntimeDir)
 	if err != nil {

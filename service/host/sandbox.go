@@ -220,7 +220,7 @@ func (s *Sandbox) addProcessors(add func(name string, active bool, yes, no strin
 		add(name, true, share+"; nice", "")
 	default:
 		add(name, impolite == nil, "nice, which bounds a thread and not how many there are",
-			fmt.Sprintf("a driver gives way to nobody: %v", impolite))
+			fmt.Sprintf("a driver runs at the priority of Raven: %v", impolite))
 	}
 }
 

@@ -50,7 +50,7 @@ func Options() []config.Option {
 		},
 		{
 			Name: "lease_retry_period", Type: config.Duration, Default: "2", Min: new(0.1), Advanced: true,
-			Help: "With controller_ha, the time between two renewals, or between two looks at whether the Lease is free.",
+			Help: "With controller_ha, the time between two renewals, or between two checks whether the Lease is free.",
 		},
 		{
 			Name: "controller_ha_elector_port", Type: config.Port, Default: "16401", Advanced: true,

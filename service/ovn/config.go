@@ -88,7 +88,7 @@ func Options() []config.Option {
 		},
 		{
 			Name: "probe_interval", Type: config.Duration, Default: "5", Min: bound(0.1), Advanced: true,
-			Help: "The time between two looks at whether the server still answers, in seconds.",
+			Help: "The time between two checks whether the server still answers, in seconds.",
 		},
 		{
 			Name: "retry_max_interval", Type: config.Duration, Default: "10", Min: bound(0.1),

@@ -117,7 +117,7 @@ func (n *Northbound) Collector() prometheus.Collector {
 		up: prometheus.NewDesc("raven_ovn_connected", "1 while there is a connection to the northbound database.",
 			nil, nil),
 		connections: prometheus.NewDesc("raven_ovn_connections_total", "Connections that were made.", nil, nil),
-		rows:        prometheus.NewDesc("raven_ovn_rows", "Load balancer rows of ours.", nil, nil),
+		rows:        prometheus.NewDesc("raven_ovn_rows", "Load balancer rows of this cluster.", nil, nil),
 	}
 }
 

@@ -136,7 +136,7 @@ func (c *Computation) match(observed map[id][]*Observed) {
 	}
 	for _, group := range observed {
 		for _, o := range group {
-			c.going[o.ID] = departure{observed: o, reason: "nobody wants it any more"}
+			c.going[o.ID] = departure{observed: o, reason: "it is no longer desired"}
 		}
 	}
 	for _, m := range c.Matches {
@@ -386,7 +386,7 @@ func (c *Computation) immutableDifference(m *Match) string {
 func (c *Computation) clinging(m *Match) (why string, cause *Observed) {
 	for _, d := range m.Differences {
 		if old, ok := d.Old.(string); ok && d.Immutable && len(d.Waits) > 0 && c.Leaves(old) {
-			why = fmt.Sprintf("its %s %s goes, and this cannot be changed in place", d.Name, old)
+			why = fmt.Sprintf("its %s %s is deleted, and this cannot be changed in place", d.Name, old)
 			return why, c.going[old].observed
 		}
 	}

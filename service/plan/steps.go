@@ -77,7 +77,7 @@ func (c *Computation) recreate(m *Match) {
 	case !c.Prune:
 		wait.Message = fmt.Sprintf("the old %s %s must go first, and deletions are held", m.Kind, o.ID)
 	}
-	reason := fmt.Sprintf("%s; the old one goes first, for names and addresses of the two would clash", m.Replaced)
+	reason := fmt.Sprintf("%s; the old one is deleted first, for names and addresses of the two would clash", m.Replaced)
 	c.create(m, reason, []Wait{wait})
 }
 

@@ -51,7 +51,7 @@ func TestCleanupLeavesWhatIsRetained(t *testing.T) {
 		t.Fatalf("%d steps, %d retained (%v)", len(p.Steps), len(p.Retained), err)
 	}
 	if len(p.Unseen) != 1 || !strings.Contains(p.Unseen[0], "[ovn] nb_connection") {
-		t.Errorf("unseen %q, want that OVN was not looked at", p.Unseen)
+		t.Errorf("unseen %q, want that OVN was not listed", p.Unseen)
 	}
 	stopped, stop := context.WithCancel(ctx)
 	stop()

@@ -100,7 +100,7 @@ func allRetained(tx *state.LoopTx, id plan.Owner) bool {
 
 // collectOrphan makes an owner for an orphan, and ends it by the ordinary way.
 func (e *Engine) collectOrphan(w *watcher, id plan.Owner) {
-	e.log.Info("ending what is left of an object that is gone", "driver", w.name, "uid", id.UID)
+	e.log.Info("deleting the resources of an object that is gone", "driver", w.name, "uid", id.UID)
 	var source drivers.Watch
 	for _, name := range slices.Sorted(maps.Keys(w.sources)) {
 		source = w.sources[name]

@@ -55,7 +55,7 @@ func (e *Error) Error() string {
 			what, resourceText(e.GVR), e.Err)
 	case BadSelector:
 		return fmt.Sprintf("%sthe API server does not select %s by field selector %q (400): of custom resources only "+
-			"metadata.name, metadata.namespace and what selectableFields of their definition names can be selected: mend "+
+			"metadata.name, metadata.namespace and what selectableFields of their definition names can be selected: fix "+
 			"the driver, or the definition: %v",
 			what, resourceText(e.GVR), e.FieldSelector, e.Err)
 	case Unreachable:

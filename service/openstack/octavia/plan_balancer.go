@@ -185,7 +185,7 @@ func (b *partsPlan) allPools(list []any) {
 		if led[textAt(doc, "id")] {
 			at = stepUnpoolLast
 		}
-		b.remove(at, Pool, doc, "nobody wants it any more")
+		b.remove(at, Pool, doc, "it is no longer desired")
 	}
 	for _, want := range wanted {
 		have := there[textAt(want, "name")]
@@ -309,7 +309,7 @@ func (b *partsPlan) monitor(pool plan.Part, want, have map[string]any) {
 	switch why := b.unfit(part, attrs, there, "type"); {
 	case none(wanted) == nil && there == nil:
 	case none(wanted) == nil:
-		b.step(stepMonitor, plan.Delete, part, nil, "nobody wants it any more")
+		b.step(stepMonitor, plan.Delete, part, nil, "it is no longer desired")
 	case there == nil:
 		b.step(stepMonitor, plan.Create, part, attrs, "there is none yet")
 	case why != "":
@@ -327,7 +327,7 @@ func (b *partsPlan) allListeners(list []any) {
 	wanted := structures(list)
 	there, gone := b.existing("listeners", namesOf(wanted), nil)
 	for _, doc := range gone {
-		b.unlisten(doc, "nobody wants it any more")
+		b.unlisten(doc, "it is no longer desired")
 	}
 	var missing []map[string]any
 	for _, want := range wanted {

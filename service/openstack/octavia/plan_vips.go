@@ -79,7 +79,7 @@ func ignored(c *plan.Computation, m *plan.Match) {
 		return
 	}
 	c.Plan.Notices = append(c.Plan.Notices, plan.Notice{Reason: "LoadBalancer", Message: fmt.Sprintf(
-		"provider %s has ignored the %d additional addresses of load balancer %q, which nobody serves: "+
+		"provider %s has ignored the %d additional addresses of load balancer %q, which are not served: "+
 			"let it have a load balancer for each address",
 		provider, len(wanted), name(m))})
 }

@@ -48,8 +48,8 @@ func (b *Backend) problems(tx *state.Tx, owner plan.Owner) []string {
 			}
 			texts = append(texts, text)
 		case period != nil && period.overdue:
-			texts = append(texts, fmt.Sprintf("load balancer %s has not become ready since %s: %s; it is looked at every now "+
-				"and then, and nothing else can be done but by an administrator of the cloud",
+			texts = append(texts, fmt.Sprintf("load balancer %s has not become ready since %s: %s; it is polled at "+
+				"intervals, and nothing else can be done but by an administrator of the cloud",
 				lb.ID, period.since.Format(time.TimeOnly), why))
 		}
 	}
