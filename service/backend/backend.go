@@ -49,6 +49,9 @@ type Registration struct {
 	Reason string
 	// Required says that nothing is concluded at all while it cannot be listed, and that Raven does not start without it.
 	Required bool
+	// Follows says that the backend itself tells what others change and when it can be asked again: its steps are tried
+	// although it could not be listed, and it is not listed again for that.
+	Follows bool
 	// Unconfigured says why the backend keeps nothing, so that what is there of its resources is not known; "": it is
 	// configured.
 	Unconfigured string

@@ -22,6 +22,8 @@ type Failure struct {
 	Backoff bool
 	// Replan says that what is known was brought up to date, so that another plan may do.
 	Replan bool
+	// NotTried says that the step was not asked for: a preflight has found why not.
+	NotTried bool
 	// Wait is what may wake the object before: any of it.
 	Wait []state.Key
 	// Quiet says that it is not for the people who look at the object: there would be an Event on every one.

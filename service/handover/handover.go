@@ -134,6 +134,7 @@ type handed struct {
 // Apply implements backend.Backend: a preflight comes before the step, and the account after it.
 func (b *handed) Apply(ctx context.Context, owner plan.Owner, step *plan.Step) error {
 	if f := b.h.preflight(ctx, owner, *step); f != nil {
+		f.NotTried = true
 		return f
 	}
 	if err := b.Backend.Apply(ctx, owner, step); err != nil {

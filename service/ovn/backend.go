@@ -53,7 +53,7 @@ func (b *Backend) Registration() *backend.Registration {
 		unconfigured = "[ovn] nb_connection names no database; if driver kubeproxy ever served this cluster, name it"
 	}
 	return &backend.Registration{
-		Backend: b, Name: backendName, Reason: "LoadBalancer", Unconfigured: unconfigured,
+		Backend: b, Name: backendName, Reason: "LoadBalancer", Follows: true, Unconfigured: unconfigured,
 		Listed: b.listed,
 		Remove: func(ctx context.Context, step plan.Step) error {
 			if b.database == nil {

@@ -28,6 +28,8 @@ type Descriptor struct {
 	// Stable returns attributes without what changes by itself though it is compared, such as statuses of parts; nil:
 	// nothing does. It must not change what it is given.
 	Stable func(attrs map[string]any) map[string]any
+	// Leaving says that a resource is being deleted, so that its end is no drift; nil: none is shown while it is.
+	Leaving func(o *Observed) bool
 	// Status says that a change of Observed.Status alone counts as a difference.
 	Status bool
 	// Serial says that the steps on one resource are taken one at a time.

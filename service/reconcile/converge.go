@@ -132,7 +132,7 @@ type outcome struct {
 // arrival in between is missed.
 func (e *Engine) plan(o *state.Object, fixed map[string]string) (p plan.Plan, out outcome) {
 	trips := false
-	var driver *state.DriverState
+	held, allowed := 0, 0
 	e.state.Update(func(tx *state.LoopTx) {
 		w := tx.Desire(o.ID, o.Set)
 		observed := tx.Undisputed(tx.Decided(o.ID, o.Set), fixed)
@@ -143,7 +143,9 @@ func (e *Engine) plan(o *state.Object, fixed map[string]string) (p plan.Plan, ou
 			if may, trips = tx.Admit(o, p); may && p.Held > 0 {
 				p = tx.Plan(w, observed, true)
 			}
-			driver = tx.Driver(o.Request.Driver)
+			if d := tx.Driver(o.Request.Driver); d != nil {
+				held, allowed = d.Held, d.Allowed
+			}
 		}
 		p.Steps = append(p.Steps, w.Marks...)
 		out = e.outcomeOf(tx, o, w, &p)
@@ -153,7 +155,7 @@ func (e *Engine) plan(o *state.Object, fixed map[string]string) (p plan.Plan, ou
 		tx.Wait(o, waits, out.blocked)
 	})
 	if trips {
-		e.reportGuard(driver.Name, driver.Held, driver.Allowed)
+		e.reportGuard(o.Request.Driver, held, allowed)
 	}
 	return p, out
 }
@@ -199,7 +201,7 @@ func (e *Engine) withholdUnavailable(
 		err = cmp.Or(err, tx.Unavailable(kind))
 		concerned = concerned || o.MayHave(kind)
 	}
-	if err == nil || b.Required {
+	if err == nil || b.Required || b.Follows {
 		return
 	}
 	p.Steps = slices.DeleteFunc(p.Steps, func(step plan.Step) bool {

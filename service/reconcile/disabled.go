@@ -81,7 +81,7 @@ func (e *Engine) collectDisabled(ctx context.Context) (soon bool) {
 		return false
 	}
 	joined := false
-	e.state.View(func(tx *state.LoopTx) { joined = tx.Joined() })
+	e.state.View(func(tx *state.LoopTx) { joined = tx.Joined() && tx.Unlisted("") == "" })
 	if !joined || !e.disabled.due(e.clock.Now(), e.config.DriftInterval) {
 		return false
 	}

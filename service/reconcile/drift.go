@@ -72,7 +72,9 @@ func (e *Engine) observeAll(ctx context.Context) error {
 				e.log.WarnContext(ctx, "a backend could not be listed; nothing is concluded from it", "backend", l.backend.Name,
 					"error", l.err)
 			}
-			e.driftAfter(e.config.SlowRetry)
+			if !l.backend.Follows {
+				e.driftAfter(e.config.SlowRetry)
+			}
 		}
 	}
 	e.checkLookups(ctx)
@@ -128,7 +130,7 @@ func (e *Engine) noteListed(tx *state.LoopTx, l listing) (first bool) {
 	}
 	before := tx.Unavailable(kinds[0])
 	first = tx.SetListed(kinds[0], l.err, errors.Is(l.err, backend.ErrAbsent))
-	if l.err == nil && (before != nil || first) {
+	if first || l.err == nil && before != nil {
 		tx.Wake(state.ByBackend(l.backend.Name))
 		for _, kind := range kinds {
 			tx.WakeHaving(kind)

@@ -66,12 +66,11 @@ func (e *Engine) readLookup(ctx context.Context, l drivers.Lookup) error {
 // lookupFailure says what a lookup that is not known means for who names it. Of one that leads to nothing, or to
 // several, tells the reason; one that cannot be read now is tried again ever later.
 func (e *Engine) lookupFailure(l drivers.Lookup, err error) error {
-	f := &backend.Failure{Phase: state.Failing, Backoff: true}
+	f := &backend.Failure{Phase: state.Failing, Backoff: true, Quiet: passing(err)}
 	var missing *backend.LookupError
 	if errors.As(err, &missing) && missing.Missing {
 		f = &backend.Failure{Phase: state.Waiting, RequeueAfter: e.config.SlowRetry}
 	}
-	f.Quiet = passing(err)
 	f.Err = fmt.Errorf("looking up the configured %s %q: %w", l.Of, l.ID, err)
 	return f
 }
@@ -165,7 +164,7 @@ const rereads = 3
 
 // Reread implements backend.Loop. Many may ask for the same resource: it is read once for all of them.
 func (l loop) Reread(ctx context.Context, kind drivers.Kind, id string) (bool, error) {
-	gone, err, _ := l.e.single.Do("reread "+id, func() (any, error) {
+	gone, err, _ := l.e.single.Do("reread "+string(kind)+" "+id, func() (any, error) {
 		return l.e.reread(ctx, state.ResourceKey{Kind: kind, ID: id})
 	})
 	return gone == true, err

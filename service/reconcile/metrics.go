@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/raven/service/backend"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/state"
 )
@@ -88,6 +89,10 @@ func (m *Metrics) reconciled(driver string, d time.Duration) {
 
 func (m *Metrics) step(s plan.Step, err error) {
 	outcome := "ok"
+	var f *backend.Failure
+	if errors.As(err, &f) && f.NotTried {
+		return
+	}
 	if err != nil {
 		outcome = "retry" // what is no answer of a cloud is tried again
 		var class interface{ Outcome() string }

@@ -396,7 +396,11 @@ func (e *Engine) event(o *state.Object, reason, message string) {
 
 // notice tells the people who look at the object what cannot be as it should.
 func (e *Engine) notice(o *state.Object, list []plan.Notice) {
-	if !e.news(o, notices, fmt.Sprint(list)) {
+	text := ""
+	if len(list) > 0 {
+		text = fmt.Sprint(list)
+	}
+	if !e.news(o, notices, text) {
 		return
 	}
 	byReason := map[string][]string{}

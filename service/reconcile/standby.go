@@ -53,8 +53,8 @@ func (e *Engine) preview(ctx context.Context, w *watcher, key watch.Key) result 
 
 // dropPreviews forgets the objects of a key but for the present one. Nothing is forgotten once the engine leads.
 func (e *Engine) dropPreviews(request state.Request, uid string) {
-	present := state.OwnerOf(request.Driver, uid)
 	e.state.Update(func(tx *state.LoopTx) {
+		present := tx.OwnerOf(request.Driver, uid)
 		if !tx.Standby {
 			return
 		}

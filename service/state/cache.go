@@ -358,21 +358,25 @@ type Drift struct {
 	Kind     drivers.Kind
 	ID       string
 	Identity plan.Identity
-	// What has happened to it, for people: "is new", "is gone", "has another name, mtu".
+	// What has happened to it, for people: "is gone", "has another name, mtu".
 	What string
 }
 
 // String names the resource and what has happened to it.
 func (d Drift) String() string { return fmt.Sprintf("%s %s (%s) %s", d.Kind, d.ID, d.Identity, d.What) }
 
-// Drift says what of a change others have done; false: nothing, it is what changes by itself, or was not known before.
+// Drift says what of a change others have done; false: nothing, it is what changes by itself, what was not known
+// before, or what Raven does itself.
 func (c *Cache) Drift(change Change) (Drift, bool) {
 	o, what := change.Now, ""
 	switch {
+	case change.Before == nil:
+		return Drift{}, false // a create whose answer is still to come, or what was never listed before
 	case change.Now == nil:
 		o, what = change.Before, "is gone"
-	case change.Before == nil:
-		what = "is new"
+		if leaving := c.kinds.Of(o.Kind).Leaving; leaving != nil && leaving(o) {
+			return Drift{}, false
+		}
 	default:
 		names := c.drift(*change.Before, *change.Now)
 		if len(names) == 0 {

@@ -52,7 +52,7 @@ func (tx *LoopTx) FinishEpoch(name string) (over, trips bool) {
 // enabled.
 func (tx *Tx) MayPrune(o *Object) bool {
 	if o.ID.Driver == Shared {
-		return tx.Complete() && tx.Disabled() == ""
+		return tx.Complete() && tx.Disabled() == "" && tx.Unlisted("") == ""
 	}
 	d := tx.drivers[o.Request.Driver]
 	return o.Gone || (d != nil && d.Over() && d.Complete() && o.Compared == d.Epoch && !o.Guarded && !tx.Untranslated(o))
@@ -94,9 +94,12 @@ func (tx *Tx) HeldText(o *Object) string {
 	case o.Guarded:
 		return fmt.Sprintf("%d deletions are held by the mass-deletion guard: see `raven plan`", o.Held)
 	}
-	d := tx.drivers[o.Request.Driver]
-	if backend := tx.Unlisted(o.Request.Driver); backend != "" && d != nil && d.Complete() {
-		return fmt.Sprintf("%d deletions are held until %s was listed once", o.Held, backend)
+	d, of := tx.drivers[o.Request.Driver], o.Request.Driver
+	if o.ID.Driver == Shared {
+		of = ""
+	}
+	if name := tx.Unlisted(of); name != "" && (d == nil && tx.Complete() || d != nil && d.Complete()) {
+		return fmt.Sprintf("%d deletions are held until %s was listed once", o.Held, name)
 	}
 	return fmt.Sprintf("%d deletions are held until every object has been answered; still open: %s", o.Held,
 		tx.Unanswered())

@@ -313,7 +313,7 @@ func (tx *Tx) Arrive(o plan.Observed) (differs bool) {
 	if _, differs = tx.Cache.Put(o); differs {
 		tx.announce(o, true)
 	}
-	tx.arrived(before, o)
+	tx.arrived(before, tx.Cache.entries[ResourceKey{o.Kind, o.ID}].Observed)
 	return differs
 }
 

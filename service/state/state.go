@@ -174,7 +174,7 @@ func (s *State) update(f func(*LoopTx)) {
 func (s *State) locked(f func(*LoopTx)) (woken []Request, after []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { // also if f panics: what was woken before was woken for a reason
+	defer func() {
 		woken, after = s.tx.woken, s.tx.after
 		s.tx.woken, s.tx.after = nil, nil
 	}()
@@ -260,8 +260,9 @@ func (tx *Tx) SetAvailable(kind drivers.Kind) {
 	tx.Wake(ByBackend(b.Backend))
 }
 
-// Unlisted names the backends that were never listed and of whose kinds a driver may have resources; "" if there are
-// none.
+// Unlisted names a backend that was never listed and of whose kinds a driver may have resources: it makes some, or it
+// holds a role whose former holder made the alternative kind; "" if there is none. Without a driver's name it is any
+// backend that was never listed.
 func (tx *Tx) Unlisted(driver string) string {
 	d := tx.drivers[driver]
 	for _, b := range tx.backends {
@@ -269,7 +270,7 @@ func (tx *Tx) Unlisted(driver string) string {
 			continue
 		}
 		for _, kind := range b.Kinds {
-			if d == nil || len(d.kinds) == 0 || d.kinds[kind] {
+			if d == nil || len(d.kinds) == 0 || d.kinds[kind] || d.owns != d.Name && d.kinds[tx.kinds.Of(kind).Alternative] {
 				return b.Backend
 			}
 		}

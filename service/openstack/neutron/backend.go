@@ -118,7 +118,10 @@ func (b *Backend) write(ctx context.Context, step *plan.Step) error {
 		if err := b.client.Attach(ctx, router, step.ID); err != nil {
 			return err
 		}
-		_, err := b.env.Loop.Reread(ctx, step.Kind, step.ID)
+		attached, err := b.client.Get(ctx, step.Kind, step.ID) // not one that began before
+		if err == nil {
+			b.env.State.Update(func(tx *state.Tx) { tx.Arrive(attached) })
+		}
 		return err
 	case plan.Delete, plan.Detach:
 		if err := b.remove(ctx, *step); err != nil {

@@ -172,6 +172,7 @@ func (b *Backend) Reachable(ctx context.Context) error {
 func (b *Backend) Apply(ctx context.Context, owner plan.Owner, step *plan.Step) error {
 	if step.Op == plan.Delete && step.Part == nil {
 		if f := b.preflight(ctx, owner, *step); f != nil {
+			f.NotTried = true
 			return f
 		}
 	}

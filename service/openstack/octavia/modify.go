@@ -85,11 +85,11 @@ func becomes(status string) Change {
 // amend writes a change into what is known of a load balancer. One that has gone meanwhile stays gone.
 func (b *Backend) amend(lb plan.Observed, change Change, step plan.Step) {
 	b.env.State.Update(func(tx *state.Tx) {
+		b.repaired(tx, step) // also of one that a poll has seen gone since: it counts as a try
 		known, ok := tx.Cache.Get(lb.Kind, lb.ID)
 		if !ok {
 			return
 		}
-		b.repaired(tx, step)
 		tx.Arrive(change(known))
 		if period := b.busy[lb.ID]; period != nil && step.Part != nil && step.Op == plan.Create {
 			period.check = true

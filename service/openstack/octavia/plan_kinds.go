@@ -38,8 +38,12 @@ func Kinds() []plan.Descriptor {
 		Kind: drivers.KindLoadBalancer, Rank: 90, Status: true, Serial: true, Alternative: drivers.KindOVNLoadBalancer,
 		References: plan.IDs("vip_subnet_id", "vip_network_id", "vip_sg_ids[]", "additional_vips[].subnet_id",
 			"pools[].members[].subnet_id"),
-		Trim:       trim,
-		Stable:     stable,
+		Trim:   trim,
+		Stable: stable,
+		Leaving: func(o *plan.Observed) bool {
+			condition, _ := ConditionOf(o)
+			return condition == Leaving
+		},
 		Form:       canonicalText,
 		Matchers:   map[string]plan.Matcher{"additional_vips": matchVIPs},
 		Uncompared: []string{"listeners", "pools", "vip_sg_ids"},

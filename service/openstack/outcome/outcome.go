@@ -80,7 +80,7 @@ func (h *Handler) Handle(ctx context.Context, r Refusal) *backend.Failure {
 		return h.missing(ctx, r)
 	case openstack.ClassInUse:
 		if users, err := h.Dependants(ctx, step.Kind, step.ID); err == nil && len(users) > 0 {
-			return &backend.Failure{Phase: state.Waiting, Backoff: true, Err: InUse(step, users)}
+			return &backend.Failure{Phase: state.Waiting, Backoff: true, Err: InUse(step, users, r.Err)}
 		}
 	}
 	return h.Failure(r)
@@ -188,13 +188,23 @@ func (h *Handler) Capacity(key state.Key, missed bool) *backend.Failure {
 	return f
 }
 
+// inUse is the refusal of a deletion with what keeps the resource.
+type inUse struct {
+	text    string
+	refusal error
+}
+
+func (i inUse) Error() string { return i.text }
+func (i inUse) Unwrap() error { return i.refusal }
+
 // InUse names what keeps a resource from being deleted.
-func InUse(step plan.Step, users []string) error {
+func InUse(step plan.Step, users []string, refusal error) error {
 	shown := users
 	if len(shown) > 5 {
 		shown = append(shown[:5:5], fmt.Sprintf("%d more", len(users)-5))
 	}
-	return fmt.Errorf("%s: it is still used by %s", backend.Doing(step), strings.Join(shown, ", "))
+	text := fmt.Sprintf("%s: it is still used by %s", backend.Doing(step), strings.Join(shown, ", "))
+	return inUse{text, refusal}
 }
 
 // notFound is an error that says that a resource is not there.
@@ -240,7 +250,7 @@ func (h *Handler) Removed(ctx context.Context, step plan.Step, err error) error 
 		return nil
 	case openstack.ClassInUse:
 		if users, derr := h.Dependants(ctx, step.Kind, step.ID); derr == nil && len(users) > 0 {
-			return InUse(step, users)
+			return InUse(step, users, err)
 		}
 	}
 	return err
