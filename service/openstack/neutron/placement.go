@@ -99,8 +99,8 @@ func free(tx *state.Tx, subnet plan.Observed) int {
 	return roomIn(subnet) - made - pending - 1
 }
 
-// noteFull notes that one of the subnets that a port was placed on is full: the one with the least room. It says whether
-// the port may find room on another.
+// noteFull notes that one of the subnets that a port was placed on is full: the one with the least room. It says
+// whether the port may find room on another.
 func (b *Backend) noteFull(tx *state.Tx, attrs map[string]any, placed []plan.Observed) bool {
 	if len(placed) == 0 {
 		return false
