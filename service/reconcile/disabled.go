@@ -214,7 +214,11 @@ func (e *Engine) dryDisabled(ctx context.Context) {
 		return
 	}
 	var owners map[string][]plan.Owner
-	e.state.View(func(tx *state.LoopTx) { owners = disabledOwners(tx) })
+	e.state.View(func(tx *state.LoopTx) {
+		if tx.Unlisted("") == "" { // otherwise nothing of theirs is collected
+			owners = disabledOwners(tx)
+		}
+	})
 	for resource, ids := range owners {
 		there, err := e.config.Presence.UIDs(ctx, resource)
 		if err != nil {
