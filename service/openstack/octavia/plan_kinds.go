@@ -52,7 +52,7 @@ func Kinds() []plan.Descriptor {
 		Refine:     bind,
 		Unfit:      unfit,
 		Body: func(c *plan.Computation, m *plan.Match, attrs map[string]any) (map[string]any, []plan.Wait) {
-			return attrs, rivals(c, m, attrs)
+			return attrs, addressHolders(c, m, attrs)
 		},
 		Clash: func(want, have map[string]any) bool { return sameVIP(want, have) != "" },
 		Extend: func(c *plan.Computation, m *plan.Match) {

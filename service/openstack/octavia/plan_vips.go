@@ -47,8 +47,9 @@ func sameVIP(want, have map[string]any) string {
 	return ""
 }
 
-// rivals returns a wait for every load balancer of ours, of any owner, that has an address which a new one wants.
-func rivals(c *plan.Computation, m *plan.Match, attrs map[string]any) []plan.Wait {
+// addressHolders returns a wait for every load balancer of this cluster, of any owner, that has an address which a new
+// one wants.
+func addressHolders(c *plan.Computation, m *plan.Match, attrs map[string]any) []plan.Wait {
 	var waits []plan.Wait
 	for _, v := range addressesOf(attrs) {
 		for _, other := range c.UsersOf(v.kind, v.id) {
