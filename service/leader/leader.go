@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 )
 
@@ -302,15 +303,23 @@ func (t *term) release() {
 	c := t.candidate
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.asked), max(c.config.RetryPeriod, time.Second))
 	defer cancel()
-	record, _, err := t.LeaseLock.Get(ctx)
-	if err == nil && record.HolderIdentity != c.config.Identity {
-		return
-	}
-	if err == nil {
+	released := true
+	// A renewal that was broken off may still take effect, between reading and writing.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		record, _, err := t.LeaseLock.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if released = record.HolderIdentity == c.config.Identity; !released {
+			return nil
+		}
 		now := metav1.Now()
-		err = t.LeaseLock.Update(ctx, resourcelock.LeaderElectionRecord{
+		return t.LeaseLock.Update(ctx, resourcelock.LeaderElectionRecord{
 			LeaderTransitions: record.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now,
 		})
+	})
+	if !released {
+		return
 	}
 	if err != nil {
 		c.config.Logger.Warn("the Lease is not released: others wait until it expires", "lease", c.status.Lease, "error", err)

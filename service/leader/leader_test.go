@@ -161,6 +161,27 @@ func TestOneLeadsAndTheOtherFollows(t *testing.T) {
 	}
 }
 
+func TestTheLeaseIsReleasedBesideALateRenewal(t *testing.T) {
+	api := cluster(t, kube.Options{})
+	long := func(c *leader.Config) { // no renewal comes in the test
+		c.Duration, c.RenewDeadline, c.RetryPeriod = 90*time.Second, 75*time.Second, 30*time.Second
+	}
+	one := run(t, api, "one", long)
+	one.await("leads")
+	fault := kube.Fault{Method: http.MethodPut, Path: "/leases/", Status: http.StatusConflict, Times: 2}
+	if _, err := api.Inject(fault); err != nil {
+		t.Fatal(err)
+	}
+	one.stop()
+	lease, err := api.Get(leases(), "kube-system", "raven")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec, _ := lease["spec"].(map[string]any); spec["holderIdentity"] != "" {
+		t.Errorf("the Lease is still held: %v", spec)
+	}
+}
+
 func TestALeaderThatCannotRenewEndsBeforeAnotherBegins(t *testing.T) {
 	api := cluster(t, kube.Options{})
 	one := run(t, api, "one", nil)
