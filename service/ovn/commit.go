@@ -112,7 +112,7 @@ func (n *Northbound) commit(changes []*change) {
 			}
 			continue
 		case !wrongByItself(err) && n.mayReread():
-			s.giveUp(err) // it is not as the row index has it
+			s.GiveUp(err) // it is not as the row index has it
 		}
 		finish(in, err)
 	}
@@ -198,7 +198,7 @@ func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) e
 	defer close(ended)
 	n.work.Go(func() {
 		select {
-		case <-s.lost:
+		case <-s.Lost():
 			cancel()
 		case <-ended:
 		}
@@ -217,12 +217,12 @@ func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) e
 	took := n.config.Clock.Since(began)
 	if err != nil {
 		select {
-		case <-s.lost:
-			err = s.err
+		case <-s.Lost():
+			err = s.Err()
 		default:
 		}
 		n.stats.transaction("unanswered", len(ops), took)
-		s.giveUp(fmt.Errorf("a transaction was not answered: %w", err))
+		s.GiveUp(fmt.Errorf("a transaction was not answered: %w", err))
 		return &AwayError{fmt.Errorf("a transaction of %d operations was not answered: %w", len(ops), err)}
 	}
 	if details, err := ovsdb.CheckOperationResults(results, ops); err != nil {

@@ -4,12 +4,9 @@ package ovn
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -162,35 +159,4 @@ func (c *Config) Validate() error {
 	}
 	_, err := c.tls()
 	return err
-}
-
-// authority reads the certificates that servers are checked by.
-func (c Config) authority() (*x509.CertPool, error) {
-	text, err := os.ReadFile(c.CACert)
-	if err != nil {
-		return nil, fmt.Errorf("reading [ovn] nb_ca_cert: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("[ovn] nb_ca_cert: there is no certificate in %s", c.CACert)
-	}
-	return pool, nil
-}
-
-// verify checks the certificates that a server has shown.
-func verify(pool *x509.CertPool, state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("the server has shown no certificate")
-	}
-	between := x509.NewCertPool()
-	for _, one := range state.PeerCertificates[1:] {
-		between.AddCert(one)
-	}
-	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-	})
-	if err != nil {
-		return fmt.Errorf("the server's certificate is not of [ovn] nb_ca_cert: %w", err)
-	}
-	return nil
 }

@@ -132,10 +132,10 @@ func (n *Northbound) run(ctx context.Context) {
 			n.work.Go(func() { n.probe(ctx, s) })
 			select {
 			case <-ctx.Done():
-				s.giveUp(ErrClosed)
-			case <-s.lost:
+				s.GiveUp(ErrClosed)
+			case <-s.Lost():
 			}
-			err = s.err
+			err = s.Err()
 			n.leave(s)
 			if n.config.Clock.Since(began) > n.config.BackoffMax {
 				wait = n.config.BackoffMin
@@ -184,9 +184,9 @@ func (n *Northbound) adopt(s *session) {
 // leave ends the use of a session.
 func (n *Northbound) leave(s *session) {
 	n.mu.Lock()
-	n.session, n.err, n.since, n.back = nil, s.err, n.config.Clock.Now(), false
+	n.session, n.err, n.since, n.back = nil, s.Err(), n.config.Clock.Now(), false
 	n.mu.Unlock()
-	s.close()
+	s.Close()
 }
 
 // missed notes that there is no session, and tells once in a while.

@@ -10,16 +10,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb/serverdb"
 
 	"github.com/kuryr/raven/service/ovn/nbdb"
+	"github.com/kuryr/raven/service/ovsdb"
 )
 
 // Every connection is a session of its own, with a copy of the database of its own: when it is lost, the copy is
@@ -27,30 +27,11 @@ import (
 
 // session is one connection to one server.
 type session struct {
-	conn       *connection
-	northbound *monitorCache
+	*ovsdb.Session
+	northbound *ovsdb.Copy
 	rows       *cache.TableCache // of northbound
 	endpoint   string
 	busy       atomic.Int32 // transactions under way, each with a bound of its own
-
-	once sync.Once
-	lost chan struct{} // closed when it is of no use any more
-	err  error         // why; set before lost is closed
-	wait sync.WaitGroup
-
-	mu     sync.Mutex // guards what follows
-	caches map[string]*monitorCache
-}
-
-// giveUp ends the use of a session, and all that is under way on its connection; close follows by whoever runs it.
-func (s *session) giveUp(why error) {
-	s.once.Do(func() {
-		s.err = why
-		close(s.lost)
-		if s.conn != nil {
-			s.conn.close()
-		}
-	})
 }
 
 // headStart is how long a server is tried before the next one is tried beside it: one that does not answer costs no
@@ -97,7 +78,7 @@ func (n *Northbound) connect(ctx context.Context) (*session, error) {
 				good = a
 				cancel()
 			default:
-				a.s.close()
+				a.s.Close()
 			}
 		}
 		timer.Stop()
@@ -117,7 +98,6 @@ func without(list []string, i int) []string {
 }
 
 func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, error) {
-	s := &session{endpoint: endpoint, lost: make(chan struct{}), caches: map[string]*monitorCache{}}
 	var settings *tls.Config
 	if strings.HasPrefix(endpoint, "ssl:") {
 		var err error
@@ -127,19 +107,15 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 	}
 	dialing, cancel := context.WithTimeout(ctx, n.config.Timeout)
 	defer cancel()
-	w, err := dial(dialing, endpoint, settings, s.notice)
+	opened, err := ovsdb.Dial(dialing, endpoint, settings)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
-	s.conn = w
-	s.wait.Go(func() {
-		<-w.ended
-		s.giveUp(w.why())
-	})
-	asking, stop := w.attentive(ctx, n.config.Clock, n.config.Timeout)
+	s := &session{Session: opened, endpoint: endpoint}
+	asking, stop := s.Attentive(ctx, n.config.Clock, n.config.Timeout, "[ovn] connection_timeout")
 	defer stop()
 	if err := n.begin(asking, s); err != nil {
-		s.close()
+		s.Close()
 		return nil, err
 	}
 	return s, nil
@@ -148,7 +124,7 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 // begin looks whether a server is the right one and has what is needed of its database copied.
 func (n *Northbound) begin(ctx context.Context, s *session) error {
 	var names []string
-	if err := s.conn.call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error {
+	if err := s.Call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error {
 		return json.Unmarshal(result, &names)
 	}); err != nil {
 		if strings.HasPrefix(s.endpoint, "ssl:") {
@@ -174,9 +150,9 @@ func (s *session) checkLeader(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the model of a server's own database: %w", err)
 	}
-	var own *monitorCache
+	var own *ovsdb.Copy
 	look := func() error {
-		for _, m := range own.rows.Table(serverdb.DatabaseTable).RowsShallow() {
+		for _, m := range own.Rows.Table(serverdb.DatabaseTable).RowsShallow() {
 			if d, ok := m.(*serverdb.Database); ok {
 				if err := unfit(d); err != nil {
 					return err
@@ -186,15 +162,15 @@ func (s *session) checkLeader(ctx context.Context) error {
 		return nil
 	}
 	ready := make(chan struct{})
-	own, err = s.follow(ctx, models,
-		map[string][]string{serverdb.DatabaseTable: {"name", "model", "leader", "connected"}}, func(ovsdb.TableUpdates2) {
+	own, err = s.Follow(ctx, models,
+		map[string][]string{serverdb.DatabaseTable: {"name", "model", "leader", "connected"}}, func(libovsdb.TableUpdates2) {
 			select {
 			case <-ready:
-			case <-s.lost:
+			case <-s.Lost():
 				return
 			}
 			if err := look(); err != nil {
-				s.giveUp(err)
+				s.GiveUp(err)
 			}
 		})
 	if err != nil {
@@ -223,7 +199,7 @@ func (n *Northbound) copy(ctx context.Context, s *session) error {
 	if err != nil {
 		return fmt.Errorf("the model of the northbound database: %w", err)
 	}
-	s.northbound, err = s.follow(ctx, models, map[string][]string{
+	s.northbound, err = s.Follow(ctx, models, map[string][]string{
 		nbdb.LoadBalancerTable: {
 			"name", "vips", "protocol", "options", "external_ids", "health_check", "ip_port_mappings", "selection_fields",
 		},
@@ -231,19 +207,12 @@ func (n *Northbound) copy(ctx context.Context, s *session) error {
 		nbdb.LogicalSwitchTable:     {"name", "load_balancer_group"},
 		nbdb.LogicalRouterTable:     {"name", "load_balancer_group"},
 		nbdb.NBGlobalTable:          {"options"},
-	}, func(rows ovsdb.TableUpdates2) { n.updated(s, rows) })
+	}, func(rows libovsdb.TableUpdates2) { n.updated(s, rows) })
 	if err != nil {
 		return err
 	}
-	s.rows = s.northbound.rows
+	s.rows = s.northbound.Rows
 	return nil
-}
-
-// close ends the connection and waits for what runs on it.
-func (s *session) close() {
-	s.giveUp(errors.New("the connection was closed"))
-	s.conn.wait()
-	s.wait.Wait()
 }
 
 // probe asks the server now and then whether it is there, until the session is lost or ctx ends. While a transaction
@@ -253,16 +222,16 @@ func (n *Northbound) probe(ctx context.Context, s *session) {
 		timer := n.config.Clock.NewTimer(n.config.Probe)
 		select {
 		case <-ctx.Done():
-		case <-s.lost:
+		case <-s.Lost():
 		case <-timer.C():
 			asking, cancel := context.WithTimeout(ctx, n.config.Probe)
-			err := s.conn.call(asking, "echo", ovsdb.NewEchoArgs(), nil)
+			err := s.Call(asking, "echo", libovsdb.NewEchoArgs(), nil)
 			if asking.Err() != nil {
 				err = fmt.Errorf("not within %s", n.config.Probe)
 			}
 			cancel()
 			if err != nil && ctx.Err() == nil && s.busy.Load() == 0 {
-				s.giveUp(fmt.Errorf("the server does not answer: %w", err))
+				s.GiveUp(fmt.Errorf("the server does not answer: %w", err))
 			}
 			continue
 		}
@@ -304,22 +273,12 @@ func takeRow(b *rowIndex, table, uuid string, m model.Model, t *dirtySet) {
 	}
 }
 
-// tls returns the settings of ssl connections, read anew each time: certificates are renewed. As everywhere in Open
-// vSwitch it is the authority that counts, not the name in the server's certificate, which has none of a host.
+// tls returns the settings of ssl connections, read anew each time: certificates are renewed.
 func (c Config) tls() (*tls.Config, error) {
-	pool, err := c.authority()
-	if err != nil {
-		return nil, err
-	}
-	own, err := tls.LoadX509KeyPair(c.Certificate, c.PrivateKey)
-	if err != nil {
-		return nil, fmt.Errorf("reading [ovn] nb_certificate %s and nb_private_key %s: %w", c.Certificate, c.PrivateKey, err)
-	}
-	return &tls.Config{
-		Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12,
-		InsecureSkipVerify: true, //nolint:gosec // of the usual check only the host's name is left out: see VerifyConnection
-		VerifyConnection:   func(state tls.ConnectionState) error { return verify(pool, state) },
-	}, nil
+	return ovsdb.TLS{
+		PrivateKey: c.PrivateKey, Certificate: c.Certificate, CACert: c.CACert,
+		KeyOption: "[ovn] nb_private_key", CertificateOption: "[ovn] nb_certificate", CACertOption: "[ovn] nb_ca_cert",
+	}.Config()
 }
 
 // version is northd's, as it writes it into the database.
@@ -330,4 +289,14 @@ func (s *session) version() string {
 		}
 	}
 	return ""
+}
+
+// transact sends a transaction and returns the result of each operation.
+func (s *session) transact(ctx context.Context, ops []libovsdb.Operation) ([]libovsdb.OperationResult, error) {
+	if !s.northbound.Schema.ValidateOperations(ops...) {
+		return nil, fmt.Errorf("the schema of %s has not all columns that are written", database)
+	}
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	return s.Transact(ctx, database, ops...)
 }

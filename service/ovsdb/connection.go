@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ovn
+package ovsdb
 
 import (
 	"context"
@@ -197,7 +197,7 @@ func (l listener) Read(p []byte) (int, error) {
 // attentive returns a context that ends once the server has said nothing for that long, or at most twice as long:
 // what it sends may take longer, for a large database does. The caller ends it.
 func (w *connection) attentive(
-	ctx context.Context, clk clock.Clock, silence time.Duration,
+	ctx context.Context, clk clock.Clock, silence time.Duration, option string,
 ) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -214,7 +214,7 @@ func (w *connection) attentive(
 			}
 			now := w.heard.Load()
 			if now == heard && !w.taking.Load() {
-				cancel(unresponsiveError{silence})
+				cancel(unresponsiveError{silence, option})
 				return
 			}
 			heard = now
@@ -227,10 +227,13 @@ func (w *connection) attentive(
 }
 
 // unresponsiveError says that a server takes a connection, and says nothing.
-type unresponsiveError struct{ silence time.Duration }
+type unresponsiveError struct {
+	silence time.Duration
+	option  string // bounds it
+}
 
 func (s unresponsiveError) Error() string {
-	return fmt.Sprintf("it has sent nothing for %s: see [ovn] connection_timeout", s.silence)
+	return fmt.Sprintf("it has sent nothing for %s: see %s", s.silence, s.option)
 }
 
 // received deals with one message. Its error ends the connection.
