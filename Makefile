@@ -4,7 +4,7 @@ BIN      := $(CURDIR)/bin
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LINK     ?=
 LDFLAGS  := $(LINK) -X main.version=$(VERSION)
-PROGRAMS := raven raven-sim
+PROGRAMS := raven raven-cni raven-sim
 PLUGINS  := $(notdir $(wildcard plugins/raven-driver-*))
 # The drivers of `make run`.
 DRIVERS  ?= namespace,pod,lbaas

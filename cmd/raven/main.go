@@ -115,6 +115,7 @@ func newRoot(io streams) *cobra.Command {
 	root.AddCommand(
 		newRunCommand(flags, io), newPlanCommand(flags, io), newTranslateCommand(flags, io), newStatusCommand(flags, io),
 		newConfigCommand(flags, io), newDriverCommand(flags, io), newCleanupCommand(flags, io), newServiceCommand(flags, io),
+		newNodeCommand(flags, io),
 	)
 	usageErrors(root)
 	return root

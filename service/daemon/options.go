@@ -15,6 +15,7 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/log"
+	"github.com/kuryr/raven/service/node"
 	"github.com/kuryr/raven/service/openstack"
 	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
@@ -138,7 +139,7 @@ func Options() []config.Option {
 		ravenOptions(), loopOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(),
 		health.Options(),
 		watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), octavia.Options(), ovn.Options(),
-		laterOptions(),
+		node.Options(), laterOptions(),
 	)
 }
 
@@ -180,6 +181,7 @@ func OptionGroups() []config.Group {
 		{Name: "neutron", Help: "How the OpenStack cloud is reached, by the keystoneauth options."},
 		{Name: "neutron_defaults", Help: "What resources are made with."},
 		{Name: "namespace_subnet", Help: "The networks of namespaces."},
+		{Name: "node", Help: "A node's daemon, raven node run, in a file of its own on each node."},
 		{Name: "octavia_defaults", Help: "The load balancers of Services."},
 	}
 }

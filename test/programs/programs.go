@@ -17,9 +17,10 @@ const Env = "RAVEN_TEST_PROGRAMS"
 
 const module = "github.com/kuryr/raven/"
 
-// Raven, Sim and the drivers are the packages of the programs, in this module.
+// Raven, CNI, Sim and the drivers are the packages of the programs, in this module.
 const (
 	Raven     = "cmd/raven"
+	CNI       = "cmd/raven-cni"
 	Sim       = "cmd/raven-sim"
 	Namespace = "plugins/raven-driver-namespace"
 	Pod       = "plugins/raven-driver-pod"

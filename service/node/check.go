@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/node/cniapi"
+	"github.com/kuryr/raven/service/openvswitch"
+	"github.com/kuryr/raven/service/ovn/southbound"
+)
+
+// Finding is one thing that a node needs, as `raven node check` found it.
+type Finding struct {
+	What  string
+	Found string // where nothing lacks
+	Lack  string // what lacks, and what to do; empty: nothing
+	// Advice says that pods run without it, too.
+	Advice bool
+}
+
+// checkTimeout bounds each question of Check.
+const checkTimeout = 5 * time.Second
+
+// tunnelOverhead is what Geneve adds to a packet over IPv4 in OVN: the headers of Ethernet (inner), IP, UDP and Geneve,
+// and OVN's option.
+const tunnelOverhead = 58
+
+// Check looks at what a node needs. Nothing is changed. The error says that the configuration cannot be used at all.
+func Check(ctx context.Context, values *config.Values, version string) ([]Finding, error) {
+	c, err := FromConfig(values)
+	if err != nil {
+		return nil, err
+	}
+	c.Logger = slog.New(slog.DiscardHandler)
+	findings, view := c.checkSwitch(ctx)
+	mtu, more := c.checkCluster(ctx, values, version)
+	findings = append(findings, more...)
+	if view != nil {
+		findings = append(findings, c.checkChassis(view, mtu)...)
+		findings = append(findings, c.checkSouthbound(ctx, view))
+	}
+	return append(findings, c.checkKernel(view), c.checkRoot(), c.checkPlugin(), c.checkChain(), c.checkDaemon(ctx)), nil
+}
+
+func found(what, format string, args ...any) Finding {
+	return Finding{What: what, Found: fmt.Sprintf(format, args...)}
+}
+
+func lack(what, format string, args ...any) Finding {
+	return Finding{What: what, Lack: fmt.Sprintf(format, args...)}
+}
+
+// checkSwitch looks at Open vSwitch; the view is nil where its database cannot be asked.
+func (c Config) checkSwitch(ctx context.Context) ([]Finding, *openvswitch.View) {
+	const what = "Open vSwitch"
+	ovs, err := openvswitch.New(openvswitch.Config{Endpoint: c.OVS, Bridge: c.Bridge, Logger: c.Logger})
+	if err != nil {
+		return []Finding{lack(what, "[node] ovs_connection: %v", err)}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		_ = ovs.Run(ctx) // its end is asked for below
+	}()
+	defer func() {
+		cancel()
+		<-running
+	}()
+	view, err := ovs.Until(ctx, func(*openvswitch.View) error { return nil })
+	if err != nil {
+		return []Finding{lack(what, "its database does not answer at %s ([node] ovs_connection): %v", c.OVS, err)}, nil
+	}
+	findings := []Finding{found(what, "version %s", view.Chassis.Version)}
+	if view.BridgeUUID == "" {
+		return append(findings, lack("bridge", "there is no bridge %s ([node] bridge): ovn-controller makes it", c.Bridge)), view
+	}
+	datapath := "in the kernel"
+	if view.Userspace() {
+		datapath = "in userspace"
+	}
+	return append(findings, found("bridge", "%s, its datapath is %s, %d interfaces", c.Bridge, datapath,
+		len(view.Interfaces))), view
+}
+
+// checkChassis looks at what makes the machine a chassis of OVN.
+func (c Config) checkChassis(view *openvswitch.View, mtu int) []Finding {
+	chassis := view.Chassis
+	value := func(what, key, value, why string) Finding {
+		if value == "" {
+			return lack(what, "external_ids of Open vSwitch have no %s, %s: ovs-vsctl set Open_vSwitch . external_ids:%s=…", key,
+				why, key)
+		}
+		return found(what, "%s", value)
+	}
+	return []Finding{
+		value("chassis id", "system-id", chassis.ID, "which tells chassis apart"),
+		value("chassis name", "hostname", chassis.Hostname, "to which ports are bound (binding:host_id)"),
+		value("ovn-remote", "ovn-remote", chassis.Remote, "OVN's southbound database"),
+		value("tunnels", "ovn-encap-type", chassis.EncapType, "usually geneve"),
+		checkEncap(chassis.EncapIP, mtu),
+	}
+}
+
+// checkEncap looks at the address of the tunnels, and whether the pods' packets fit into them.
+func checkEncap(address string, mtu int) Finding {
+	const what = "tunnel address"
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return lack(what, "external_ids:ovn-encap-ip of Open vSwitch is %q, which is no address", address)
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return lack(what, "the interfaces of this machine cannot be listed: %v", err)
+	}
+	for _, link := range links {
+		addresses, err := link.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, one := range addresses {
+			prefix, known := one.(*net.IPNet)
+			if own, there := prefixOf(prefix); !known || !there || own.Addr() != ip {
+				continue
+			}
+			if mtu > 0 && link.MTU < mtu+tunnelOverhead {
+				return lack(what, "%s is on %s, whose MTU is %d: networks with MTU %d need %d", ip, link.Name, link.MTU, mtu,
+					mtu+tunnelOverhead)
+			}
+			return found(what, "%s on %s, MTU %d", ip, link.Name, link.MTU)
+		}
+	}
+	return lack(what, "no interface of this machine has the address %s (external_ids:ovn-encap-ip)", ip)
+}
+
+func (c Config) checkSouthbound(ctx context.Context, view *openvswitch.View) Finding {
+	const what = "southbound database"
+	s := &south{}
+	defer s.close()
+	_, err := s.clientOf(view.Chassis).Binding(ctx, "raven-node-check")
+	if err == nil || errors.Is(err, southbound.ErrUnknownPort) {
+		return found(what, "it answers: the owners of ports are checked")
+	}
+	f := lack(what, "%v: the owners of ports are not checked on this node ([node] southbound_check = %s)", err,
+		c.SouthboundCheck)
+	f.Advice = c.SouthboundCheck != checkAlways
+	return f
+}
+
+// checkCluster looks at the API server, and at what Raven has written on the Node; it returns the MTU of the node's
+// network, if that is known.
+func (c Config) checkCluster(ctx context.Context, values *config.Values, version string) (mtu int, _ []Finding) {
+	const what = "API server"
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	all, err := clients(values, version)
+	if err != nil {
+		return 0, []Finding{lack(what, "%v", err)}
+	}
+	defer all.Close()
+	self, err := all.Dynamic.Resource(nodesGVR()).Get(ctx, c.Name, metav1.GetOptions{})
+	if err != nil {
+		return 0, []Finding{lack(what, "Node %s ([node] node_name) cannot be read: %v", c.Name, err)}
+	}
+	pods, err := all.Dynamic.Resource(podsGVR()).List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + c.Name, Limit: 1,
+	})
+	if err != nil {
+		return 0, []Finding{lack(what, "the pods of node %s cannot be listed: %v", c.Name, err)}
+	}
+	findings := []Finding{found(what, "Node %s and its pods can be read (%d or more)", c.Name, len(pods.Items))}
+	a, err := parseAttachment(self.GetAnnotations())
+	var missing *missingError
+	switch {
+	case errors.As(err, &missing):
+		f := lack("node interface", "the Node has no %v: enable Raven's driver node, or the kubelet's probes and host "+
+			"processes reach no pod", err)
+		f.Advice = true
+		findings = append(findings, f)
+	case err != nil:
+		findings = append(findings, lack("contract", "%v", err))
+	default:
+		mtu = a.MTU
+		findings = append(findings, found("contract", "version %s, port %s of the node", ContractVersion, a.Port))
+	}
+	return mtu, findings
+}
+
+// checkKernel looks at what the kernel needs for the bridge's datapath.
+func (c Config) checkKernel(view *openvswitch.View) Finding {
+	const what = "kernel"
+	if view != nil && view.Userspace() {
+		if _, err := os.Stat("/dev/net/tun"); err != nil {
+			return lack(what, "there is no /dev/net/tun, which the userspace datapath takes: modprobe tun")
+		}
+		return found(what, "/dev/net/tun is there")
+	}
+	if _, err := os.Stat("/sys/module/openvswitch"); err != nil {
+		return lack(what, "the module openvswitch is not loaded: modprobe openvswitch")
+	}
+	if _, err := os.Stat("/sys/module/geneve"); err != nil {
+		f := lack(what, "the module geneve is not loaded (yet): Open vSwitch loads it for the first tunnel")
+		f.Advice = true
+		return f
+	}
+	return found(what, "modules openvswitch and geneve are loaded")
+}
+
+func (c Config) checkRoot() Finding {
+	if os.Geteuid() != 0 {
+		return lack("privileges", "this is user %d: `raven node run` works as root", os.Geteuid())
+	}
+	return found("privileges", "root")
+}
+
+func (c Config) checkPlugin() Finding {
+	const what = "plugin"
+	if c.BinDir == "" {
+		return found(what, "installed by others ([node] cni_bin_dir is empty)")
+	}
+	if info, err := os.Stat(c.Plugin); err != nil || info.Mode()&0o111 == 0 {
+		return lack(what, "[node] cni_plugin = %s is no program", c.Plugin)
+	}
+	return found(what, "%s, to be installed in %s", c.Plugin, c.BinDir)
+}
+
+// checkChain looks for the programs of the plugins that are called beside raven-cni.
+func (c Config) checkChain() Finding {
+	const what = "other plugins"
+	if c.BinDir == "" {
+		return found(what, "not looked for ([node] cni_bin_dir is empty)")
+	}
+	chain, err := c.chain()
+	if err != nil {
+		return lack(what, "%v", err)
+	}
+	names := []string{"loopback"}
+	for _, plugin := range chain {
+		var named struct {
+			Type string `json:"type"`
+		}
+		if err := json.Unmarshal(plugin, &named); err != nil {
+			return lack(what, "[node] cni_chain: %v", err)
+		}
+		names = append(names, named.Type)
+	}
+	var absent []string
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(c.BinDir, filepath.Base(name))); err != nil {
+			absent = append(absent, name)
+		}
+	}
+	if len(absent) > 0 {
+		return lack(what, "%s has no %s: install the CNI plugins (Debian: containernetworking-plugins), or change [node] "+
+			"cni_chain", c.BinDir, strings.Join(absent, ", no "))
+	}
+	return found(what, "%s", strings.Join(names, ", "))
+}
+
+// checkDaemon asks the daemon itself.
+func (c Config) checkDaemon(ctx context.Context) Finding {
+	const what = "daemon"
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if _, err := cniapi.Call(ctx, c.Socket, cniapi.Request{Command: cniapi.Status}); err != nil {
+		f := lack(what, "%v", err)
+		f.Advice = true
+		return f
+	}
+	return found(what, "it answers at %s, and is ready", c.Socket)
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+)
+
+// TestAttachment: annotations that keep the contract are read, others are refused with the annotation's name.
+func TestAttachment(t *testing.T) {
+	t.Parallel()
+	good := portOf(1, "uid-1")
+	a, err := parseAttachment(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Port != portID(1) || a.DeviceID != "uid-1" || a.HostID != "host-1" || a.MTU != 1400 || a.MAC.String() != macOf(1) ||
+		len(a.Addresses) != 1 || a.Addresses[0].Prefix.String() != "10.1.0.11/16" || len(a.DNS) != 1 {
+		t.Errorf("attachment %+v", a)
+	}
+	for name, test := range map[string]struct{ key, old, replacement, want string }{
+		"no port":              {portAnnotation, "", "", "Raven writes"},
+		"no version":           {versionAnnotation, "", "", "Raven writes"},
+		"no network":           {networkAnnotation, "", "", "Raven writes"},
+		"no subnet":            {subnetAnnotation, "", "", "Raven writes"},
+		"another version":      {versionAnnotation, "1", "2", "knows version 1"},
+		"no document":          {portAnnotation, "{", "x{", "JSON document"},
+		"a list":               {networkAnnotation, `{"id":"n1","name":"net","mtu":1400}`, "[]", "JSON document"},
+		"no UUID":              {portAnnotation, portID(1), "br-int", "no UUID"},
+		"no MAC address":       {portAnnotation, macOf(1), "fa:16", "no MAC address"},
+		"a long MAC address":   {portAnnotation, macOf(1), "00:00:5e:00:53:01:00:00", "no MAC address"},
+		"no address":           {portAnnotation, "10.1.0.11", "10.1.0", "no address"},
+		"an address elsewhere": {portAnnotation, "10.1.0.11", "10.2.0.11", "not in cidr"},
+		"another subnet":       {portAnnotation, `"s4"`, `"s5"`, "do not have"},
+		"no range":             {subnetAnnotation, "10.1.0.0/16", "10.1.0.0", "cidr"},
+		"no gateway":           {subnetAnnotation, `"10.1.0.1"`, `"gateway"`, "gateway_ip"},
+		"an IPv6 gateway":      {subnetAnnotation, `"10.1.0.1"`, `"fd00::1"`, "gateway_ip"},
+		"no destination":       {subnetAnnotation, "10.7.0.0/16", "ten", "destination"},
+		"no next hop":          {subnetAnnotation, "10.1.0.2", "ten", "nexthop"},
+		"a negative MTU":       {networkAnnotation, "1400", "-1", "no MTU"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bad := maps.Clone(good)
+			if bad[test.key] = strings.Replace(good[test.key], test.old, test.replacement, 1); test.old == "" {
+				delete(bad, test.key)
+			}
+			_, err := parseAttachment(bad)
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.key) &&
+				!strings.Contains(err.Error(), portAnnotation) {
+				t.Errorf("error %v, want %q of %s", err, test.want, test.key)
+			}
+			var missing *missingError
+			if errors.As(err, &missing) != (test.old == "") {
+				t.Errorf("error %T", err)
+			}
+		})
+	}
+}
+
+// TestRoutes: a default route for each family by the first address that has a gateway, unless a subnet has one itself.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	annotations := portOf(1, "uid")
+	annotations[subnetAnnotation] = strings.Replace(annotations[subnetAnnotation], "10.7.0.0/16", "0.0.0.0/0", 1)
+	a, err := parseAttachment(annotations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if routes := a.routes(); len(routes) != 1 || routes[0].Gateway.String() != "10.1.0.2" {
+		t.Errorf("routes %v", routes)
+	}
+	annotations[subnetAnnotation] = strings.Replace(annotations[subnetAnnotation], "10.1.0.2", "0.0.0.0", 1)
+	if a, err = parseAttachment(annotations); err != nil {
+		t.Fatal(err)
+	}
+	if routes := a.routes(); len(routes) != 1 || routes[0].Gateway.IsValid() {
+		t.Errorf("routes on the link %v", routes)
+	}
+}
+
+// TestMark: what a link is for can be read from its alias, whatever the names are; other aliases are none.
+func TestMark(t *testing.T) {
+	t.Parallel()
+	m := mark{Sandbox: strings.Repeat("f", 64), IfName: "eth0", UID: "8f48b953-7af9-4563-864c-6f7fbbb2a897"}
+	if got, ok := parseMark(m.String()); !ok || got != m || len(m.String()) > 255 {
+		t.Errorf("%q is %+v", m, got)
+	}
+	for _, alias := range []string{"", "raven", "raven sandbox=x", "uplink to the rack", "ravensandbox=x ifname=y"} {
+		if got, ok := parseMark(alias); ok {
+			t.Errorf("%q is %+v", alias, got)
+		}
+	}
+	name := hostName(m.Sandbox, m.IfName)
+	if len(name) != 15 || !isHostName(name) || name != hostName(m.Sandbox, m.IfName) || name == hostName("other", "eth0") {
+		t.Errorf("name %q", name)
+	}
+	for _, name := range []string{"rvnx", "rvn00112233445", "rvn0011223344zz", "eth0", "tap00112233445"} {
+		if isHostName(name) {
+			t.Errorf("%q is taken for a link of Raven", name)
+		}
+	}
+}
+
+// FuzzAttachment: no annotation, whoever wrote it, makes the daemon panic, or plug in without MAC address and address.
+func FuzzAttachment(f *testing.F) {
+	good := portOf(1, "uid")
+	f.Add(good[portAnnotation], good[subnetAnnotation], "["+good[subnetAnnotation]+"]", good[networkAnnotation],
+		`["10.0.0.0/8"]`)
+	f.Add(`{"fixed_ips":null}`, `null`, `[null]`, `{"mtu":1e400}`, `{}`)
+	f.Fuzz(func(t *testing.T, port, subnet, subnets, network, ranges string) {
+		annotations := map[string]string{
+			versionAnnotation: "1", portAnnotation: port, subnetAnnotation: subnet, subnetsAnnotation: subnets,
+			networkAnnotation: network, podCIDRs: ranges,
+		}
+		a, err := parseAttachment(annotations)
+		if err != nil {
+			return
+		}
+		if len(a.MAC) != 6 || len(a.Addresses) == 0 || !isUUID(a.Port) {
+			t.Errorf("%+v", a)
+		}
+		to, err := parseRanges(annotations)
+		if err == nil {
+			a.nodeRoutes(to)
+		}
+		for _, r := range a.routes() {
+			if !r.Destination.IsValid() {
+				t.Errorf("route %+v", r)
+			}
+		}
+		result(sandbox{"s", "/n", "eth0"}, a)
+	})
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/kuryr/raven/service/openvswitch"
+)
+
+// keep compares all interfaces with the pods and the Node, whenever one of them has changed and every now and then,
+// until the context ends.
+func (n *Node) keep(ctx context.Context) error {
+	updates, ended := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	if err := netlink.LinkSubscribeWithOptions(updates, ended, netlink.LinkSubscribeOptions{
+		ErrorCallback: func(err error) {
+			if ctx.Err() == nil {
+				n.log.Debug("links are not followed for now", "error", err)
+			}
+		},
+	}); err != nil {
+		return fmt.Errorf("following the links: %w", err)
+	}
+	defer func() {
+		close(ended)
+		for range updates { // it is closed when the subscription has ended
+		}
+	}()
+	links := (<-chan netlink.LinkUpdate)(updates)
+	var last *openvswitch.View
+	for {
+		changed := n.objects.changed.next()
+		view, viewChanged, _ := n.ovs.View()
+		again := n.report(ctx)
+		n.pass(ctx)
+		last = view
+		timer := n.config.Clock.NewTimer(min(n.config.Resync, again))
+		for waiting := true; waiting; {
+			select {
+			case <-changed:
+				waiting = false
+			case <-viewChanged:
+				view, viewChanged, _ = n.ovs.View()
+				waiting = !matters(last, view)
+				last = view
+			case update, open := <-links:
+				if !open {
+					links = nil // the next look is by time
+				}
+				waiting = !open || update.Link.Attrs().Name != n.config.Interface
+			case <-timer.C():
+				waiting = false
+			case <-ctx.Done():
+				timer.Stop()
+				return nil
+			}
+		}
+		timer.Stop()
+	}
+}
+
+// matters says whether two views of Open vSwitch differ in more than interfaces that an ADD or a DEL works on: its
+// rows come and go without a look at all the others.
+func matters(before, now *openvswitch.View) bool {
+	if before == nil || now == nil {
+		return before != now
+	}
+	if before.Chassis != now.Chassis || before.BridgeUUID != now.BridgeUUID || before.Datapath != now.Datapath {
+		return true
+	}
+	for name, i := range before.Interfaces {
+		if _, there := now.Interfaces[name]; !there && i.Raven() {
+			return true
+		}
+	}
+	for name, i := range now.Interfaces {
+		if i.ExternalIDs[openvswitch.Node] != "" && i.OFPort != before.Interfaces[name].OFPort {
+			return true
+		}
+	}
+	return false
+}
+
+// pass is one comparison. What fails is logged, and tried again at the next one.
+func (n *Node) pass(ctx context.Context) {
+	if err := n.restore(ctx); err != nil && ctx.Err() == nil {
+		n.log.Warn("interfaces could not be put right", "error", err)
+	}
+	if err := n.ownInterface(ctx); err != nil && ctx.Err() == nil {
+		n.own.Degraded(err.Error())
+		n.log.Warn("the node's own interface could not be set up", "error", err)
+	}
+}
+
+// interfaceState is what is known of one sandbox's interface.
+type interfaceState struct {
+	box    sandbox
+	uid    string // the pod's
+	row    *openvswitch.Interface
+	linked bool
+	marked bool // the link says whose it is
+	index  int  // of the link
+}
+
+// restore puts right what a crash, a reboot, or a change of a port has left: rows without a link or a pod are removed,
+// links without a mark too, rows that are missing or of another port are made.
+func (n *Node) restore(ctx context.Context) error {
+	view, _, err := n.ovs.View()
+	if err != nil || view.BridgeUUID == "" {
+		return nil //nolint:nilerr // it is reported, and there is nothing to compare with
+	}
+	links, err := n.links.ours()
+	if err != nil {
+		return err
+	}
+	pods, complete := n.objects.all()
+	var problems []error
+	all := states(view, links)
+	// The newest first: of two sandboxes of a pod that have lost their rows it is the one that is used.
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return all[b].index - all[a].index })
+	for _, name := range names {
+		problems = append(problems, n.putRight(ctx, name, all[name], pods, complete))
+	}
+	return errors.Join(problems...)
+}
+
+// states joins rows and links by name.
+func states(view *openvswitch.View, links map[string]hostLink) map[string]*interfaceState {
+	all := map[string]*interfaceState{}
+	for _, i := range view.Where(func(i openvswitch.Interface) bool { return i.ExternalIDs[openvswitch.Sandbox] != "" }) {
+		all[i.Name] = &interfaceState{box: sandboxOfRow(i), uid: i.ExternalIDs[openvswitch.PodUID], row: &i}
+	}
+	for name, m := range links {
+		state := all[name]
+		if state == nil {
+			state = &interfaceState{box: sandbox{ID: m.Sandbox, IfName: m.IfName}, uid: m.UID}
+			all[name] = state
+		}
+		state.linked, state.marked, state.index = true, m.Sandbox != "", m.index
+	}
+	return all
+}
+
+// putRight deals with one interface, unless a request works on it.
+func (n *Node) putRight(
+	ctx context.Context, name string, state *interfaceState, pods []object, complete bool,
+) error {
+	if state.row == nil && !state.marked {
+		return n.removeUnfinished(ctx, name, state.index)
+	}
+	ctx, done, _ := n.turns.tryTake(ctx, state.box.key())
+	if done == nil {
+		return nil
+	}
+	defer done()
+	if !n.unchanged(name, state) {
+		return nil // a request was faster
+	}
+	pod, there := podOf(pods, state.uid)
+	switch {
+	case !state.linked:
+		return n.removeRow(ctx, name, "its link is gone")
+	case !there && complete && state.row != nil:
+		return n.removeRow(ctx, name, "its pod is gone")
+	case !there:
+		return nil
+	}
+	a, err := parseAttachment(pod.Annotations)
+	view, _, away := n.ovs.View()
+	if err != nil || away != nil || a.ownedBy(pod) != nil || a.mayBeOn(view, n.config.Bridge) != nil {
+		return nil //nolint:nilerr // what the annotations say cannot be used now: the interface stays as it is
+	}
+	return n.replug(ctx, name, state, pod, a)
+}
+
+// replug gives an interface the port that its pod has now.
+func (n *Node) replug(ctx context.Context, name string, state *interfaceState, pod object, a *attachment) error {
+	ids := map[string]string{}
+	if state.row != nil {
+		ids = state.row.ExternalIDs
+	}
+	if ids[openvswitch.IfaceID] == a.Port && ids[openvswitch.AttachedMAC] == a.MAC.String() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.config.AddTimeout)
+	defer cancel()
+	if err := n.awaitOwner(ctx, a); err != nil {
+		return err
+	}
+	ref := podRef{pod.Namespace, pod.Name, state.uid}
+	if _, err := n.ovs.Plug(ctx, row(state.box, ref, a), openvswitch.KeepOthers); err != nil {
+		var taken *openvswitch.TakenError
+		if errors.As(err, &taken) {
+			return nil // a newer sandbox of the pod has the port, or will let it go: then this is looked at again
+		}
+		return err
+	}
+	done := "row made again"
+	if ids[openvswitch.IfaceID] != "" {
+		done = "port changed"
+		if err := n.links.configure(state.box.Netns, state.box.IfName, a); err != nil {
+			return err
+		}
+	}
+	n.metrics.restored.WithLabelValues(done).Inc()
+	n.log.Info("interface put right", "done", done, "link", name, "pod", ref.String(), "port", a.Port)
+	return nil
+}
+
+// unchanged says whether an interface is still as it was when the comparison began.
+func (n *Node) unchanged(name string, state *interfaceState) bool {
+	view, _, err := n.ovs.View()
+	if err != nil {
+		return false
+	}
+	i, there := view.Interfaces[name]
+	linked, err := n.links.exists(name)
+	return err == nil && linked == state.linked && there == (state.row != nil) && (!there || i.UUID == state.row.UUID)
+}
+
+func (n *Node) removeRow(ctx context.Context, name, why string) error {
+	gone, err := n.ovs.Unplug(ctx, func(i openvswitch.Interface) bool { return i.Name == name })
+	for _, i := range gone {
+		n.metrics.restored.WithLabelValues("row removed").Inc()
+		n.log.Info("interface removed from Open vSwitch", "link", name, "why", why, "pod", i.ExternalIDs[openvswitch.Pod])
+	}
+	return err
+}
+
+// removeUnfinished removes a link whose making was cut off before it was marked.
+func (n *Node) removeUnfinished(ctx context.Context, name string, index int) error {
+	timer := n.config.Clock.NewTimer(unfinishedPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C(): // an ADD that makes it right now marks it in that time
+	case <-ctx.Done():
+		return nil
+	}
+	removed, err := n.links.removeUnmarked(name, index)
+	if removed {
+		n.metrics.restored.WithLabelValues("link removed").Inc()
+		n.log.Info("unfinished link removed", "link", name)
+	}
+	return err
+}
+
+const unfinishedPause = time.Second
+
+func podOf(pods []object, uid string) (object, bool) {
+	for _, pod := range pods {
+		if uid != "" && pod.hasUID(uid) {
+			return pod, true
+		}
+	}
+	return object{}, false
+}

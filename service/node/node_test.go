@@ -1,0 +1,658 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/node/cniapi"
+	"github.com/kuryr/raven/service/openvswitch"
+	"github.com/kuryr/raven/test/sim/vswitch"
+)
+
+// codeOf is the code of a CNI error.
+func codeOf(err error) uint {
+	var coded *types.Error
+	if errors.As(err, &coded) {
+		return coded.Code
+	}
+	return 0
+}
+
+// TestAddAndDel: ADD makes a pair of links and a row, and gives the pod what its port has; DEL takes all of it away,
+// and finds nothing the second time.
+func TestAddAndDel(t *testing.T) {
+	r := started(t)
+	pod := r.pod("web-0", nil)
+	r.attach(pod, 1)
+	b := r.box("sandbox-1")
+	result := r.add(b, pod)
+	if len(result.Interfaces) != 2 || result.Interfaces[1].Sandbox != b.path || result.Interfaces[1].Mac != macOf(1) {
+		t.Errorf("interfaces %+v", result.Interfaces)
+	}
+	text, err := json.Marshal(result)
+	r.must(err)
+	want := `{"cniVersion":"1.1.0","dns":{"nameservers":["10.9.9.9"]},"interfaces":[{"mtu":1400,"name":"` +
+		hostName("sandbox-1", "eth0") + `"},{"mac":"` + macOf(1) + `","mtu":1400,"name":"eth0","sandbox":"` + b.path + `"}],` +
+		`"ips":[{"address":"10.1.0.11/16","gateway":"10.1.0.1","interface":1}],` +
+		`"routes":[{"dst":"10.7.0.0/16","gw":"10.1.0.2"},{"dst":"0.0.0.0/0","gw":"10.1.0.1"}]}`
+	if diff := cmp.Diff(want, string(text)); diff != "" {
+		t.Errorf("result: %s", diff)
+	}
+	row := r.rows()[portID(1)]
+	if row.Name != hostName("sandbox-1", "eth0") || row.ExternalIDs[openvswitch.AttachedMAC] != macOf(1) ||
+		row.ExternalIDs[openvswitch.Sandbox] != "sandbox-1" || row.ExternalIDs[openvswitch.Pod] != "default/web-0" ||
+		row.ExternalIDs[openvswitch.PodUID] != pod.UID {
+		t.Errorf("row %+v", row)
+	}
+	r.inside(b, func(h *netlink.Handle, link netlink.Link) {
+		if attrs := link.Attrs(); attrs.MTU != 1400 || attrs.HardwareAddr.String() != macOf(1) ||
+			attrs.Flags&net.FlagUp == 0 {
+			t.Errorf("eth0: %+v", attrs)
+		}
+		if routes := routesOf(t, h, link); !strings.Contains(routes, "0.0.0.0/0 via 10.1.0.1") ||
+			!strings.Contains(routes, "10.7.0.0/16 via 10.1.0.2") {
+			t.Errorf("routes: %s", routes)
+		}
+	})
+	if err := r.checkCall(b, pod, result); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	for range 2 {
+		r.del(b, pod)
+		if rows := r.rows(); len(rows) > 0 {
+			t.Errorf("after DEL: %v", rows)
+		}
+	}
+}
+
+// inside looks at a sandbox's eth0.
+func (r *rig) inside(b sandboxOfTest, look func(*netlink.Handle, netlink.Link)) {
+	r.Helper()
+	h, err := netlink.NewHandleAt(b.ns, unix.NETLINK_ROUTE)
+	r.must(err)
+	defer h.Close()
+	link, err := h.LinkByName("eth0")
+	r.must(err)
+	look(h, link)
+}
+
+func routesOf(t *testing.T, h *netlink.Handle, link netlink.Link) string {
+	t.Helper()
+	list, err := h.RouteList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []string
+	for _, one := range list {
+		text = append(text, fmt.Sprintf("%s via %s", destinationOf(one), one.Gw))
+	}
+	return strings.Join(text, "; ")
+}
+
+func addressesOf(t *testing.T, h *netlink.Handle, link netlink.Link) string {
+	t.Helper()
+	list, err := h.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []string
+	for _, one := range list {
+		if one.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		flag := ""
+		if one.Flags&unix.IFA_F_TENTATIVE != 0 {
+			flag = " tentative"
+		}
+		text = append(text, one.IPNet.String()+flag)
+	}
+	return strings.Join(text, "; ")
+}
+
+// checkCall is a CHECK after an ADD.
+func (r *rig) checkCall(b sandboxOfTest, o object, result *types100.Result) error {
+	r.Helper()
+	request := b.request(cniapi.Check, o)
+	previous, err := json.Marshal(result)
+	r.must(err)
+	request.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"raven","type":"raven-cni","prevResult":` +
+		string(previous) + `}`)
+	_, err = r.call(request)
+	return err
+}
+
+// TestDualStack: several addresses of both families, usable at once.
+func TestDualStack(t *testing.T) {
+	r := started(t)
+	pod := r.pod("six", nil)
+	r.bind(1, pod.UID)
+	annotations := portOf(1, pod.UID)
+	annotations[portAnnotation] = strings.Replace(annotations[portAnnotation], `"fixed_ips":[`,
+		`"fixed_ips":[{"subnet_id":"s6","ip_address":"fd00:1::5"},{"subnet_id":"s4","ip_address":"10.1.3.3"},`, 1)
+	annotations[subnetsAnnotation] = `[` + annotations[subnetAnnotation] +
+		`,{"id":"s6","cidr":"fd00:1::/64","gateway_ip":"fd00:1::1","ip_version":6,"host_routes":[]}]`
+	r.annotate(pod, annotations)
+	b := r.box("s")
+	result := r.add(b, pod)
+	if len(result.IPs) != 3 || len(result.Routes) != 3 {
+		t.Errorf("result %+v", result)
+	}
+	r.inside(b, func(h *netlink.Handle, link netlink.Link) {
+		addresses, routes := addressesOf(t, h, link), routesOf(t, h, link)
+		for _, want := range []string{"fd00:1::5/64", "10.1.3.3/16", "10.1.0.11/16"} {
+			if !strings.Contains(addresses, want) {
+				t.Errorf("no %s in %s", want, addresses)
+			}
+		}
+		if strings.Contains(addresses, "tentative") {
+			t.Errorf("addresses %s", addresses)
+		}
+		if !strings.Contains(routes, "::/0 via fd00:1::1") {
+			t.Errorf("routes %s", routes)
+		}
+	})
+	r.del(b, pod)
+}
+
+// TestAddWaits: an ADD that comes before all that it needs waits for each of them.
+func TestAddWaits(t *testing.T) {
+	r := started(t)
+	r.controller.Pause()
+	old := r.pod("late", nil)
+	r.remove(old)
+	pod := r.pod("late", nil)
+	b := r.box("s")
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.call(b.request(cniapi.Add, pod))
+		done <- err
+	}()
+	still := func(what string) {
+		t.Helper()
+		select {
+		case err := <-done:
+			t.Fatalf("%s: ADD has ended: %v", what, err)
+		case <-time.After(50 * time.Millisecond): // it does not end
+		}
+	}
+	still("no annotation")
+	r.annotate(pod, portOf(1, "of another pod"))
+	still("a copied annotation")
+	other := portOf(1, pod.UID)
+	other[portAnnotation] = strings.Replace(other[portAnnotation], "host-1", "host-2", 1)
+	r.annotate(pod, other)
+	still("another chassis")
+	r.annotate(pod, portOf(1, pod.UID))
+	if r.south != nil {
+		still("not in the southbound database")
+	}
+	r.bind(1, pod.UID)
+	r.until("the row", func() bool { return len(r.rows()) == 1 })
+	still("not installed")
+	r.controller.Resume()
+	r.must(<-done)
+	r.del(b, pod)
+}
+
+// TestAddSaysWhatItWaitsFor: the error of an ADD whose time is over says for what, with Raven's words on the pod.
+func TestAddSaysWhatItWaitsFor(t *testing.T) {
+	r := started(t, func(c *Config) { c.AddTimeout = 300 * time.Millisecond })
+	pod := r.pod("poor", nil)
+	for i, said := range []string{"other", "raven"} {
+		event := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": fmt.Sprintf("e%d", i)},
+			"involvedObject": map[string]any{
+				"kind": "Pod", "name": pod.Name, "namespace": pod.Namespace, "uid": pod.UID, "apiVersion": "v1",
+			},
+			"reason": "QuotaExceeded", "message": "says " + said, "source": map[string]any{"component": said},
+			"lastTimestamp": "2026-01-01T00:00:00Z", "type": "Warning",
+		}}
+		_, err := r.clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).
+			Namespace(pod.Namespace).Create(t.Context(), event, metav1.CreateOptions{})
+		r.must(err)
+	}
+	b := r.box("s")
+	expect := func(what string, code uint, parts ...string) {
+		t.Helper()
+		_, err := r.call(b.request(cniapi.Add, pod))
+		for _, part := range parts {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: no %q in %v", what, part, err)
+			}
+		}
+		if codeOf(err) != code {
+			t.Errorf("%s: code %d, want %d", what, codeOf(err), code)
+		}
+	}
+	expect("no port", 11, portAnnotation, "add_timeout", "QuotaExceeded: says raven")
+	version := portOf(1, pod.UID)
+	version[versionAnnotation] = "2"
+	r.annotate(pod, version)
+	r.until("the annotation", func() bool {
+		seen, _ := r.node.objects.pod(pod.Namespace, pod.Name)
+		return seen.Annotations[versionAnnotation] == "2"
+	})
+	expect("another version", codeRefused, versionAnnotation, "raven-node")
+	r.annotate(pod, portOf(1, pod.UID))
+	if r.south != nil {
+		expect("unknown to OVN", 11, "southbound")
+	}
+	r.bind(1, pod.UID)
+	r.controller.Pause()
+	expect("not installed", 11, "ovn-installed")
+	if rows := r.rows(); len(rows) > 0 {
+		t.Errorf("an ADD that has failed has left %v", rows)
+	}
+	gone := pod
+	gone.UID = "b0f8e1e1-0000-0000-0000-000000000000"
+	_, err := r.call(b.request(cniapi.Add, gone))
+	if codeOf(err) != 11 || !strings.Contains(err.Error(), gone.UID) {
+		t.Errorf("another pod of that name: %v", err)
+	}
+}
+
+// TestHostileAnnotation: who may patch pods cannot have another one's port.
+func TestHostileAnnotation(t *testing.T) {
+	r := started(t)
+	if r.south == nil {
+		t.Skip(vswitch.Available(vswitch.SouthboundSchema))
+	}
+	victim, thief := r.pod("victim", nil), r.pod("thief", nil)
+	r.attach(victim, 1)
+	r.annotate(thief, portOf(1, thief.UID)) // device_id is made up
+	b := r.box("s")
+	_, err := r.call(b.request(cniapi.Add, thief))
+	if codeOf(err) != codeRefused || !strings.Contains(err.Error(), victim.UID) {
+		t.Errorf("the thief: %v", err)
+	}
+	if rows := r.rows(); len(rows) > 0 {
+		t.Errorf("rows %v", rows)
+	}
+}
+
+// TestOldSandbox: a pod gets a new sandbox while the old one is there. The new one has the port from then on, and the
+// DEL of the old one takes nothing from it.
+func TestOldSandbox(t *testing.T) {
+	r := started(t)
+	pod := r.pod("again", nil)
+	r.attach(pod, 1)
+	old, fresh := r.box("old"), r.box("fresh")
+	r.add(old, pod)
+	result := r.add(fresh, pod)
+	if rows := r.rows(); len(rows) != 1 || rows[portID(1)].ExternalIDs[openvswitch.Sandbox] != "fresh" {
+		t.Errorf("rows %v", rows)
+	}
+	r.annotate(pod, map[string]string{"x": "y"}) // and a look at all changes nothing
+	r.node.pass(t.Context())
+	r.del(old, pod)
+	r.must(r.checkCall(fresh, pod, result))
+	r.add(fresh, pod) // the runtime may ask twice
+	r.del(fresh, pod)
+}
+
+// TestForeignRow: an interface that Raven has not made is never touched, also where it has the port.
+func TestForeignRow(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	_, err := r.server.Transact(t.Context(), "Open_vSwitch",
+		map[string]any{"op": "insert", "table": "Interface", "uuid-name": "i", "row": map[string]any{
+			"name": "tap7", "external_ids": []any{"map", []any{[]any{"iface-id", portID(1)}}},
+		}},
+		map[string]any{"op": "insert", "table": "Port", "uuid-name": "p", "row": map[string]any{
+			"name": "tap7", "interfaces": []any{"named-uuid", "i"},
+		}},
+		map[string]any{"op": "mutate", "table": "Bridge", "where": []any{[]any{"name", "==", "br-int"}}, "mutations": []any{
+			[]any{"ports", "insert", []any{"set", []any{[]any{"named-uuid", "p"}}}},
+		}})
+	r.must(err)
+	r.until("the row", func() bool {
+		view, _, err := r.node.ovs.View()
+		return err == nil && view.Interfaces["tap7"].Name != ""
+	})
+	b := r.box("s")
+	if _, err := r.call(b.request(cniapi.Add, pod)); err == nil || !strings.Contains(err.Error(), "tap7") {
+		t.Errorf("ADD: %v", err)
+	}
+	gc := b.request(cniapi.GC, pod)
+	gc.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"raven","cni.dev/valid-attachments":[]}`)
+	_, err = r.call(gc)
+	r.must(err)
+	view, _, err := r.node.ovs.View()
+	r.must(err)
+	if view.Interfaces["tap7"].Name == "" {
+		t.Error("tap7 is gone")
+	}
+}
+
+// TestGarbageCollection: GC removes what belongs to sandboxes that it does not name, and only that.
+func TestGarbageCollection(t *testing.T) {
+	r := started(t)
+	var boxes []sandboxOfTest
+	var pods []object
+	for i := range 3 {
+		pod := r.pod(fmt.Sprintf("p%d", i), nil)
+		r.attach(pod, i+1)
+		b := r.box(fmt.Sprintf("s%d", i))
+		r.add(b, pod)
+		boxes, pods = append(boxes, b), append(pods, pod)
+	}
+	r.api.Close()
+	gc := boxes[0].request(cniapi.GC, pods[0])
+	_, err := r.call(gc)
+	if codeOf(err) != types.ErrInvalidNetworkConfig {
+		t.Errorf("GC without a list: %v", err)
+	}
+	gc.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"raven","cni.dev/valid-attachments":[` +
+		`{"containerID":"s1","ifname":"eth0"}]}`)
+	for range 2 {
+		_, err = r.call(gc)
+		r.must(err)
+		if rows := r.rows(); len(rows) != 1 || rows[portID(2)].Name == "" {
+			t.Errorf("rows %v", rows)
+		}
+	}
+	for i, b := range boxes { // also with the API server away, and with nothing left
+		r.del(b, pods[i])
+	}
+}
+
+// TestCheck: CHECK says what is not as it was.
+func TestCheck(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	result := r.add(b, pod)
+	r.must(r.checkCall(b, pod, result))
+	if _, err := r.call(b.request(cniapi.Check, pod)); codeOf(err) != types.ErrInvalidNetworkConfig {
+		t.Errorf("without prevResult: %v", err)
+	}
+	r.inside(b, func(h *netlink.Handle, link netlink.Link) {
+		list, err := h.AddrList(link, netlink.FAMILY_V4)
+		r.must(err)
+		r.must(h.AddrDel(link, &list[0]))
+	})
+	if err := r.checkCall(b, pod, result); codeOf(err) != codeChanged || !strings.Contains(err.Error(), "10.1.0.11") {
+		t.Errorf("without the address: %v", err)
+	}
+	r.must(r.node.links.remove(hostName("s", "eth0")))
+	if err := r.checkCall(b, pod, result); codeOf(err) != codeChanged {
+		t.Errorf("without the link: %v", err)
+	}
+	r.del(b, pod)
+	if err := r.checkCall(b, pod, result); codeOf(err) != codeChanged {
+		t.Errorf("after DEL: %v", err)
+	}
+}
+
+// TestStaticPod: CNI has the kubelet's own UID of a static pod, and its port is that of the mirror pod.
+func TestStaticPod(t *testing.T) {
+	r := started(t)
+	const hash = "4d1b8c7dffe52b2f0b8c2c3c4e8f9a10"
+	mirror := r.pod("static", map[string]string{hashAnnotation: hash, mirrorAnnotation: hash})
+	r.attach(mirror, 1)
+	b := r.box("s")
+	asked := mirror
+	asked.UID = hash
+	r.add(b, asked)
+	r.node.pass(t.Context())
+	if rows := r.rows(); len(rows) != 1 {
+		t.Errorf("rows %v", rows)
+	}
+	r.remove(mirror) // a mirror pod that was deleted comes again, with another UID, while the static pod runs on
+	r.until("the row to go", func() bool { return len(r.rows()) == 0 })
+	again := r.pod("static", map[string]string{hashAnnotation: hash, mirrorAnnotation: hash})
+	r.attach(again, 2)
+	r.until("a row of the new port", func() bool { return r.rows()[portID(2)].Name != "" })
+	r.del(b, asked)
+}
+
+// TestPortMadeAnew: Raven has made the port of a running pod anew. The interface follows, others stay.
+func TestPortMadeAnew(t *testing.T) {
+	r := started(t)
+	pod, other := r.pod("p", nil), r.pod("other", nil)
+	r.attach(pod, 1)
+	r.attach(other, 2)
+	b, c := r.box("s"), r.box("t")
+	r.add(b, pod)
+	r.add(c, other)
+	before := r.rows()[portID(2)].UUID
+	r.attach(pod, 3)
+	r.until("the new port", func() bool { return r.rows()[portID(3)].Name == hostName("s", "eth0") })
+	r.until("its address", func() bool {
+		same := false
+		r.inside(b, func(h *netlink.Handle, link netlink.Link) {
+			same = addressesOf(t, h, link) == "10.1.0.13/16" && link.Attrs().HardwareAddr.String() == macOf(3) &&
+				strings.Contains(routesOf(t, h, link), "0.0.0.0/0 via 10.1.0.1")
+		})
+		return same
+	})
+	if rows := r.rows(); len(rows) != 2 || rows[portID(2)].UUID != before {
+		t.Errorf("rows %v", rows)
+	}
+	r.del(b, pod)
+	r.del(c, other)
+}
+
+// TestReboot: after a reboot Open vSwitch has rows whose links are gone, and rows of pods that are gone.
+func TestReboot(t *testing.T) {
+	r := started(t)
+	stays, goes, rebooted := r.pod("stays", nil), r.pod("goes", nil), r.pod("rebooted", nil)
+	boxes := map[string]sandboxOfTest{}
+	for i, pod := range []object{stays, goes, rebooted} {
+		r.attach(pod, i+1)
+		boxes[pod.Name] = r.box(pod.Name)
+		r.add(boxes[pod.Name], pod)
+	}
+	r.stop(r.node)
+	r.remove(goes)
+	l, err := newLinks()
+	r.must(err)
+	r.must(l.remove(hostName("rebooted", "eth0")))
+	l.close()
+	r.start()
+	r.until("two rows to go", func() bool { return len(r.rows()) == 1 })
+	if r.rows()[portID(1)].Name != hostName("stays", "eth0") {
+		t.Errorf("rows %v", r.rows())
+	}
+	for _, pod := range []object{stays, goes, rebooted} {
+		r.del(boxes[pod.Name], pod)
+	}
+}
+
+// TestDatabaseLost: Open vSwitch's database was made anew under running pods.
+func TestDatabaseLost(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	result := r.add(b, pod)
+	r.server.Kill()
+	r.must(r.server.Wipe(t.Context()))
+	r.must(r.server.Run(t.Context()))
+	r.must(r.server.Chassis(t.Context(), "br-int", "netdev", map[string]string{"system-id": "c", "hostname": "host-1"}))
+	r.control()
+	r.until("the row", func() bool { return r.rows()[portID(1)].Name != "" })
+	r.until("CHECK to succeed", func() bool { return r.checkCall(b, pod, result) == nil })
+	r.del(b, pod)
+}
+
+// TestUnfinishedLink: what an ADD has left that was cut off between two steps is removed.
+func TestUnfinishedLink(t *testing.T) {
+	r := newRig(t)
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: hostName("x", "eth0")}, PeerName: "peer"}
+	r.must(netlink.LinkAdd(veth))
+	r.start()
+	r.until("the link to go", func() bool {
+		there, err := r.node.links.exists(hostName("x", "eth0"))
+		return err == nil && !there
+	})
+}
+
+// TestOwnInterface: the node's own port is an internal interface with routes to the pods' ranges. What Open vSwitch
+// would make of the row, a link, the test makes.
+func TestOwnInterface(t *testing.T) {
+	r := started(t)
+	self, _ := r.node.objects.self()
+	r.bind(9, self.UID)
+	annotations := portOf(9, self.UID)
+	annotations[podCIDRs] = `["192.168.0.0/16"]`
+	r.annotate(object{Name: nodeName}, annotations)
+	r.until("the row", func() bool { return r.rows()[portID(9)].Type == "internal" })
+	if row := r.rows()[portID(9)]; row.Name != "raven-node0" || row.MAC != macOf(9) || row.MTU != 1400 {
+		t.Errorf("row %+v", row)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "raven-node0"
+	link := &netlink.Veth{LinkAttrs: attrs, PeerName: "vswitchd"}
+	r.must(netlink.LinkAdd(link))
+	t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	peer, err := netlink.LinkByName("vswitchd")
+	r.must(err)
+	r.must(netlink.LinkSetUp(peer))
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	r.must(err)
+	defer h.Close()
+	r.until("address and routes", func() bool {
+		return addressesOf(t, h, link) == "10.1.0.19/16" &&
+			strings.Contains(routesOf(t, h, link), "192.168.0.0/16 via 10.1.0.1")
+	})
+	r.until("the report", func() bool { return r.state("node interface") == health.Ready })
+	annotations[podCIDRs] = `["192.168.64.0/18"]`
+	r.annotate(object{Name: nodeName}, annotations)
+	r.until("the routes to follow", func() bool {
+		routes := routesOf(t, h, link)
+		return strings.Contains(routes, "192.168.64.0/18") && !strings.Contains(routes, "192.168.0.0/16")
+	})
+	if got := self.Annotations[chassisHostname]; got != "" && got != "host-1" {
+		t.Errorf("annotation %q", got)
+	}
+	r.until("the chassis on the Node", func() bool {
+		self, _ := r.node.objects.self()
+		return self.Annotations[chassisHostname] == "host-1" && self.Annotations[chassisID] == "chassis-1"
+	})
+}
+
+func (r *rig) state(component string) health.State {
+	for _, report := range r.registry.Reports() {
+		if report.Name == component {
+			return report.State
+		}
+	}
+	return ""
+}
+
+// TestInstallation: plugin and CNI configuration are there once the daemon is ready, and STATUS says so.
+func TestInstallation(t *testing.T) {
+	r := newRig(t)
+	r.controller.Close()
+	r.server.Kill()
+	r.start()
+	if _, err := r.call(cniapi.Request{Command: cniapi.Status}); codeOf(err) != codeNotAvailable {
+		t.Errorf("STATUS without Open vSwitch: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.config.ConfDir, r.config.ConfName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the configuration was written too early: %v", err)
+	}
+	r.must(r.server.Run(t.Context()))
+	r.until("STATUS to succeed", func() bool {
+		_, err := r.call(cniapi.Request{Command: cniapi.Status})
+		return err == nil
+	})
+	r.until("the report", func() bool { return r.state("cni") == health.Ready })
+	text, err := os.ReadFile(filepath.Join(r.config.ConfDir, r.config.ConfName))
+	r.must(err)
+	if !strings.Contains(string(text), r.config.Socket) || !strings.Contains(string(text), `"1.1.0"`) {
+		t.Errorf("configuration %s", text)
+	}
+	info, err := os.Stat(filepath.Join(r.config.BinDir, PluginName))
+	r.must(err)
+	if info.Mode().Perm() != 0o755 {
+		t.Errorf("plugin has mode %s", info.Mode())
+	}
+	if info, err = os.Stat(r.config.Socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	second, err := New(r.config, health.NewRegistry(clock.RealClock{}))
+	r.must(err)
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Errorf("a second daemon: %v", err)
+	}
+}
+
+// TestBadRequests get an error with CNI's code, and a sentence.
+func TestBadRequests(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	b := r.box("s")
+	good := b.request(cniapi.Add, pod)
+	for name, test := range map[string]struct {
+		change func(*cniapi.Request)
+		code   uint
+	}{
+		"no container":      {func(q *cniapi.Request) { q.ContainerID = "" }, types.ErrInvalidEnvironmentVariables},
+		"hostile container": {func(q *cniapi.Request) { q.ContainerID = "a b" }, types.ErrInvalidEnvironmentVariables},
+		"hostile interface": {func(q *cniapi.Request) { q.IfName = "../eth0" }, types.ErrInvalidEnvironmentVariables},
+		"no netns":          {func(q *cniapi.Request) { q.Netns = "" }, types.ErrInvalidEnvironmentVariables},
+		"no pod":            {func(q *cniapi.Request) { q.Args = "IgnoreUnknown=1" }, types.ErrInvalidEnvironmentVariables},
+		"broken arguments":  {func(q *cniapi.Request) { q.Args = "K8S_POD_NAME" }, types.ErrInvalidEnvironmentVariables},
+		"unknown command":   {func(q *cniapi.Request) { q.Command = "MOVE" }, types.ErrInvalidEnvironmentVariables},
+	} {
+		request := good
+		test.change(&request)
+		if _, err := r.call(request); codeOf(err) != test.code {
+			t.Errorf("%s: %v (code %d), want code %d", name, err, codeOf(err), test.code)
+		}
+	}
+	r.attach(pod, 1)
+	gone := good
+	gone.Netns = "/nowhere/at/all"
+	if _, err := r.call(gone); codeOf(err) != types.ErrInvalidNetNS {
+		t.Errorf("no such namespace: %v", err)
+	}
+}
+
+// TestClientGone: a plugin that is killed while it waits leaves nothing behind.
+func TestClientGone(t *testing.T) {
+	r := started(t)
+	r.controller.Pause()
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.callWithin(ctx, b.request(cniapi.Add, pod))
+		done <- err
+	}()
+	r.until("the row", func() bool { return len(r.rows()) == 1 })
+	cancel()
+	<-done
+	r.until("the row to go", func() bool { return len(r.rows()) == 0 })
+	r.until("the link to go", func() bool {
+		there, err := r.node.links.exists(hostName("s", "eth0"))
+		return err == nil && !there
+	})
+}
