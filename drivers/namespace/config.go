@@ -4,12 +4,12 @@ package namespace
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/ranges"
 )
 
 // config is the configuration, checked and parsed.
@@ -56,23 +56,19 @@ type parser struct {
 }
 
 func (p *parser) refuse(group, name, format string, args ...any) {
-	p.problems = append(p.problems, refusal(group, name, format, args...))
-}
-
-func refusal(group, name, format string, args ...any) error {
-	return &drivers.OptionError{Group: group, Name: name, Message: fmt.Sprintf(format, args...)}
+	p.problems = append(p.problems, conf.Refusal(group, name, format, args...))
 }
 
 func parse(values drivers.Values) (config, error) {
 	p := &parser{values: values}
 	c := config{
 		dedicated:       values.String(conf.SubnetGroup, conf.OptTopology) == conf.DedicatedTopology,
-		router:          values.String(conf.SubnetGroup, optRouter),
+		router:          values.String(conf.SubnetGroup, conf.OptRouter),
 		externalNetwork: values.String(conf.DefaultsGroup, conf.OptExternalNetwork),
-		mtu:             values.Int(conf.DefaultsGroup, optNetworkDeviceMTU),
+		mtu:             values.Int(conf.DefaultsGroup, conf.OptNetworkDeviceMTU),
 		maxSubnets:      int(values.Int(conf.SubnetGroup, optMaxSubnets)),
 		dhcp:            values.Bool(conf.SubnetGroup, optDHCP),
-		external:        p.ranges(optExternalSubnet),
+		external:        p.ranges(conf.OptExternalSubnet),
 		ingress:         p.ranges(conf.OptIngress),
 	}
 	c.families = p.families()
@@ -91,16 +87,7 @@ func parse(values drivers.Values) (config, error) {
 
 // ranges reads a list of ranges.
 func (p *parser) ranges(name string) []netip.Prefix {
-	var ranges []netip.Prefix
-	for _, text := range p.values.List(conf.SubnetGroup, name) {
-		r, err := prefix(text)
-		if err != nil {
-			p.refuse(conf.SubnetGroup, name, "%v", err)
-			continue
-		}
-		ranges = append(ranges, r)
-	}
-	return ranges
+	return ranges.FromOption(p.values, conf.SubnetGroup, name, &p.problems)
 }
 
 func (p *parser) families() []family {
@@ -141,7 +128,7 @@ func (p *parser) pool(f *family) {
 			f.version)
 	}
 	for i, r := range f.pool {
-		if versionOf(r) != f.version {
+		if ranges.Version(r) != f.version {
 			p.refuse(conf.SubnetGroup, f.poolOption, "%s is not an IPv%d range", r, f.version)
 		}
 		if int64(r.Bits()) > f.prefixLength {
@@ -163,7 +150,7 @@ func (p *parser) dns(families []family) {
 			continue
 		}
 		for i := range families {
-			if families[i].version == versionOf(netip.PrefixFrom(addr, 0)) {
+			if families[i].version == ranges.Version(netip.PrefixFrom(addr, 0)) {
 				families[i].dns = append(families[i].dns, addr.String())
 			}
 		}
@@ -171,11 +158,11 @@ func (p *parser) dns(families []family) {
 }
 
 func (p *parser) serviceCIDRs(families []family) {
-	for _, r := range p.ranges(optServiceCIDR) {
+	for _, r := range p.ranges(conf.OptServiceCIDR) {
 		f := familyOf(families, r)
 		if f == nil {
-			p.refuse(conf.SubnetGroup, optServiceCIDR, "%s is an IPv%d range, which %s leaves out",
-				r, versionOf(r), option(conf.SubnetGroup, conf.OptFamilies))
+			p.refuse(conf.SubnetGroup, conf.OptServiceCIDR, "%s is an IPv%d range, which %s leaves out",
+				r, ranges.Version(r), conf.Name(conf.SubnetGroup, conf.OptFamilies))
 			continue
 		}
 		f.serviceCIDRs = append(f.serviceCIDRs, r)
@@ -185,24 +172,25 @@ func (p *parser) serviceCIDRs(families []family) {
 // serviceSubnets reads service_subnet: ranges to make subnets with, or names of existing subnets.
 func (p *parser) serviceSubnets(families []family) {
 	refuse := func(format string, args ...any) {
-		p.refuse(conf.DefaultsGroup, optServiceSubnet, format, args...)
+		p.refuse(conf.DefaultsGroup, conf.OptServiceSubnet, format, args...)
 	}
 	var existing []string
-	ranges := 0
-	for _, text := range p.values.List(conf.DefaultsGroup, optServiceSubnet) {
+	given := 0
+	for _, text := range p.values.List(conf.DefaultsGroup, conf.OptServiceSubnet) {
 		if !strings.Contains(text, "/") {
 			existing = append(existing, text)
 			continue
 		}
-		r, err := prefix(text)
+		r, err := ranges.Parse(text)
 		if err != nil {
 			refuse("%v", err)
 			continue
 		}
-		ranges++
+		given++
 		switch f := familyOf(families, r); {
 		case f == nil:
-			refuse("%s is an IPv%d range, which %s leaves out", r, versionOf(r), option(conf.SubnetGroup, conf.OptFamilies))
+			refuse("%s is an IPv%d range, which %s leaves out", r, ranges.Version(r),
+				conf.Name(conf.SubnetGroup, conf.OptFamilies))
 		case f.serviceSubnet.IsValid():
 			refuse("%s and %s are two IPv%d ranges; give one", f.serviceSubnet, r, f.version)
 		default:
@@ -211,11 +199,11 @@ func (p *parser) serviceSubnets(families []family) {
 	}
 	switch {
 	case len(existing) == 0:
-	case ranges > 0:
+	case given > 0:
 		refuse("%s is a name among ranges; give ranges only, or existing subnets only", existing[0])
 	case len(existing) > len(families):
 		refuse("names %d subnets; there is one per IP version, and %s has %d",
-			len(existing), option(conf.SubnetGroup, conf.OptFamilies), len(families))
+			len(existing), conf.Name(conf.SubnetGroup, conf.OptFamilies), len(families))
 	default:
 		for i := range existing {
 			families[i].existingSubnet = existing[i]
@@ -231,18 +219,18 @@ func (p *parser) check(c *config) {
 			conf.DedicatedTopology)
 	}
 	if c.dedicated && c.router != "" {
-		p.refuse(conf.SubnetGroup, optRouter,
+		p.refuse(conf.SubnetGroup, conf.OptRouter,
 			"%q names one router for all, but %s = %s makes one per namespace: leave one of them out",
-			c.router, option(conf.SubnetGroup, conf.OptTopology), conf.DedicatedTopology)
+			c.router, conf.Name(conf.SubnetGroup, conf.OptTopology), conf.DedicatedTopology)
 	}
 	for _, f := range c.families {
 		if c.dedicated && f.existingSubnet != "" {
-			p.refuse(conf.DefaultsGroup, optServiceSubnet,
+			p.refuse(conf.DefaultsGroup, conf.OptServiceSubnet,
 				"%q names one subnet for all, but %s = %s makes one per namespace: give a range, or leave one of them out",
-				f.existingSubnet, option(conf.SubnetGroup, conf.OptTopology), conf.DedicatedTopology)
+				f.existingSubnet, conf.Name(conf.SubnetGroup, conf.OptTopology), conf.DedicatedTopology)
 		}
 		if least := map[int64]int64{4: 68, 6: 1280}[f.version]; c.mtu != 0 && c.mtu < least {
-			p.refuse(conf.DefaultsGroup, optNetworkDeviceMTU, "%d is less than the %d bytes that IPv%d needs", c.mtu, least,
+			p.refuse(conf.DefaultsGroup, conf.OptNetworkDeviceMTU, "%d is less than the %d bytes that IPv%d needs", c.mtu, least,
 				f.version)
 		}
 	}
@@ -262,33 +250,24 @@ func (p *parser) checkRanges(c *config) {
 			continue
 		}
 		if f.serviceSubnet.IsValid() {
-			subnet := named{group: conf.DefaultsGroup, option: optServiceSubnet, Prefix: f.serviceSubnet}
-			if err := clash(subnet, taken(c, f)); err != nil {
+			subnet := ranges.Named{Group: conf.DefaultsGroup, Option: conf.OptServiceSubnet, Prefix: f.serviceSubnet}
+			if err := ranges.Clash(subnet, taken(c, f)); err != nil {
 				p.problems = append(p.problems, err)
 			}
 		}
 	}
 	for i := range c.families {
 		for _, r := range pools(&c.families[i]) {
-			if err := clash(r, externals(c)); err != nil {
+			if err := ranges.Clash(r, externals(c)); err != nil {
 				p.problems = append(p.problems, err)
 			}
 		}
 	}
 }
 
-func option(group, name string) string { return "[" + group + "] " + name }
-
-func versionOf(r netip.Prefix) int64 {
-	if r.Addr().Is4() {
-		return 4
-	}
-	return 6
-}
-
 func familyOf(families []family, r netip.Prefix) *family {
 	for i := range families {
-		if families[i].version == versionOf(r) {
+		if families[i].version == ranges.Version(r) {
 			return &families[i]
 		}
 	}

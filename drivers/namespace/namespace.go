@@ -23,6 +23,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/ranges"
 )
 
 // The annotations that the driver writes on a Namespace: JSON documents of the Neutron resources.
@@ -32,11 +33,8 @@ const (
 	SecurityGroupAnnotation = "kuryr.org/neutron-sg"
 )
 
-// The names of the watches.
-const (
-	namespaces   = "namespaces"
-	serviceCIDRs = "servicecidrs"
-)
+// namespaces is the name of the watch of the source objects.
+const namespaces = "namespaces"
 
 type driver struct{ *conf.Of[config] }
 
@@ -69,13 +67,7 @@ func (d *driver) Watches() []drivers.Watch {
 		Source: true,
 	}}
 	if c, err := d.Config(); err == nil && c.asksServiceCIDRs() {
-		watches = append(watches, drivers.Watch{
-			Name:     serviceCIDRs,
-			GVR:      schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"},
-			Kind:     "ServiceCIDR",
-			Fields:   []string{"spec.cidrs"},
-			Optional: true,
-		})
+		watches = append(watches, ranges.ServiceCIDRs())
 	}
 	return watches
 }

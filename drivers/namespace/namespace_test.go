@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/ranges"
 )
 
 // values returns the defaults of the options, changed as the case says. Keys are "group/name".
@@ -66,14 +67,14 @@ func object(t *testing.T, watch string, o any) drivers.Object {
 
 func serviceCIDR(t *testing.T, name string, cidrs ...string) drivers.Object {
 	t.Helper()
-	return object(t, serviceCIDRs, map[string]any{
+	return object(t, ranges.ServiceCIDRWatch, map[string]any{
 		"metadata": map[string]any{"name": name}, "spec": map[string]any{"cidrs": cidrs},
 	})
 }
 
 func translate(t *testing.T, d drivers.Driver, cidrs ...drivers.Object) (drivers.Set, error) {
 	t.Helper()
-	needs := drivers.NewNeeds(map[drivers.Need][]drivers.Object{{Watch: serviceCIDRs}: cidrs})
+	needs := drivers.NewNeeds(map[drivers.Need][]drivers.Object{{Watch: ranges.ServiceCIDRWatch}: cidrs})
 	web := object(t, namespaces, map[string]any{"metadata": map[string]any{"name": "web"}})
 	return d.Translate(t.Context(), web, needs)
 }
@@ -318,12 +319,12 @@ func TestWatches(t *testing.T) {
 		changes map[string]any
 		want    []string
 	}{
-		{"from the cluster", nil, []string{namespaces, serviceCIDRs}},
+		{"from the cluster", nil, []string{namespaces, ranges.ServiceCIDRWatch}},
 		{"from the option", map[string]any{"namespace_subnet/service_cidr": []string{"10.96.0.0/12"}}, []string{namespaces}},
 		{"existing subnet", map[string]any{"neutron_defaults/service_subnet": []string{"services"}}, []string{namespaces}},
 		{"one of two versions from the option", map[string]any{
 			"namespace_subnet/service_cidr": []string{"10.96.0.0/12"}, "namespace_subnet/ip_families": "dual",
-		}, []string{namespaces, serviceCIDRs}},
+		}, []string{namespaces, ranges.ServiceCIDRWatch}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
@@ -453,7 +454,7 @@ func TestClaimsAgree(t *testing.T) {
 		map[string]any{"neutron_defaults/external_svc_net": "public", "namespace_subnet/ip_families": "dual"})
 	claims := func(name string) map[string]drivers.Resource {
 		needs := drivers.NewNeeds(map[drivers.Need][]drivers.Object{
-			{Watch: serviceCIDRs}: {serviceCIDR(t, "kubernetes", "10.96.0.0/12", "fd00:10:96::/112")},
+			{Watch: ranges.ServiceCIDRWatch}: {serviceCIDR(t, "kubernetes", "10.96.0.0/12", "fd00:10:96::/112")},
 		})
 		set, err := d.Translate(t.Context(),
 			object(t, namespaces, map[string]any{"metadata": map[string]any{"name": name}}), needs)

@@ -3,43 +3,28 @@
 package namespace
 
 import (
+	"slices"
+
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
-// The groups and names of the options.
+// The names of the options.
 const (
-	optRouter           = "pod_router"
-	optPrefixLength     = "subnet_prefix_length"
-	optPrefixLength6    = "subnet_prefix_length_v6"
-	optMaxSubnets       = "max_subnets"
-	optDHCP             = "enable_dhcp"
-	optDNS              = "dns_nameservers"
-	optServiceCIDR      = "service_cidr"
-	optExternalSubnet   = "cluster_external_subnet"
-	optServiceSubnet    = "service_subnet"
-	optNetworkDeviceMTU = "network_device_mtu"
+	optPrefixLength  = "subnet_prefix_length"
+	optPrefixLength6 = "subnet_prefix_length_v6"
+	optMaxSubnets    = "max_subnets"
+	optDHCP          = "enable_dhcp"
+	optDNS           = "dns_nameservers"
 )
 
 func options() []drivers.Option {
-	return append(topologyOptions(), append(addressOptions(), serviceOptions()...)...)
-}
-
-func topologyOptions() []drivers.Option {
-	return []drivers.Option{
-		conf.Topology(), conf.Families(),
-		{
-			Group: conf.SubnetGroup, Name: optRouter, Type: drivers.StringOption,
-			Help: "UUID or name of an existing router to attach the namespaces' subnets to, in place of a router of Raven's " +
-				"own. It is never changed otherwise: its external gateway is the operator's. Only with topology = shared.",
+	return slices.Concat(
+		[]drivers.Option{
+			conf.Topology(), conf.Families(), conf.ExistingRouter(), conf.ExternalNetwork(), conf.NetworkDeviceMTU(),
 		},
-		conf.ExternalNetwork(),
-		{
-			Group: conf.DefaultsGroup, Name: optNetworkDeviceMTU, Type: drivers.IntegerOption, Default: "0", HasDefault: true,
-			Min: new(0.0), Max: new(65535.0),
-			Help: "MTU of the networks in bytes. 0 leaves it to Neutron.",
-		},
-	}
+		addressOptions(), conf.Services(), []drivers.Option{conf.ExternalSubnet()},
+	)
 }
 
 func addressOptions() []drivers.Option {
@@ -71,29 +56,4 @@ func addressOptions() []drivers.Option {
 		},
 		conf.Ingress(),
 	}...)
-}
-
-func serviceOptions() []drivers.Option {
-	return []drivers.Option{
-		{
-			Group: conf.SubnetGroup, Name: optServiceCIDR, Type: drivers.ListOption, Item: drivers.CIDROption,
-			Deprecated: [][2]string{{"k8s", "cluster_service_subnet"}}, Env: []string{"SERVICE_CLUSTER_IP_RANGE"},
-			Help: "Ranges that Kubernetes takes the clusterIPs of Services from, as kube-apiserver has them in " +
-				"--service-cluster-ip-range. Not set: read from the cluster's ServiceCIDR objects; a cluster without any gets " +
-				"no service network.",
-		},
-		{
-			Group: conf.DefaultsGroup, Name: optServiceSubnet, Type: drivers.ListOption,
-			Help: "The service subnet in Neutron: a range to make it with, or the UUID or name of an existing one, one per IP " +
-				"version, IPv4 first. A range must contain service_cidr and be larger: the gateway and the addresses that " +
-				"Neutron gives by itself lie in the difference. An existing one is attached to Raven's router; with pod_router " +
-				"the two are taken as joined already. Not set: the next larger range that contains service_cidr.",
-		},
-		{
-			Group: conf.SubnetGroup, Name: optExternalSubnet, Type: drivers.ListOption, Item: drivers.CIDROption,
-			Deprecated: [][2]string{{"k8s", optExternalSubnet}}, Env: []string{"FLANNEL_NET"},
-			Help: "Ranges of the external network, from which floating IPs come. Only checked: neither pods nor services may " +
-				"lie in them.",
-		},
-	}
 }

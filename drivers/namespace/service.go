@@ -5,11 +5,11 @@ package namespace
 import (
 	"fmt"
 	"net/netip"
-	"sort"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/ranges"
 )
 
 // service is the service subnet of one IP version.
@@ -30,28 +30,6 @@ type service struct {
 	outside   []netip.Prefix // ranges of Kubernetes that the subnet does not contain
 }
 
-// named is a range with where it comes from.
-type named struct {
-	group, option string // empty for what the cluster says
-	about         string // what it is, where it is not the option's value
-	netip.Prefix
-}
-
-func (n named) String() string {
-	if n.about != "" {
-		return n.about + " " + n.Prefix.String()
-	}
-	return fmt.Sprintf("%s = %s", option(n.group, n.option), n.Prefix)
-}
-
-// value is the range for a message that begins with the option.
-func (n named) value() string {
-	if n.about != "" {
-		return n.String()
-	}
-	return n.Prefix.String()
-}
-
 // services says which service subnets a namespace has, asking for the cluster's ServiceCIDR objects where it has to.
 // When the needs are open afterwards, the answer does not count. An error means that the options contradict what the
 // cluster says, so that nothing can be said; ranges that merely leave no room by default become diagnostics, and
@@ -59,12 +37,12 @@ func (n named) value() string {
 func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic, error) {
 	var observed []netip.Prefix
 	if c.asksServiceCIDRs() {
-		objects, answered := needs.Get(drivers.Need{Watch: serviceCIDRs})
+		objects, answered := needs.Get(drivers.Need{Watch: ranges.ServiceCIDRWatch})
 		if !answered {
 			return nil, nil, nil
 		}
 		var err error
-		if observed, err = readServiceCIDRs(objects); err != nil {
+		if observed, err = ranges.ReadServiceCIDRs(objects); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -78,7 +56,7 @@ func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic
 		}
 		cidrs := f.serviceCIDRs
 		if len(cidrs) == 0 {
-			cidrs = only(observed, f.version)
+			cidrs = ranges.Only(observed, f.version)
 		}
 		if len(cidrs) == 0 {
 			services = append(services, service{family: f, undecided: true})
@@ -106,37 +84,37 @@ func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic
 // plan lays out the service subnet of one IP version, of which Kubernetes has the given ranges, at least one.
 func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 	s := service{family: f, cidr: cidrs[0], subnet: f.serviceSubnet}
-	cidr := func(r netip.Prefix) named {
+	cidr := func(r netip.Prefix) ranges.Named {
 		if len(f.serviceCIDRs) > 0 {
-			return named{group: conf.SubnetGroup, option: optServiceCIDR, Prefix: r}
+			return ranges.Named{Group: conf.SubnetGroup, Option: conf.OptServiceCIDR, Prefix: r}
 		}
-		return named{about: "the cluster's service CIDR", Prefix: r}
+		return ranges.Named{About: "the cluster's service CIDR", Prefix: r}
 	}
 	for _, r := range cidrs[:max(1, len(f.serviceCIDRs))] {
-		if err := clash(cidr(r), taken(c, f)); err != nil {
+		if err := ranges.Clash(cidr(r), taken(c, f)); err != nil {
 			return service{}, err
 		}
 	}
-	subnet := named{group: conf.DefaultsGroup, option: optServiceSubnet}
+	subnet := ranges.Named{Group: conf.DefaultsGroup, Option: conf.OptServiceSubnet}
 	if !s.subnet.IsValid() {
-		larger, ok := parent(s.cidr)
-		if !ok || private(s.cidr) && !private(larger) {
-			return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
+		larger, ok := ranges.Parent(s.cidr)
+		if !ok || ranges.Private(s.cidr) && !ranges.Private(larger) {
+			return service{}, conf.Refusal(conf.DefaultsGroup, conf.OptServiceSubnet,
 				"is not set, and the range next larger than %s is not private; set one that contains %s and is larger",
 				cidr(s.cidr), s.cidr)
 		}
 		s.subnet = larger
-		subnet.about = fmt.Sprintf("is not set; the range next larger than %s, namely", cidr(s.cidr))
+		subnet.About = fmt.Sprintf("is not set; the range next larger than %s, namely", cidr(s.cidr))
 	}
 	subnet.Prefix = s.subnet
-	if err := clash(subnet, taken(c, f)); err != nil {
+	if err := ranges.Clash(subnet, taken(c, f)); err != nil {
 		return service{}, err
 	}
 	for _, r := range cidrs {
 		switch {
-		case contains(s.subnet, r):
+		case ranges.Contains(s.subnet, r):
 		case f.serviceSubnet.IsValid():
-			return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
+			return service{}, conf.Refusal(conf.DefaultsGroup, conf.OptServiceSubnet,
 				"%s must contain %s and be larger: Neutron takes the gateway and the addresses that it gives by itself "+
 					"from the difference, so that it never gives one that Kubernetes may assign to a Service",
 				s.subnet, cidr(r))
@@ -144,98 +122,38 @@ func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
 			s.outside = append(s.outside, r)
 		}
 	}
-	room, ok := free(s.subnet, cidrs)
+	room, ok := ranges.Free(s.subnet, cidrs)
 	if !ok || room.Addr().BitLen()-room.Bits() < 2 {
-		return service{}, refusal(conf.DefaultsGroup, optServiceSubnet,
-			"%s leaves no room beside %s for a gateway and for addresses that Neutron gives by itself", subnet.value(),
+		return service{}, conf.Refusal(conf.DefaultsGroup, conf.OptServiceSubnet,
+			"%s leaves no room beside %s for a gateway and for addresses that Neutron gives by itself", subnet.Value(),
 			cidr(s.cidr))
 	}
 	s.gateway = room.Addr().Next()
 	s.first = s.gateway.Next()
-	s.last = last(room)
-	if room.Addr().Is4() && s.last == last(s.subnet) {
+	s.last = ranges.Last(room)
+	if room.Addr().Is4() && s.last == ranges.Last(s.subnet) {
 		s.last = s.last.Prev() // the broadcast address
 	}
 	return s, nil
 }
 
-// clash returns an error if the range overlaps one of the others. It is about the option that gives the range, or the
-// other's where the cluster gives it.
-func clash(r named, others []named) error {
-	for _, other := range others {
-		if !r.Overlaps(other.Prefix) {
-			continue
-		}
-		about, with := r, other
-		if r.option == "" {
-			about, with = other, r
-		}
-		return refusal(about.group, about.option,
-			"%s overlaps %s: an address must be either a pod's, a service's or outside; change one of the two", about.value(),
-			with)
-	}
-	return nil
-}
-
 // taken returns the ranges that services must not lie in.
-func taken(c *config, f *family) []named { return append(pools(f), externals(c)...) }
+func taken(c *config, f *family) []ranges.Named { return append(pools(f), externals(c)...) }
 
-func pools(f *family) []named {
-	var ranges []named
+func pools(f *family) []ranges.Named {
+	var taken []ranges.Named
 	for _, r := range f.pool {
-		ranges = append(ranges, named{group: conf.SubnetGroup, option: f.poolOption, Prefix: r})
+		taken = append(taken, ranges.Named{Group: conf.SubnetGroup, Option: f.poolOption, Prefix: r})
 	}
-	return ranges
+	return taken
 }
 
-func externals(c *config) []named {
-	var ranges []named
+func externals(c *config) []ranges.Named {
+	var taken []ranges.Named
 	for _, r := range c.external {
-		ranges = append(ranges, named{group: conf.SubnetGroup, option: optExternalSubnet, Prefix: r})
+		taken = append(taken, ranges.Named{Group: conf.SubnetGroup, Option: conf.OptExternalSubnet, Prefix: r})
 	}
-	return ranges
-}
-
-// readServiceCIDRs returns the ranges of ServiceCIDR objects, those of the object that Kubernetes makes itself first.
-func readServiceCIDRs(objects []drivers.Object) ([]netip.Prefix, error) {
-	type serviceCIDR struct {
-		Metadata struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-		Spec struct {
-			CIDRs []string `json:"cidrs"`
-		} `json:"spec"`
-	}
-	all := make([]serviceCIDR, len(objects))
-	for i := range objects {
-		if err := objects[i].Into(&all[i]); err != nil {
-			return nil, err
-		}
-	}
-	sort.SliceStable(all, func(i, j int) bool {
-		return all[i].Metadata.Name == "kubernetes" && all[j].Metadata.Name != "kubernetes"
-	})
-	var ranges []netip.Prefix
-	for i := range all {
-		for _, text := range all[i].Spec.CIDRs {
-			r, err := netip.ParsePrefix(text)
-			if err != nil {
-				return nil, fmt.Errorf("ServiceCIDR %q: %q is not a range", all[i].Metadata.Name, text)
-			}
-			ranges = append(ranges, r.Masked())
-		}
-	}
-	return ranges, nil
-}
-
-func only(ranges []netip.Prefix, version int64) []netip.Prefix {
-	var some []netip.Prefix
-	for _, r := range ranges {
-		if versionOf(r) == version {
-			some = append(some, r)
-		}
-	}
-	return some
+	return taken
 }
 
 // unknownCIDR says so where a service subnet was asked for that cannot be laid out.
@@ -246,8 +164,8 @@ func unknownCIDR(f *family) []drivers.Diagnostic {
 	return []drivers.Diagnostic{{
 		Severity: drivers.Warning, Reason: "NoServiceNetwork", Resource: "service-subnet" + f.suffix,
 		Message: fmt.Sprintf("%s = %s is not made, and what exists of it stays as it is: the cluster has no ServiceCIDR "+
-			"object that says which of its addresses are Kubernetes' own; set %s", option(conf.DefaultsGroup,
-			optServiceSubnet), f.serviceSubnet, option(conf.SubnetGroup, optServiceCIDR)),
+			"object that says which of its addresses are Kubernetes' own; set %s", conf.Name(conf.DefaultsGroup,
+			conf.OptServiceSubnet), f.serviceSubnet, conf.Name(conf.SubnetGroup, conf.OptServiceCIDR)),
 	}}
 }
 
@@ -263,7 +181,7 @@ func outside(s *service) []drivers.Diagnostic {
 	return []drivers.Diagnostic{{
 		Severity: drivers.Warning, Reason: "ServiceRangeOutside", Resource: "service-subnet" + s.family.suffix,
 		Message: fmt.Sprintf("the service subnet %s does not contain %s: Services with addresses there are not served; "+
-			"set %s to a range that contains all of them", s.subnet, strings.Join(texts, ", "), option(conf.DefaultsGroup,
-			optServiceSubnet)),
+			"set %s to a range that contains all of them", s.subnet, strings.Join(texts, ", "), conf.Name(conf.DefaultsGroup,
+			conf.OptServiceSubnet)),
 	}}
 }

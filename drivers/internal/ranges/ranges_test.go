@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package namespace
+package ranges
 
 import (
 	"net/netip"
@@ -20,8 +20,8 @@ func TestPrefix(t *testing.T) {
 		{"::ffff:10.0.0.0/104", false, "IPv4 in IPv6"},
 		{"default", false, "a word"},
 	} {
-		if _, err := prefix(tc.text); (err == nil) != tc.ok {
-			t.Errorf("prefix(%q), %s: error %v", tc.text, tc.why, err)
+		if _, err := Parse(tc.text); (err == nil) != tc.ok {
+			t.Errorf("Parse(%q), %s: error %v", tc.text, tc.why, err)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestFree(t *testing.T) {
 			for _, text := range tc.taken {
 				taken = append(taken, netip.MustParsePrefix(text))
 			}
-			got, ok := free(netip.MustParsePrefix(tc.outer), taken)
+			got, ok := Free(netip.MustParsePrefix(tc.outer), taken)
 			if ok != (tc.want != "") || ok && got.String() != tc.want {
 				t.Errorf("got %s, %v", got, ok)
 			}
@@ -62,42 +62,8 @@ func TestLast(t *testing.T) {
 		"10.96.0.0/11": "10.127.255.255", "10.0.0.4/30": "10.0.0.7", "10.0.0.4/32": "10.0.0.4",
 		"fd00::/126": "fd00::3", "0.0.0.0/0": "255.255.255.255",
 	} {
-		if got := last(netip.MustParsePrefix(text)); got.String() != want {
-			t.Errorf("last(%s) = %s, want %s", text, got, want)
-		}
-	}
-}
-
-// Kubernetes assigns any address of its range: wherever that lies in the subnet, Neutron must give none of them by
-// itself.
-func TestPlanKeepsOutOfKubernetesRange(t *testing.T) {
-	c := &config{}
-	for _, subnet := range []string{"10.0.0.0/8", "10.96.0.0/12", "10.96.0.0/27", "fd00:10:96::/108"} {
-		outer := netip.MustParsePrefix(subnet)
-		inner := []netip.Prefix{}
-		for p, bits := outer, outer.Bits(); p.Bits() < bits+3; {
-			low, high := halves(p)
-			inner = append(inner, low, high)
-			p = high
-		}
-		for _, cidr := range inner {
-			f := &family{version: versionOf(outer), serviceSubnet: outer}
-			s, err := c.plan(f, []netip.Prefix{cidr})
-			if err != nil {
-				t.Errorf("%s in %s: %v", cidr, outer, err)
-				continue
-			}
-			for what, addr := range map[string]netip.Addr{"gateway": s.gateway, "first": s.first, "last": s.last} {
-				if cidr.Contains(addr) || !outer.Contains(addr) || addr == outer.Addr() {
-					t.Errorf("%s in %s: %s is %s", cidr, outer, what, addr)
-				}
-			}
-			if s.last.Less(s.first) || !s.gateway.Less(s.first) || s.first.Less(cidr.Addr()) != s.last.Less(cidr.Addr()) {
-				t.Errorf("%s in %s: gateway %s, pool %s to %s", cidr, outer, s.gateway, s.first, s.last)
-			}
-			if outer.Addr().Is4() && s.last == last(outer) {
-				t.Errorf("%s in %s: the pool ends with the broadcast address", cidr, outer)
-			}
+		if got := Last(netip.MustParsePrefix(text)); got.String() != want {
+			t.Errorf("Last(%s) = %s, want %s", text, got, want)
 		}
 	}
 }
