@@ -14,23 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/contract"
+	"github.com/kuryr/raven/drivers/internal/chassis"
 	"github.com/kuryr/raven/drivers/internal/conf"
 )
 
-// The keys that the CNI side knows. The annotations are written on a Pod; their values are JSON documents.
-const (
-	PortAnnotation = "kuryr.org/neutron-port"
-	// SubnetAnnotation is the subnet of the port's first address, IPv4 first.
-	SubnetAnnotation = "kuryr.org/neutron-subnet"
-	// SubnetsAnnotation is the list of the subnets of all addresses; only with dual stack.
-	SubnetsAnnotation = "kuryr.org/neutron-subnets"
-	// SecurityGroupLabel on a Pod is the UUID of the security group that its port has in place of all others.
-	SecurityGroupLabel = "kuryr.org/neutron-security-group"
-)
+// SecurityGroupLabel on a Pod is the UUID of the security group that its port has in place of all others.
+const SecurityGroupLabel = "kuryr.org/neutron-security-group"
 
-// DeviceOwner marks the ports of pods in Neutron. It begins with "compute:" because Neutron binds only such ports
-// like those of instances.
-const DeviceOwner = "compute:kuryr"
+// The names of the watches.
+const (
+	pods  = "pods"
+	nodes = "nodes"
+)
 
 type driver struct{ *conf.Of[config] }
 
@@ -50,19 +46,30 @@ func (d *driver) Info() drivers.Info {
 		Description: "Gives every pod that is not on its host's network a port in its namespace's network.",
 		Options:     []drivers.Option{conf.Families(), conf.SecurityGroups()},
 		Kinds:       []drivers.Kind{drivers.KindLookup, drivers.KindPort},
-		Annotations: []string{PortAnnotation, SubnetAnnotation, SubnetsAnnotation},
+		Annotations: []string{
+			contract.Port, contract.Subnet, contract.Subnets, contract.Network, contract.VersionKey,
+		},
 	}
 }
 
-// Watches implements drivers.Driver.
+// Watches implements drivers.Driver. Of Nodes only one annotation is read, so that what kubelets write on them wakes
+// no pod.
 func (d *driver) Watches() []drivers.Watch {
-	return []drivers.Watch{{
-		Name:   "pods",
-		GVR:    schema.GroupVersionResource{Version: "v1", Resource: "pods"},
-		Kind:   "Pod",
-		Fields: []string{"metadata.labels", "spec.hostNetwork", "spec.nodeName", "status.phase"},
-		Source: true,
-	}}
+	return []drivers.Watch{
+		{
+			Name:   pods,
+			GVR:    schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Kind:   "Pod",
+			Fields: []string{"metadata.labels", "spec.hostNetwork", "spec.nodeName", "status.phase"},
+			Source: true,
+		},
+		{
+			Name:   nodes,
+			GVR:    schema.GroupVersionResource{Version: "v1", Resource: "nodes"},
+			Kind:   "Node",
+			Fields: []string{chassis.Field},
+		},
+	}
 }
 
 func parse(values drivers.Values) (config, error) {
@@ -110,7 +117,7 @@ type source struct {
 
 // Translate implements drivers.Driver. A pod that is being deleted keeps its port until it is gone or has completed:
 // its containers may still be talking.
-func (d *driver) Translate(_ context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
+func (d *driver) Translate(_ context.Context, object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
 	c, err := d.Config()
 	if err != nil {
 		return drivers.Set{}, err
@@ -125,13 +132,30 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, _ *drivers.
 	if pod.Spec.HostNetwork || pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" {
 		return drivers.Set{}, nil
 	}
-	return c.build(&pod)
+	host, err := hostOf(&pod, needs)
+	if err != nil || needs.Open() {
+		return drivers.Set{}, err
+	}
+	return c.build(&pod, host)
+}
+
+// hostOf returns the binding:host_id of a pod's port, "" before the pod is scheduled. When the needs are open
+// afterwards, the answer does not count.
+func hostOf(pod *source, needs *drivers.Needs) (string, error) {
+	if pod.Spec.NodeName == "" {
+		return "", nil
+	}
+	node, answered := needs.Get(drivers.Need{Watch: nodes, Name: pod.Spec.NodeName})
+	if !answered {
+		return "", nil
+	}
+	return chassis.HostID(pod.Spec.NodeName, node)
 }
 
 // build returns the Set of a pod that has a port. The port takes an address of every IP version that the namespace
 // has: it waits for all those subnets, since Neutron gives addresses only of the ones that exist when the port is
 // made.
-func (c *config) build(pod *source) (drivers.Set, error) {
+func (c *config) build(pod *source, host string) (drivers.Set, error) {
 	role := func(name string) drivers.Role {
 		return drivers.Role{Kind: "Namespace", Name: pod.Metadata.Namespace, Role: name}
 	}
@@ -142,14 +166,14 @@ func (c *config) build(pod *source) (drivers.Set, error) {
 	port := drivers.Port{
 		Name:           name(pod.Metadata.Name),
 		NetworkID:      drivers.FromRole(role(drivers.PodNetwork)),
-		DeviceOwner:    new(DeviceOwner),
+		DeviceOwner:    new(contract.DeviceOwner),
 		SecurityGroups: groups,
 	}
 	if pod.Metadata.UID != "" {
 		port.DeviceID = new(pod.Metadata.UID)
 	}
-	if pod.Spec.NodeName != "" {
-		port.HostID = new(pod.Spec.NodeName)
+	if host != "" {
+		port.HostID = new(host)
 	}
 	var after []drivers.Ref
 	for _, subnet := range c.subnets {
@@ -157,12 +181,17 @@ func (c *config) build(pod *source) (drivers.Set, error) {
 	}
 	set.Resources = append(set.Resources, drivers.Resource{Name: "port", Spec: port, After: after})
 	set.Outputs = []drivers.Output{
-		{Kind: drivers.Annotation, Key: PortAnnotation, Document: &drivers.Ref{Name: "port"}},
-		{Kind: drivers.Annotation, Key: SubnetAnnotation, Document: &drivers.Ref{Name: "port", Attribute: "subnet"}},
+		{Kind: drivers.Annotation, Key: contract.Port, Document: &drivers.Ref{Name: "port"}},
+		{Kind: drivers.Annotation, Key: contract.Subnet, Document: &drivers.Ref{Name: "port", Attribute: "subnet"}},
+		{
+			Kind: drivers.Annotation, Key: contract.Network,
+			Document: &drivers.Ref{Role: new(role(drivers.PodNetwork))},
+		},
+		{Kind: drivers.Annotation, Key: contract.VersionKey, Text: drivers.Text(contract.Version)},
 	}
 	if len(c.subnets) > 1 {
 		set.Outputs = append(set.Outputs, drivers.Output{
-			Kind: drivers.Annotation, Key: SubnetsAnnotation, Document: &drivers.Ref{Name: "port", Attribute: "subnets"},
+			Kind: drivers.Annotation, Key: contract.Subnets, Document: &drivers.Ref{Name: "port", Attribute: "subnets"},
 		})
 	}
 	return set, nil

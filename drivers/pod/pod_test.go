@@ -30,7 +30,8 @@ func configured(t *testing.T, groups ...string) drivers.Driver {
 
 func translate(t *testing.T, d drivers.Driver, raw string) (drivers.Set, error) {
 	t.Helper()
-	return d.Translate(t.Context(), drivers.Object{Watch: "pods", Raw: json.RawMessage(raw)}, drivers.NewNeeds(nil))
+	needs := drivers.NewNeeds(map[drivers.Need][]drivers.Object{{Watch: nodes, Name: "10.240.0.4"}: nil})
+	return d.Translate(t.Context(), drivers.Object{Watch: pods, Raw: json.RawMessage(raw)}, needs)
 }
 
 // Two drivers may declare one option only if they declare it alike.
@@ -124,6 +125,38 @@ func TestRepeatedSecurityGroup(t *testing.T) {
 	}
 	if len(set.Resources) != 2 {
 		t.Errorf("%d resources, want a lookup and a port", len(set.Resources))
+	}
+}
+
+// Which chassis a pod is on matters once it is scheduled and has a port: until then nothing is asked for.
+func TestAsksForItsNodeOnly(t *testing.T) {
+	for _, tc := range []struct {
+		name, raw string
+		want      []drivers.Need
+	}{
+		{"not scheduled", `{"metadata":{"name":"a","namespace":"b"}}`, nil},
+		{
+			"scheduled", `{"metadata":{"name":"a","namespace":"b"},"spec":{"nodeName":"n"}}`,
+			[]drivers.Need{{Watch: nodes, Name: "n"}},
+		},
+		{
+			"on its host's network", `{"metadata":{"name":"a","namespace":"b"},"spec":{"nodeName":"n","hostNetwork":true}}`,
+			nil,
+		},
+		{
+			"completed", `{"metadata":{"name":"a","namespace":"b"},"spec":{"nodeName":"n"},"status":{"phase":"Failed"}}`, nil,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			needs := drivers.NewNeeds(nil)
+			object := drivers.Object{Watch: pods, Raw: json.RawMessage(tc.raw)}
+			if _, err := configured(t).Translate(t.Context(), object, needs); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, needs.Asked()); diff != "" || needs.Open() != (len(tc.want) > 0) {
+				t.Errorf("open %t: %s", needs.Open(), diff)
+			}
+		})
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
-	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
@@ -70,7 +70,7 @@ func TestABurstWithFaults(t *testing.T) {
 	w.drifts(2)
 	r.settled(systemNamespaces + namespaces + many - 50)
 	for i := 50; i < many; i++ {
-		if w.annotation(pods(), fmt.Sprintf("ns%d", i%namespaces), fmt.Sprintf("pod-%d", i), pod.PortAnnotation) == nil {
+		if w.annotation(pods(), fmt.Sprintf("ns%d", i%namespaces), fmt.Sprintf("pod-%d", i), contract.Port) == nil {
 			t.Errorf("pod-%d has no annotation", i)
 		}
 	}

@@ -5,7 +5,7 @@ package reconcile_test
 import (
 	"testing"
 
-	"github.com/kuryr/raven/drivers/pod"
+	"github.com/kuryr/raven/drivers/contract"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -26,7 +26,7 @@ func TestAForbiddenWriteIsTriedAgain(t *testing.T) {
 	if n := remove(); n != 3 {
 		t.Errorf("%d writes were refused, not 3: this test shows nothing", n)
 	}
-	if w.annotation(pods(), "shop", "web", pod.PortAnnotation) == nil {
+	if w.annotation(pods(), "shop", "web", contract.Port) == nil {
 		t.Error("the pod is not told of its port")
 	}
 }

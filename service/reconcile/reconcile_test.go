@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/drivers/namespace"
-	"github.com/kuryr/raven/drivers/pod"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -39,12 +39,12 @@ func TestNamespacesAndPods(t *testing.T) {
 	w.createPod("shop", "web-2")
 	r.settled(systemNamespaces + 3)
 
-	port := w.annotation(pods(), "shop", "web-1", pod.PortAnnotation)
+	port := w.annotation(pods(), "shop", "web-1", contract.Port)
 	subnet := w.annotation(namespaces(), "", "shop", namespace.SubnetAnnotation)
 	if port == nil || subnet == nil {
 		t.Fatalf("annotations: port %v, subnet %v", port, subnet)
 	}
-	if got := w.annotation(pods(), "shop", "web-1", pod.SubnetAnnotation); cmp.Diff(subnet, got) != "" {
+	if got := w.annotation(pods(), "shop", "web-1", contract.Subnet); cmp.Diff(subnet, got) != "" {
 		t.Errorf("the pod's subnet is not its namespace's: %s", cmp.Diff(subnet, got))
 	}
 
