@@ -120,7 +120,9 @@ func (a Authority) checkKinds(name string, info drivers.Info) error {
 // ours are the drivers that come with Raven, with the exclusive role of each. They are known by name: what program a
 // name stands for is the operator's word, see [raven] drivers, plugin_dir and [driver:NAME].
 func ours() map[string]string {
-	return map[string]string{"namespace": "", "pod": "", "lbaas": drivers.ServiceProxy, "kubeproxy": drivers.ServiceProxy}
+	return map[string]string{
+		"namespace": "", "pod": "", "node": "", "lbaas": drivers.ServiceProxy, "kubeproxy": drivers.ServiceProxy,
+	}
 }
 
 // checkInfo refuses a driver that may make, write or hold what the operator does not allow.

@@ -182,6 +182,7 @@ func OptionGroups() []config.Group {
 		{Name: "neutron_defaults", Help: "What resources are made with."},
 		{Name: "namespace_subnet", Help: "The networks of namespaces."},
 		{Name: "node", Help: "A node's daemon, raven node run, in a file of its own on each node."},
+		{Name: "node_network", Help: "The network of nodes, by which they reach pods: driver node."},
 		{Name: "octavia_defaults", Help: "The load balancers of Services."},
 	}
 }

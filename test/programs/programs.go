@@ -24,6 +24,7 @@ const (
 	Sim       = "cmd/raven-sim"
 	Namespace = "plugins/raven-driver-namespace"
 	Pod       = "plugins/raven-driver-pod"
+	Node      = "plugins/raven-driver-node"
 	LBaaS     = "plugins/raven-driver-lbaas"
 	KubeProxy = "plugins/raven-driver-kubeproxy"
 	Flat      = "test/drivers/raven-driver-flatns"
@@ -34,7 +35,7 @@ const (
 )
 
 // Shipped are the packages of raven and of the drivers that come with it.
-func Shipped() []string { return []string{Raven, Namespace, Pod, LBaaS, KubeProxy} }
+func Shipped() []string { return []string{Raven, Namespace, Pod, Node, LBaaS, KubeProxy} }
 
 // Put puts programs into a folder, each under the last part of its package's path.
 func Put(folder string, packages ...string) error {

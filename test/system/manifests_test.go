@@ -56,9 +56,10 @@ func document(t *testing.T, manifest, kind string) []byte {
 func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	// The file is for the default drivers.
+	// The file is for the drivers of the manifests' configuration.
+	r.install("raven-driver-node", "bin/raven-driver-node")
 	got := r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set", "kubernetes.controller_ha=true",
-		"--set", "raven.runtime_dir="+r.path("run"))
+		"--set", "raven.drivers=namespace,pod,node", "--set", "raven.runtime_dir="+r.path("run"))
 	want, err := os.ReadFile("../../etc/kubernetes/20-rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 	// The README shows the one for all drivers of Raven.
 	r.install("raven-driver-lbaas", "bin/raven-driver-lbaas")
 	got = r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set",
-		"raven.drivers=namespace,pod,lbaas",
+		"raven.drivers=namespace,pod,node,lbaas",
 		"--set", "raven.runtime_dir="+r.path("run"))
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -115,6 +116,7 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 func TestManifestsConfigureRaven(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.install("raven-driver-node", "bin/raven-driver-node")
 	text, err := os.ReadFile("../../etc/kubernetes/30-configuration.yaml")
 	if err != nil {
 		t.Fatal(err)
