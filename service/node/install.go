@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// ownRetry is the time until what could not be written is tried again.
+// ownRetry is the time until what could not be done is tried again.
 const ownRetry = 5 * time.Second
 
 // report says how each part stands, and, once pods can be plugged in, installs the plugin, writes the CNI configuration

@@ -39,7 +39,9 @@ func (n *Node) keep(ctx context.Context) error {
 		changed := n.objects.changed.next()
 		view, viewChanged, _ := n.ovs.View()
 		again := n.report(ctx)
-		n.pass(ctx)
+		if !n.pass(ctx) {
+			again = min(again, ownRetry)
+		}
 		last = view
 		timer := n.config.Clock.NewTimer(min(n.config.Resync, again))
 		for waiting := true; waiting; {
@@ -89,14 +91,19 @@ func matters(before, now *openvswitch.View) bool {
 }
 
 // pass is one comparison. What fails is logged, and tried again at the next one.
-func (n *Node) pass(ctx context.Context) {
-	if err := n.restore(ctx); err != nil && ctx.Err() == nil {
-		n.log.Warn("interfaces could not be put right", "error", err)
+func (n *Node) pass(ctx context.Context) (ok bool) {
+	restored, plugged := n.restore(ctx), n.ownInterface(ctx)
+	if ctx.Err() != nil {
+		return false
 	}
-	if err := n.ownInterface(ctx); err != nil && ctx.Err() == nil {
-		n.own.Degraded(err.Error())
-		n.log.Warn("the node's own interface could not be set up", "error", err)
+	if restored != nil {
+		n.log.Warn("interfaces could not be put right", "error", restored)
 	}
+	if plugged != nil {
+		n.own.Degraded(plugged.Error())
+		n.log.Warn("the node's own interface could not be set up", "error", plugged)
+	}
+	return restored == nil && plugged == nil
 }
 
 // interfaceState is what is known of one sandbox's interface.
@@ -189,7 +196,7 @@ func (n *Node) replug(ctx context.Context, name string, state *interfaceState, p
 	if ids[openvswitch.IfaceID] == a.Port && ids[openvswitch.AttachedMAC] == a.MAC.String() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.config.AddTimeout)
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	if err := n.awaitOwner(ctx, a); err != nil {
 		return err
@@ -251,7 +258,11 @@ func (n *Node) removeUnfinished(ctx context.Context, name string, index int) err
 	return err
 }
 
-const unfinishedPause = time.Second
+const (
+	unfinishedPause = time.Second
+	// keepTimeout bounds what is done about one interface outside of a request: others wait for it.
+	keepTimeout = 5 * time.Second
+)
 
 func podOf(pods []object, uid string) (object, bool) {
 	for _, pod := range pods {

@@ -29,7 +29,8 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	}
 	view, _, err := n.ovs.View()
 	if err != nil {
-		return err
+		n.own.NotReady(err.Error())
+		return nil // it is reported, and its coming is heard
 	}
 	a, err := parseAttachment(self.Annotations)
 	if err != nil {
@@ -61,7 +62,7 @@ func (n *Node) plugOwn(ctx context.Context, view *openvswitch.View, a *attachmen
 		have.ExternalIDs[openvswitch.IfaceID] == a.Port && have.ExternalIDs[openvswitch.Node] == n.config.Name {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.config.AddTimeout)
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	if err := n.awaitOwner(ctx, a); err != nil {
 		return err
