@@ -10,6 +10,7 @@ import (
 
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/daemon"
+	"github.com/kuryr/raven/service/leader"
 )
 
 func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
@@ -33,15 +34,7 @@ func newConfigCommand(flags *globalFlags, io streams) *cobra.Command {
 			}
 			return config.Sample(io.out, options, daemon.OptionGroups()...)
 		},
-	}, &cobra.Command{
-		Use:     "validate",
-		Short:   "Check the configuration and print everything that is wrong with it",
-		Example: "  raven config validate --strict --config-file kuryr.conf",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runValidate(cmd.Context(), flags, io)
-		},
-	}, &cobra.Command{
+	}, newValidateCommand(flags, io), &cobra.Command{
 		Use: "docs",
 		Short: "Print a reference of every option of Raven and of the drivers that are installed, or enabled by the " +
 			"flags, in Markdown",
@@ -88,15 +81,48 @@ func configShowCommands(flags *globalFlags, io streams) []*cobra.Command {
 	}}
 }
 
-// runValidate checks all that can be checked without reaching out.
-func runValidate(ctx context.Context, flags *globalFlags, io streams) error {
-	l, err := flags.loader().Load(ctx)
-	if err != nil {
+func newValidateCommand(flags *globalFlags, io streams) *cobra.Command {
+	var online bool
+	cmd := &cobra.Command{
+		Use:   "validate",
+		Short: "Check the configuration and print everything that is wrong with it",
+		Long: `Check values, sections, drivers, credentials and the drivers' own opinion of their options, all in one answer.
+Each line begins with ok, warn or error, and says what to do. Without --online nothing is asked of a cluster or a
+cloud.
+
+Exit statuses: 0 there are no errors, 1 there are.`,
+		Example: `  raven config validate --strict --config-file kuryr.conf
+  raven config validate --online`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runValidate(cmd.Context(), flags, io, online)
+		},
+	}
+	cmd.Flags().BoolVar(&online, "online", false, "also log in to the cloud, look at its catalog, quota and external "+
+		"network, ask the cluster for this account's permissions, and connect to OVN; nothing is changed")
+	return cmd
+}
+
+// runValidate prints what a check of the configuration found.
+func runValidate(ctx context.Context, flags *globalFlags, io streams, online bool) error {
+	check := flags.loader().Check(ctx)
+	if online && check.Settings != nil {
+		account := rbacAccount{namespace: leader.OwnNamespace()}
+		needed, err := neededRights(ctx, check.Settings, account)
+		if err != nil {
+			needed = nil // the driver's refusal is among the findings
+		}
+		check.Online(ctx, needed.list())
+	}
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	warn(io, l.Warnings)
-	if err := l.Validate(ctx); err != nil {
-		return err
+	colours := map[daemon.Level]string{daemon.LevelOK: green, daemon.LevelWarn: yellow, daemon.LevelError: red}
+	for _, f := range check.Findings {
+		fmt.Fprintf(io.out, "%s %s\n", io.paint(colours[f.Level], fmt.Sprintf("%-5s", f.Level)), f.Message)
+	}
+	if n := check.Errors(); n > 0 {
+		return fmt.Errorf("the configuration has %d errors, which are above", n)
 	}
 	fmt.Fprintln(io.out, "The configuration is valid.")
 	return nil

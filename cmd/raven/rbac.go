@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,11 +52,30 @@ func runDriverRBAC(ctx context.Context, flags *globalFlags, io streams, account 
 		return err
 	}
 	warn(io, l.Warnings)
+	n, err := neededRights(ctx, l, account)
+	if err != nil {
+		return err
+	}
+	for i, object := range account.manifest(n) {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("encoding the roles: %w", err)
+		}
+		if i > 0 {
+			fmt.Fprintln(io.out, "---")
+		}
+		fmt.Fprint(io.out, string(text))
+	}
+	return nil
+}
+
+// neededRights are what Raven needs in the cluster under a configuration.
+func neededRights(ctx context.Context, l *daemon.Settings, account rbacAccount) (rights, error) {
 	n := rights{}
 	for _, p := range l.Programs {
 		watches, err := l.Watches(ctx, p)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		n.driver(p.Info, watches)
 	}
@@ -71,17 +91,28 @@ func runDriverRBAC(ctx context.Context, flags *globalFlags, io streams, account 
 		n.add(space, right{"coordination.k8s.io", "leases", ""}, "create") // which no rule can limit by name
 		n.add(space, right{"coordination.k8s.io", "leases", l.Values.String("kubernetes", "lease_name")}, "get", "update")
 	}
-	for i, object := range account.manifest(n) {
-		text, err := yaml.Marshal(object)
-		if err != nil {
-			return fmt.Errorf("encoding the roles: %w", err)
+	return n, nil
+}
+
+// list returns the rights one by one, as the API server is asked for them.
+func (n rights) list() []authorizationv1.ResourceAttributes {
+	var list []authorizationv1.ResourceAttributes
+	for namespace, of := range n {
+		for on, verbs := range of {
+			resource, sub, _ := strings.Cut(on.resource, "/")
+			for _, verb := range ordered(verbs) {
+				list = append(list, authorizationv1.ResourceAttributes{
+					Namespace: namespace, Verb: verb, Group: on.group, Resource: resource, Subresource: sub, Name: on.name,
+				})
+			}
 		}
-		if i > 0 {
-			fmt.Fprintln(io.out, "---")
-		}
-		fmt.Fprint(io.out, string(text))
 	}
-	return nil
+	slices.SortFunc(list, func(a, b authorizationv1.ResourceAttributes) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Group, b.Group),
+			cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Subresource, b.Subresource), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Verb, b.Verb))
+	})
+	return list
 }
 
 // right is what verbs are allowed on: a resource, by all names or by one.

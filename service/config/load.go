@@ -13,21 +13,33 @@ import (
 // each problem; with an error there are no Values, so that a bad reload leaves the old ones in use. Warnings are
 // returned in any case.
 func Load(sources Sources, options []Option) (*Values, []Warning, error) {
+	values, warnings, problems := Check(sources, options)
+	if err := errors.Join(problems...); err != nil {
+		return nil, warnings, err
+	}
+	return values, warnings, nil
+}
+
+// Check is Load for a command that goes on despite problems, to find more of them: an option that is at fault, as the
+// problems say, has its default. Values are nil only where the declarations of the options are at fault.
+func Check(sources Sources, options []Option) (*Values, []Warning, []error) {
 	reg, err := newRegistry(options)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, []error{err}
 	}
 	files, err := sources.readFiles()
 	l := &loader{reg: reg, files: files, env: sources.environment(), args: map[Name][]string{}, done: map[Name]*resolved{}}
 	l.errs = flatten(err)
 	l.takeArgs(sources.Args)
 	values := &Values{byName: map[Name]value{}}
+	failed := map[Name]bool{}
 	for _, o := range reg.options {
 		r := l.resolve(o)
 		val := value{option: o, origin: r.origin, secret: o.Secret || r.secret}
 		if !r.failed && r.set {
 			val.value = l.parse(o, r)
 		}
+		failed[o.Key()] = r.failed
 		if val.value == nil && r.set && !r.failed {
 			val.origin.Source = Unset
 		}
@@ -40,13 +52,13 @@ func Load(sources Sources, options []Option) (*Values, []Warning, error) {
 	for _, n := range values.order { // when all is resolved, so that no problem is met here first
 		val := values.byName[n]
 		val.fallback = l.fallback(val.option, val)
+		if failed[n] {
+			val.value = val.fallback
+		}
 		values.byName[n] = val
 	}
 	l.unknown(sources.Strict)
-	if err := errors.Join(sorted(l.errs)...); err != nil {
-		return nil, l.warnings, err
-	}
-	return values, l.warnings, nil
+	return values, l.warnings, sorted(l.errs)
 }
 
 // loader is the state of one Load.

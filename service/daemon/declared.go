@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -16,11 +17,14 @@ import (
 // driverName is what the name of a driver matches.
 const driverName = "^[a-z0-9][a-z0-9-]{0,39}$"
 
+// errNoName is in the error of a name that no driver can have.
+var errNoName = errors.New("is no name of a driver")
+
 // CheckName refuses what cannot be the name of a driver.
 func CheckName(name string) error {
 	if !regexp.MustCompile(driverName).MatchString(name) {
-		return fmt.Errorf("[%s] drivers: %q is no name of a driver: it has lower case letters, digits and dashes, at most 40",
-			OptionGroup, name)
+		return fmt.Errorf("[%s] drivers: %q %w: it has lower case letters, digits and dashes, at most 40", OptionGroup, name,
+			errNoName)
 	}
 	if name == plan.Shared {
 		return fmt.Errorf("[%s] drivers: %q is the owner of shared resources and cannot be a driver", OptionGroup, name)

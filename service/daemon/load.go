@@ -14,9 +14,6 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
-	"github.com/kuryr/raven/service/leader"
-	"github.com/kuryr/raven/service/openstack"
-	"github.com/kuryr/raven/service/watch"
 )
 
 // Program is an enabled driver, found and asked for what it declares.
@@ -287,26 +284,4 @@ func (l *Settings) Watches(ctx context.Context, p Program) ([]drivers.Watch, err
 	}
 	watches := plugin.Watches()
 	return watches, errors.Join(p.Authority.checkWatches(p.Name, watches), plugin.Stop(ctx))
-}
-
-// Validate checks all that can be checked without reaching out: the drivers' own opinion of their options, and whether
-// the options suffice to find a cluster and a cloud.
-func (l *Settings) Validate(ctx context.Context) error {
-	var problems []error
-	cloud, err := openstack.FromConfig(l.Values)
-	if err == nil {
-		err = cloud.Validate()
-	}
-	problems = append(problems, err)
-	_, err = watch.RESTConfig(l.Values, l.version)
-	problems = append(problems, err)
-	if leader.Enabled(l.Values) {
-		_, err = leader.FromConfig(l.Values, cloud.Timeout)
-		problems = append(problems, err)
-	}
-	for _, p := range l.Programs {
-		_, err := l.Watches(ctx, p)
-		problems = append(problems, err)
-	}
-	return errors.Join(problems...)
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/openstack/cloud"
@@ -103,23 +104,30 @@ func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) 
 	if err != nil {
 		return watch.Clients{}, err
 	}
-	r.cluster = r.loaded.Values.String(OptionGroup, "cluster_id")
-	if r.cluster == "" {
-		asking, cancel := context.WithTimeout(ctx, RequestTimeout)
-		defer cancel()
-		ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
-			Get(asking, "kube-system", metav1.GetOptions{})
-		if err != nil {
-			return clients, fmt.Errorf("reading the cluster's id from namespace kube-system at %s: %w; "+
-				"check [kubernetes], or set [raven] cluster_id", rest.Host, err)
-		}
-		r.cluster = string(ns.GetUID())
+	if r.cluster, err = clusterID(ctx, r.loaded.Values, clients, rest.Host); err != nil {
+		return clients, err
 	}
 	r.clients = clients
 	r.manager = watch.New(watch.Config{
 		Clients: clients, Logger: r.log, Clock: clock.RealClock{}, SyncTimeout: watch.SyncTimeout(r.loaded.Values),
 	})
 	return clients, nil
+}
+
+// clusterID is what tells this cluster from others: what the configuration says, or else the UID of kube-system.
+func clusterID(ctx context.Context, values *config.Values, clients watch.Clients, host string) (string, error) {
+	if id := values.String(OptionGroup, "cluster_id"); id != "" {
+		return id, nil
+	}
+	asking, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	ns, err := clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).
+		Get(asking, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("reading the cluster's id from namespace kube-system at %s: %w; "+
+			"check [kubernetes], or set [raven] cluster_id", host, err)
+	}
+	return string(ns.GetUID()), nil
 }
 
 // engineGrace is how much of graceful_shutdown_timeout the work in flight gets: all but what stopping the drivers may

@@ -76,7 +76,7 @@ func FromConfig(v *config.Values, request time.Duration) (Config, error) {
 		RetryPeriod: v.Duration(group, "lease_retry_period"),
 	}
 	if c.Namespace == "" {
-		c.Namespace = ownNamespace()
+		c.Namespace = OwnNamespace()
 	}
 	if err := c.Validate(); err != nil {
 		return c, err
@@ -89,8 +89,8 @@ func FromConfig(v *config.Values, request time.Duration) (Config, error) {
 	return c, nil
 }
 
-// ownNamespace is that of the pod that this process runs in.
-func ownNamespace() string {
+// OwnNamespace is that of the pod that this process runs in.
+func OwnNamespace() string {
 	text, err := os.ReadFile(namespaceFile)
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
 		return name

@@ -52,6 +52,17 @@ func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Connecti
 	return c, nil
 }
 
+// Check says what is wrong with the configuration and with the files that it names, clouds.yaml among them, without a
+// request. Its errors are those of Connect.
+func (c Config) Check() error {
+	c = c.withDefaults()
+	if err := c.Validate(); err != nil {
+		return Terminal("%w", err)
+	}
+	_, _, _, err := c.resolve()
+	return err
+}
+
 // resolve makes gophercloud's options of ours, or of clouds.yaml's.
 func (c Config) resolve() (gophercloud.AuthOptions, *tls.Config, Config, error) {
 	if c.Cloud != "" {

@@ -96,7 +96,9 @@ func (r reviewer) Missing(
 	defer cancel()
 	var missing []string
 	for _, verb := range verbs {
-		allowed, err := r.allowed(ctx, gvr, namespace, verb)
+		allowed, err := r.allowed(ctx, authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -107,27 +109,31 @@ func (r reviewer) Missing(
 	return missing, nil
 }
 
-func (r reviewer) allowed(
-	ctx context.Context, gvr schema.GroupVersionResource, namespace, verb string,
-) (bool, error) {
+// Allowed asks whether the account of these clients may do something, by a SelfSubjectAccessReview.
+func (c Clients) Allowed(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return reviewer{c.Dynamic}.allowed(ctx, what)
+}
+
+func (r reviewer) allowed(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource,
-		}},
+		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
 	if err != nil {
-		return false, fmt.Errorf("asking whether %s %s is allowed: %w", verb, gvr.Resource, err)
+		return false, fmt.Errorf("asking whether %s %s is allowed: %w", what.Verb, what.Resource, err)
 	}
 	answer, err := r.dynamic.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).
 		Create(ctx, &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("asking whether %s %s is allowed: %w", verb, gvr.Resource, err)
+		return false, fmt.Errorf("asking whether %s %s is allowed: %w", what.Verb, what.Resource, err)
 	}
 	allowed, found, err := unstructured.NestedBool(answer.Object, "status", "allowed")
 	if err != nil || !found {
-		return false, fmt.Errorf("asking whether %s %s is allowed: the answer has no status.allowed", verb, gvr.Resource)
+		return false, fmt.Errorf("asking whether %s %s is allowed: the answer has no status.allowed", what.Verb,
+			what.Resource)
 	}
 	return allowed, nil
 }

@@ -279,13 +279,13 @@ func TestALeaseThatIsTooShortIsRefused(t *testing.T) {
 	for _, command := range []string{"run", "config validate"} {
 		got := r.raven(append(strings.Fields(command), "--config-file", r.configure())...)
 		if got.status != 1 ||
-			!strings.Contains(got.errors, "[neutron] timeout (1m0s) must be less than [kubernetes] lease_duration (4s)") {
+			!strings.Contains(got.out+got.errors, "[neutron] timeout (1m0s) must be less than [kubernetes] lease_duration (4s)") {
 			t.Errorf("raven %s: exit status %d: %s", command, got.status, got.errors)
 		}
 	}
 	r.conf.Set("neutron", "timeout", 3).Set("kubernetes", "lease_renew_deadline", 4)
 	if got := r.raven("config", "validate", "--config-file", r.configure()); got.status != 1 ||
-		!strings.Contains(got.errors, "two would lead at once") {
+		!strings.Contains(got.out, "two would lead at once") {
 		t.Errorf("exit status %d: %s", got.status, got.errors)
 	}
 }

@@ -22,7 +22,8 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.conf.Set("DEFAULT", "debug", "t").Set("raven", "sweep_limit", 0).Set("namespace_subnet", "topology", "round").
-		Set("neutron_defaults", "pod_security_gruops", "x")
+		Set("neutron_defaults", "pod_security_gruops", "x").Set("raven", "drivers", "namespace,pod,crow").
+		Set("driver:crow", "sha256", "12").Set("neutron", "cloud", "nowhere")
 	got := r.raven("config", "validate", "--strict", "--config-file", r.configure())
 	if got.status != 1 {
 		t.Errorf("the exit status is %d", got.status)
@@ -31,9 +32,10 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 		`kuryr.conf:2: [DEFAULT] debug: "t" is not a boolean`, `[raven] sweep_limit: "0" is too small`,
 		`[namespace_subnet] topology: "round" is not one of the choices`,
 		`[neutron_defaults] pod_security_gruops: no such option; did you mean pod_security_groups?`,
+		`[driver:crow] sha256: `, `cloud "nowhere"`,
 	} {
-		if !strings.Contains(got.errors, want) {
-			t.Errorf("there is no %q in:\n%s", want, got.errors)
+		if !strings.Contains(got.out, want) {
+			t.Errorf("there is no %q in:\n%s", want, got.out)
 		}
 	}
 }
