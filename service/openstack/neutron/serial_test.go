@@ -54,25 +54,32 @@ func TestFullNetworkLosesAddressesOnce(t *testing.T) {
 	}
 }
 
+// Both networks get the same: a hundred ports that wait in order, as many more that come as they like, and the same
+// again. The concurrency limit and the batch size are learned anew for each, so that only the known room differs.
 func TestKnownRoomIsNotOverdrawn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &refusing{refuse: func([]map[string]any) (int, string, []string) { return 0, "", nil }}
-		c := connect(t, stacktest.TransportConfig(f))
-		c.KnowRoom(func(network string) (int, bool) { return 4, network == "small" })
-		for _, network := range []string{"small", "large"} {
-			f.sizes = nil
-			for range 4 {
-				for _, err := range burst(
-					t.Context(), c, 100, func(int) map[string]any { return map[string]any{"network_id": network} },
-				) {
+	for _, network := range []string{"small", "large"} {
+		t.Run(network, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &refusing{refuse: func([]map[string]any) (int, string, []string) { return 0, "", nil }}
+				c := connect(t, stacktest.TransportConfig(f))
+				c.KnowRoom(func(network string) (int, bool) { return 4, network == "small" })
+				attrs := func(int) map[string]any { return map[string]any{"network_id": network} }
+				errs := queued(t.Context(), t, c, 100, attrs)
+				if most := slices.Max(f.sizes); network == "large" && most < firstBatch {
+					t.Errorf("of 100 ports that waited at most %d were created together, want %d", most, firstBatch)
+				}
+				errs = append(errs, burst(t.Context(), c, 100, attrs)...)
+				errs = append(errs, queued(t.Context(), t, c, 100, attrs)...)
+				errs = append(errs, burst(t.Context(), c, 100, attrs)...)
+				for _, err := range errs {
 					if err != nil {
 						t.Error(err)
 					}
 				}
-			}
-			if most := slices.Max(f.sizes); (most <= 4) != (network == "small") {
-				t.Errorf("in the %s network up to %d ports were created together", network, most)
-			}
-		}
-	})
+				if most := slices.Max(f.sizes); network == "small" && most != 4 {
+					t.Errorf("up to %d ports were created together, want 4", most)
+				}
+			})
+		})
+	}
 }
