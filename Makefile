@@ -15,6 +15,8 @@ N        ?= 10
 # The packages whose tests have a short form.
 CAMPAIGNS = $(shell grep -rl --include='*_test.go' '^func TestCampaign' . | xargs dirname | sort -u)
 E2E      ?=
+FOCUS    ?=
+SKIP     ?=
 E2E_DIR  ?= /tmp/raven-e2e
 # Where it is installed: below DESTDIR, which is for packagers.
 DESTDIR  ?=
@@ -24,7 +26,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples install uninstall package run test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-systemd e2e-down e2e-able e2e-command
+.PHONY: help build examples install uninstall package run test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-systemd e2e-down e2e-able e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +97,9 @@ e2e: e2e-able build package ## Prove it on real servers: a stack up, the scenari
 
 e2e-full: e2e-able build package ## The same in the sizes of a night
 	$(BIN)/raven-e2e -dir $(E2E_DIR) -full run '$(E2E)'
+
+e2e-conformance: e2e-able build package ## Run upstream's network conformance tests on two real nodes with Raven; FOCUS=, SKIP= for other specs of e2e.test
+	RAVEN_E2E_FOCUS='$(FOCUS)' RAVEN_E2E_SKIP='$(SKIP)' $(BIN)/raven-e2e -dir $(E2E_DIR) run '^TestConformance$$'
 
 e2e-up: e2e-command ## Bring up the stack alone and keep it, to explore it; E2E_DIR=/tmp/other for another
 	$(BIN)/raven-e2e -dir $(E2E_DIR) up

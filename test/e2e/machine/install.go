@@ -176,7 +176,7 @@ func begin(command *exec.Cmd) (wait func() (string, error), err error) {
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	// some of what they say is read
-	command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "LANGUAGE=C")
+	command.Env = append(command.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "LANGUAGE=C")
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	told := func(err error) error {
 		if err != nil {

@@ -27,7 +27,7 @@ func Down(ctx context.Context, dir string) error {
 		}
 		return err
 	}
-	errs := []error{s.stopAll(ctx)}
+	errs := []error{s.removeNodes(ctx), s.stopAll(ctx), s.restoreSettings()}
 	left := s.leftProcesses()
 	var strayed error
 	if len(left) > 0 {
@@ -71,14 +71,18 @@ type discard struct{}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // leftProcesses lists what still runs with the stack's mark in its environment. The program that asks is none of them.
-func (s *Stack) leftProcesses() []stat {
+func (s *Stack) leftProcesses() []stat { return s.marked(s.Mark()) }
+
+// marked lists what runs with the stack's mark and another variable in its environment.
+func (s *Stack) marked(variable string) []stat {
 	var left []stat
 	for _, p := range processes() {
 		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 		if err != nil || p.pid == os.Getpid() || p.state == "Z" || p.state == "X" {
 			continue
 		}
-		if slices.Contains(strings.Split(string(environment), "\x00"), s.Mark()) {
+		variables := strings.Split(string(environment), "\x00")
+		if slices.Contains(variables, s.Mark()) && slices.Contains(variables, variable) {
 			left = append(left, p)
 		}
 	}

@@ -6,57 +6,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"os"
-	"slices"
-	"strings"
 )
 
-// FaultMark is a moment in the life of the stack, for EnvironmentFaults: what its servers' log held by then.
-func (s *Stack) FaultMark() (int64, error) {
-	c, err := s.Component(Vswitchd)
-	if err != nil {
-		return 0, err
-	}
-	info, err := os.Stat(c.Log)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
-// EnvironmentFaults lists what has gone wrong since a FaultMark (0: since the stack was brought up) with the servers
-// themselves and says nothing about Raven: aborts of ovs-vswitchd. 3.1.0 of Debian 12 aborts now and then under
-// bursts of load-balanced connections (measured: assertion in conntrack.c:1063); its monitor starts it anew, and says
-// so in the log. A run that fails with such a fault in it proves nothing.
-func (s *Stack) EnvironmentFaults(since int64) ([]string, error) {
-	c, err := s.Component(Vswitchd)
-	if err != nil {
-		return nil, err
-	}
-	content, err := os.ReadFile(c.Log)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	content = content[min(max(since, 0), int64(len(content))):]
-	// The line is there twice, from the log file and from the console, with times of two forms.
-	faults := map[string]bool{}
-	for line := range strings.Lines(string(content)) {
-		if _, crash, found := strings.Cut(line, " crashes: pid "); found && strings.Contains(crash, "restarting") {
-			faults[Vswitchd+" broke by itself: pid "+strings.TrimSpace(crash)] = true
+// Ended lists the components that have ended by themselves, or were killed and not started again, with the end of
+// their logs. Those of nodes are not among them.
+func (s *Stack) Ended() []string {
+	var ended []string
+	for _, c := range s.state.Components {
+		if !c.OnDemand && !s.Running(c.Name) {
+			ended = append(ended, c.Name+" does not run; "+Tail(c.Log, tail))
 		}
 	}
-	return slices.Sorted(maps.Keys(faults)), nil
+	return ended
 }
 
 // SQL runs a statement on a service's database ("octavia"), and gives what it printed: for what an administrator can

@@ -5,6 +5,7 @@ package stack
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -21,6 +22,7 @@ func (b *builder) kubernetes() {
 	b.copyFile("kwok.yaml", "etc/kwok.yaml") // it has templates of its own
 	b.write("scheduler.yaml", "etc/scheduler.yaml")
 	b.write("audit.yaml", "etc/audit.yaml")
+	b.write("egress.yaml", "etc/egress.yaml")
 	peer := "http://127.0.0.1:" + b.Port("etcd-peer")
 	b.component(Component{
 		Name: Etcd,
@@ -38,7 +40,7 @@ func (b *builder) kubernetes() {
 		Name: Kwok, After: []string{APIServer},
 		Argv: []string{
 			b.ControlPlane, "kwok", "--config=" + b.path("etc", "kwok.yaml"),
-			"--kubeconfig=" + b.path("pki", "kwok.kubeconfig"), "--manage-all-nodes",
+			"--kubeconfig=" + b.path("pki", "kwok.kubeconfig"), "--manage-nodes-with-label-selector=type=kwok",
 			"--node-ip=10.0.0.10", "--node-lease-duration-seconds=40", "--server-address=127.0.0.1:" + b.Port("kwok"),
 		},
 		Ready: Probe{URL: "http://127.0.0.1:" + b.Port("kwok") + "/healthz"},
@@ -63,6 +65,9 @@ func (b *builder) apiServer() {
 			"--requestheader-username-headers=X-Remote-User",
 			"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 			"--proxy-client-cert-file=" + pki("front-proxy.crt"), "--proxy-client-key-file=" + pki("front-proxy.key"),
+			"--enable-aggregator-routing=true", "--egress-selector-config-file=" + b.path("etc", "egress.yaml"),
+			"--kubelet-client-certificate=" + pki("kubelet-client.crt"), "--kubelet-client-key=" + pki("kubelet-client.key"),
+			"--kubelet-certificate-authority=" + pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 			"--audit-policy-file=" + b.path("etc", "audit.yaml"),
 			"--audit-log-path=" + b.path("artifacts", "log", "kube-apiserver-requests.log"),
 			"--audit-log-mode=batch",
@@ -153,32 +158,53 @@ func (b *builder) makeKubernetesPKI() error {
 	if err != nil {
 		return err
 	}
-	for _, c := range []struct {
-		name, subject, group string
-		server               bool
-	}{
-		{"apiserver", "kube-apiserver", "", true},
-		{"admin", "admin", "system:masters", false},
-		{"controller-manager", "system:kube-controller-manager", "", false},
-		{"scheduler", "system:kube-scheduler", "", false},
-		{"kwok", "kwok", "system:masters", false},
-		{"front-proxy", "front-proxy", "", false},
+	hosts := []string{
+		"127.0.0.1", "10.96.0.1", "fd00:10:96::1", controlHost, "localhost", "kubernetes", "kubernetes.default",
+		"kubernetes.default.svc",
+	}
+	if err := ca.issue("apiserver", "kube-apiserver", "", hosts...); err != nil {
+		return err
+	}
+	for _, c := range []struct{ name, subject, group, server string }{
+		{"admin", "admin", "system:masters", b.URL().Kubernetes},
+		{"controller-manager", "system:kube-controller-manager", "", b.URL().Kubernetes},
+		{"scheduler", "system:kube-scheduler", "", b.URL().Kubernetes},
+		{"kwok", "kwok", "system:masters", b.URL().Kubernetes},
+		{"front-proxy", "front-proxy", "", b.URL().Kubernetes},
+		{"kubelet-client", "kube-apiserver-kubelet-client", "system:masters", b.URL().Kubernetes},
+		{KubeProxy, "system:kube-proxy", "", b.Net().APIServer},
 	} {
-		if err := ca.issue(c.name, c.subject, c.group, c.server); err != nil {
-			return err
-		}
-		if err := b.writeKubeconfig(c.name, b.path("pki", c.name+".kubeconfig")); err != nil {
+		if err := b.identity(ca, c.name, c.subject, c.group, c.server); err != nil {
 			return err
 		}
 	}
-	if err := b.writeKubeconfig("admin", b.Kubeconfig()); err != nil {
-		return err
+	for _, n := range b.state.Nodes {
+		err := errors.Join(b.identity(ca, n.Name, "system:node:"+n.Name, "system:nodes", b.Net().APIServer),
+			ca.issue(n.Name+"-server", n.Name, "", n.Address, n.Name))
+		if err != nil {
+			return err
+		}
+	}
+	for path, server := range map[string]string{
+		b.Kubeconfig(): b.URL().Kubernetes, b.Net().Kubeconfig: b.Net().APIServer,
+	} {
+		if err := b.writeKubeconfig("admin", path, server); err != nil {
+			return err
+		}
 	}
 	_, err = newKey(b.path("pki", "sa.key"))
 	return err
 }
 
-func (b *builder) writeKubeconfig(user, path string) error {
+// identity makes a client's certificate and its kubeconfig.
+func (b *builder) identity(ca *authority, name, subject, group, server string) error {
+	if err := ca.issue(name, subject, group); err != nil {
+		return err
+	}
+	return b.writeKubeconfig(name, b.path("pki", name+".kubeconfig"), server)
+}
+
+func (b *builder) writeKubeconfig(user, path, server string) error {
 	var data [3][]byte // encoded as base64 by json
 	for i, name := range []string{"ca.crt", user + ".crt", user + ".key"} {
 		content, err := os.ReadFile(b.path("pki", name))
@@ -190,7 +216,7 @@ func (b *builder) writeKubeconfig(user, path string) error {
 	type m = map[string]any
 	content, err := json.MarshalIndent(m{
 		"apiVersion": "v1", "kind": "Config", "current-context": "e2e",
-		"clusters": []m{{"name": "e2e", "cluster": m{"server": b.URL().Kubernetes, "certificate-authority-data": data[0]}}},
+		"clusters": []m{{"name": "e2e", "cluster": m{"server": server, "certificate-authority-data": data[0]}}},
 		"users":    []m{{"name": user, "user": m{"client-certificate-data": data[1], "client-key-data": data[2]}}},
 		"contexts": []m{{"name": "e2e", "context": m{"cluster": "e2e", "user": user}}},
 	}, "", " ")

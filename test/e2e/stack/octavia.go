@@ -119,7 +119,7 @@ func (b *builder) octaviaPKI() error {
 	if err != nil {
 		return err
 	}
-	if err := ca.issue("client", "octavia", "", false); err != nil {
+	if err := ca.issue("client", "octavia", ""); err != nil {
 		return err
 	}
 	key, err := os.ReadFile(b.path("octavia", "client.key"))

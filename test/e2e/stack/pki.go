@@ -40,8 +40,8 @@ func newAuthority(dir, name string) (*authority, error) {
 	return a, a.sign("ca", a.certificate, key)
 }
 
-// issue makes name.crt and name.key, for a server on loopback or for a client.
-func (a *authority) issue(name, subject, group string, server bool) error {
+// issue makes name.crt and name.key, for a server that is known by hosts or for a client.
+func (a *authority) issue(name, subject, group string, hosts ...string) error {
 	key, err := newKey(filepath.Join(a.dir, name+".key"))
 	if err != nil {
 		return err
@@ -55,10 +55,13 @@ func (a *authority) issue(name, subject, group string, server bool) error {
 	if group != "" {
 		c.Subject.Organization = []string{group}
 	}
-	if server {
+	for _, host := range hosts {
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1), net.ParseIP("fd00:10:96::1")}
-		c.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+		if address := net.ParseIP(host); address != nil {
+			c.IPAddresses = append(c.IPAddresses, address)
+		} else {
+			c.DNSNames = append(c.DNSNames, host)
+		}
 	}
 	return a.sign(name, c, key)
 }

@@ -34,6 +34,7 @@ func (b *builder) choosePorts() error {
 		Keystone: "http://127.0.0.1:" + b.Port("keystone") + "/v3",
 		Neutron:  "http://127.0.0.1:" + b.Port("neutron"), Octavia: "http://127.0.0.1:" + b.Port("octavia"),
 	}
+	b.state.Network.APIServer = "https://" + controlHost + ":" + b.Port("apiserver")
 	return nil
 }
 

@@ -43,6 +43,7 @@ const (
 	OctaviaAgent      = "octavia-driver-agent"
 	OctaviaAPI        = "octavia-api"
 	OctaviaWorker     = "octavia-worker"
+	ControlRelay      = "control-plane-relay"
 )
 
 // The clouds of clouds.yaml.
@@ -63,6 +64,9 @@ type Component struct {
 	Clean []string `json:"clean,omitempty"` // paths that a killed one leaves behind and a new one stumbles over
 	Ready Probe    `json:"ready"`
 	Conf  string   `json:"conf,omitempty"` // an INI file that is read last, and empty at first: see Override
+	// commands that a start ends with: what is lost with the process before
+	Then     [][]string `json:"then,omitempty"`
+	OnDemand bool       `json:"on_demand,omitempty"` // Up does not start it
 }
 
 // Network is what a test needs to give Neutron ports to network namespaces, as a CNI plugin does. A port is to have
@@ -73,9 +77,15 @@ type Network struct {
 	Provider string `json:"provider"` // the bridge of the external network's physnet1
 	// the network namespace that the bridges stand in: links for them go there (ip -n NAMESPACE …)
 	Namespace string `json:"namespace"`
-	OVS       string `json:"ovs"`       // Open vSwitch's database, unix:PATH, for ovs-vsctl --db
-	OVNNorth  string `json:"ovn_north"` // unix:PATH, for ovn-nbctl --db
-	OVNSouth  string `json:"ovn_south"` // unix:PATH, for ovn-sbctl --db
+	// the network namespace of the control plane's host: the API server, which listens on the machine's loopback, is
+	// reached from there at APIServer, and reaches from there what it calls in the cluster
+	Control   string `json:"control"`
+	APIServer string `json:"api_server"` // https://ADDRESS:PORT on the network that nodes are on
+	// the path of a kubeconfig with all rights that is good in Control and on nodes
+	Kubeconfig string `json:"kubeconfig"`
+	OVS        string `json:"ovs"`       // Open vSwitch's database, unix:PATH, for ovs-vsctl --db
+	OVNNorth   string `json:"ovn_north"` // unix:PATH, for ovn-nbctl --db
+	OVNSouth   string `json:"ovn_south"` // unix:PATH, for ovn-sbctl --db
 	// the name of the machine in OVN, of the Kubernetes node, and for binding:host_id
 	Chassis      string `json:"chassis"`
 	External     string `json:"external"`      // the id of the external network
@@ -102,6 +112,10 @@ type state struct {
 	Network    Network     `json:"network"`
 	Endpoints  Endpoints   `json:"endpoints"`
 	Started    time.Time   `json:"started"`
+	Nodes      []Node      `json:"nodes"`
+	Tools      Tools       `json:"tools"`
+	// the folder of machine.OpenVSwitch
+	OpenVSwitch string `json:"open_vswitch"`
 }
 
 // Stack is a stack that stands. Its methods may be called from many goroutines; two that concern one component wait for
@@ -195,7 +209,15 @@ func (s *Stack) Start(ctx context.Context, name string) error {
 			return fmt.Errorf("starting %s: %w", name, err)
 		}
 	}
-	return s.awaitReady(ctx, c)
+	if err := s.awaitReady(ctx, c); err != nil {
+		return err
+	}
+	for _, argv := range c.Then {
+		if _, err := s.Run(ctx, argv...); err != nil {
+			return fmt.Errorf("after the start of %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // Kill ends a component and its children with SIGKILL, and waits until they are gone. One that is gone is no error.

@@ -251,42 +251,23 @@ func TestDownLeavesTheArtifactsOnly(t *testing.T) {
 	}
 }
 
-func TestAbortsOfTheSwitchAreEnvironmentFaults(t *testing.T) {
-	s := standing(t, shell(Vswitchd, "true"))
-	for name, test := range map[string]struct {
-		log  string
-		want int
-	}{
-		"nothing": {
-			"2026-11-21T05:48:27.694Z|00047|bridge(ovs-vswitchd)|INFO|bridge br-ex: using datapath ID 0000f24a09ed8345\n", 0,
-		},
-		"one abort": {
-			"2026-11-21T05:48:27Z|00003|daemon_unix(monitor)|ERR|1 crashes: pid 4739 died, killed (Aborted), " +
-				"restarting\n2026-11-21T05:48:27.560Z|00003|daemon_unix(monitor)|ERR|1 crashes: pid 4739 died, killed " +
-				"(Aborted), restarting\n", 1,
-		},
-		"two of them": {
-			"x|ERR|1 crashes: pid 1 died, killed (Aborted), restarting\nx|ERR|2 crashes: pid 2 died, killed (Aborted), " +
-				"restarting\n", 2,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(s.path("artifacts", "log", Vswitchd+".log"), []byte(test.log), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			faults, err := s.EnvironmentFaults(0)
-			if err != nil || len(faults) != test.want {
-				t.Errorf("%v, %v, not %d faults", faults, err, test.want)
-			}
-			// What was there before a run says nothing about that run.
-			mark, err := s.FaultMark()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if faults, err := s.EnvironmentFaults(mark); err != nil || len(faults) > 0 {
-				t.Errorf("since then: %v, %v", faults, err)
-			}
-		})
+func TestServersThatEndedAreNamed(t *testing.T) {
+	s := standing(t, shell("a", "echo ready now; exec sleep 1000"), shell("b", "echo ready now; exec sleep 1000"))
+	for _, name := range []string{"a", "b"} {
+		if err := s.Start(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ended := s.Ended(); len(ended) > 0 {
+		t.Errorf("both run, and these are named: %q", ended)
+	}
+	if err := syscall.Kill(s.PID("b"), syscall.SIGABRT); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "b has ended", func() bool { return !s.Running("b") })
+	if ended := s.Ended(); len(ended) != 1 || !strings.HasPrefix(ended[0], "b does not run") ||
+		!strings.Contains(ended[0], "ready now") {
+		t.Errorf("not b with its log is named: %q", ended)
 	}
 }
 
@@ -342,7 +323,14 @@ func TestTheServersOfAStack(t *testing.T) {
 func built(t *testing.T) *builder {
 	t.Helper()
 	dir := t.TempDir()
-	b := newBuilder(Options{Dir: dir, ControlPlane: "/bin/true", Cache: dir, Progress: &bytes.Buffer{}})
+	loader := filepath.Join(dir, "openvswitch", "usr/lib/any-linux-gnu/ld-linux-any.so.2")
+	if err := os.MkdirAll(loader, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := newBuilder(Options{
+		Dir: dir, ControlPlane: "/bin/true", OpenVSwitch: filepath.Join(dir, "openvswitch"), Cache: dir,
+		Progress: &bytes.Buffer{},
+	})
 	if err := b.layOut(); err != nil {
 		t.Fatal(err)
 	}

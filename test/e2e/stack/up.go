@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strconv"
 	"text/template"
 	"time"
@@ -27,6 +28,9 @@ const password = "raven-e2e"
 type Options struct {
 	Dir          string    // where it stands; below 40 bytes, for the sockets in it
 	ControlPlane string    // the program of test/e2e/kubernetes
+	OpenVSwitch  string    // the folder of machine.OpenVSwitch
+	Tools        Tools     // what nodes are made of
+	Program      string    // raven-e2e, for what the stack runs of it
 	Cache        string    // a folder that keeps what is worth keeping: the migrated databases
 	Progress     io.Writer // gets a line for each step
 }
@@ -74,9 +78,11 @@ func newBuilder(o Options) *builder {
 	prefix := fmt.Sprintf("rv%.4x", sha256.Sum256([]byte(o.Dir)))[:6]
 	s := &Stack{dir: o.Dir, locks: map[string]*lock{}}
 	s.state = state{
+		Tools: o.Tools, OpenVSwitch: o.OpenVSwitch,
 		Kubeconfig: s.path("kubeconfig"), Clouds: s.path("clouds.yaml"), Artifacts: s.path("artifacts"), Started: time.Now(),
 		Network: Network{
-			Bridge: "br-int", Provider: "br-ex", Namespace: prefix + "-switch", Prefix: prefix, Chassis: "node-1",
+			Bridge: "br-int", Provider: "br-ex", Namespace: prefix + "-switch", Control: prefix + "-control", Prefix: prefix,
+			Chassis: "node-1", Kubeconfig: s.path("pki", "hosts.kubeconfig"),
 			OVS: "unix:" + s.path("ovs", "db.sock"), OVNNorth: "unix:" + s.path("ovn", "nb.sock"),
 			OVNSouth: "unix:" + s.path("ovn", "sb.sock"),
 		},
@@ -109,8 +115,10 @@ func (b *builder) layOut() error {
 }
 
 func (b *builder) addAll() {
+	b.describeNodes()
 	b.kubernetes()
 	b.ovn()
+	b.nodes()
 	b.databases()
 	b.keystone()
 	b.neutron()
@@ -148,16 +156,25 @@ func (b *builder) copyFile(source, target string) {
 	b.err = err
 }
 
-func (b *builder) render(source, target string) error {
-	t, err := template.New(source).Option("missingkey=error").ParseFS(files, "files/"+source)
+// writeFor makes a file of a template in files that sees data.
+func (b *builder) writeFor(data any, source, target string) {
+	if b.err == nil {
+		b.err = b.renderFor(data, source, target)
+	}
+}
+
+func (b *builder) render(source, target string) error { return b.renderFor(b, source, b.path(target)) }
+
+func (b *builder) renderFor(data any, source, target string) error {
+	t, err := template.New(path.Base(source)).Option("missingkey=error").ParseFS(files, "files/"+source)
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(b.path(target), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	file, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.Execute(file, b), file.Close())
+	return errors.Join(t.Execute(file, data), file.Close())
 }
 
 // What the templates say.

@@ -6,20 +6,16 @@ package suite
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuryr/raven/test/e2e/stack"
@@ -57,7 +53,7 @@ func (p *kubeProxy) relay(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := listenIn(p.node.space)
+	listener, err := stack.ListenIn(t.Context(), p.node.space, "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("listening in network namespace %s: %v", p.node.space, err)
 	}
@@ -74,33 +70,6 @@ func (p *kubeProxy) relay(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// listenIn listens on the loopback of a network namespace. Who accepts may be in another one.
-func listenIn(space string) (net.Listener, error) {
-	runtime.LockOSThread() // the namespace is the thread's
-	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
-	}
-	defer func() { _ = unix.Close(home) }()
-	there, err := unix.Open(filepath.Join("/run/netns", space), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
-	}
-	defer func() { _ = unix.Close(there) }()
-	if err := unix.Setns(there, unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
-		return nil, errors.Join(err, back) // the thread stays locked: nobody else may find himself there
-	}
-	runtime.UnlockOSThread()
-	return listener, err
 }
 
 // begin starts it on a node that knows nothing of Services yet, and returns when it has programmed what there is.

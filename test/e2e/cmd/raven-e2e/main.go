@@ -10,12 +10,11 @@
 //	raven-e2e [flags] kill|start SERVER  kill -9, or start and wait until it is ready
 //	raven-e2e [flags] forget             compacts etcd and starts the API server anew: watches of before get 410
 //	raven-e2e able                       whether a stack can stand on this machine, and why not
-//	raven-e2e prepare                    installs the packages and builds the control plane
+//	raven-e2e prepare                    installs the packages, fetches and builds the programs
 //
-// It exits with 0 if something was shown and nothing failed; 1 if a scenario failed, and not only after an
-// environment fault; 2 if the stack did not come up or go down, the run was interrupted, no scenario ran or every one
-// was skipped, or the call is wrong; 3 if scenarios failed after an environment fault, and none before; 4 if this
-// machine is not able to.
+// It exits with 0 if something was shown and nothing failed; 1 if a scenario failed, or a server
+// of the stack ended by itself; 2 if the stack did not come up or go down, the run was interrupted, no scenario ran or every one
+// was skipped, or the call is wrong; 4 if this machine is not able to.
 package main
 
 import (
@@ -37,10 +36,9 @@ import (
 )
 
 const (
-	statusFailed      = 1
-	statusHarness     = 2
-	statusEnvironment = 3
-	statusUnable      = 4
+	statusFailed  = 1
+	statusHarness = 2
+	statusUnable  = 4
 )
 
 // downBound bounds taking down, also after an interrupt.
@@ -89,6 +87,8 @@ func command() int {
 		return o.control(ctx, flag.Arg(0), arg)
 	case "forget":
 		return o.forget(ctx)
+	case "relay":
+		return o.relay(ctx, flag.Args()[1:])
 	case "able":
 		if err := machine.Able(); err != nil {
 			fmt.Fprintln(o.out, err)
@@ -96,7 +96,10 @@ func command() int {
 		}
 		return 0
 	case "prepare":
-		_, err := o.prepare(ctx)
+		how, err := o.prepare(ctx)
+		if err == nil {
+			_, err = machine.E2ETest(ctx, o.modules(), how.Cache, o.out)
+		}
 		return o.harness(err)
 	}
 	fmt.Fprintln(o.complaints, "raven-e2e: say run, up, test, down, status, kill, start, forget, able or prepare")
@@ -105,6 +108,18 @@ func command() int {
 
 // endings are the signals that end a run in order, with all servers taken down: of a terminal that is closed too.
 func endings() []os.Signal { return []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} }
+
+// relay is a component of a stack.
+func (o options) relay(ctx context.Context, args []string) int {
+	var r stack.Relay
+	flags := flag.NewFlagSet("relay", flag.ExitOnError)
+	flags.StringVar(&r.Space, "space", "", "the network `namespace` of the control plane's host")
+	flags.StringVar(&r.Listen, "listen", "", "an `address` in it that leads to the API server")
+	flags.StringVar(&r.To, "to", "", "the `address` of the API server")
+	flags.StringVar(&r.Egress, "egress", "", "the `path` of a socket that leads into the namespace by HTTP CONNECT")
+	_ = flags.Parse(args) // exits
+	return o.harness(r.Serve(ctx))
+}
 
 // errUnable says that no stack can stand on this machine.
 var errUnable = errors.New("this machine is not able to")
@@ -133,24 +148,44 @@ func (o options) run(ctx context.Context, pattern string) int {
 	return status
 }
 
-// prepare installs packages and builds the control plane at once: one mostly waits for the disk and the network.
-func (o options) prepare(ctx context.Context) (program string, err error) {
+// prepare installs packages and fetches and builds programs at once: one mostly waits for the disk and the network. It
+// gives what stack.Up is to know of that.
+func (o options) prepare(ctx context.Context) (stack.Options, error) {
+	up := stack.Options{Dir: o.dir, Progress: o.out}
+	var err error
+	if up.Program, err = os.Executable(); err != nil {
+		return up, err
+	}
 	if err := machine.Able(); err != nil {
-		return "", fmt.Errorf("%w: %w", errUnable, err)
+		return up, fmt.Errorf("%w: %w", errUnable, err)
 	}
-	cache, err := machine.CacheDir()
-	if err != nil {
-		return "", err
+	if up.Cache, err = machine.CacheDir(); err != nil {
+		return up, err
 	}
+	modules := o.modules()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return machine.Install(ctx, o.out) })
 	group.Go(func() error {
+		if err := machine.Install(ctx, o.out); err != nil {
+			return err
+		}
 		var err error
-		program, err = machine.ControlPlane(ctx, filepath.Join(o.repository, "test", "e2e", "kubernetes"), cache, o.out)
+		up.OpenVSwitch, err = machine.OpenVSwitch(ctx, up.Cache, o.out)
 		return err
 	})
-	return program, group.Wait()
+	group.Go(func() error { // one after the other: each takes all processors
+		var err error
+		if up.ControlPlane, err = machine.ControlPlane(ctx, modules, up.Cache, o.out); err != nil {
+			return err
+		}
+		tools, err := machine.Nodes(ctx, modules, up.Cache, o.out)
+		up.Tools = stack.Tools(tools)
+		return err
+	})
+	return up, group.Wait()
 }
+
+// modules is the folder of the modules that pin what is built.
+func (o options) modules() string { return filepath.Join(o.repository, "test", "e2e") }
 
 // up brings the stack up. Where it fails, what came up is taken away again, and what stood there before is left alone.
 func (o options) up(ctx context.Context) int {
@@ -158,18 +193,14 @@ func (o options) up(ctx context.Context) int {
 	if err := stack.Vacant(o.dir); err != nil {
 		return o.harness(err)
 	}
-	program, err := o.prepare(ctx)
-	if err != nil {
-		return o.harness(err)
-	}
-	cache, err := machine.CacheDir()
+	how, err := o.prepare(ctx)
 	if err != nil {
 		return o.harness(err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, o.upBound)
 	defer cancel()
 	began := time.Now()
-	_, err = stack.Up(bounded, stack.Options{Dir: o.dir, ControlPlane: program, Cache: cache, Progress: o.out})
+	_, err = stack.Up(bounded, how)
 	switch {
 	case errors.Is(err, stack.ErrStands), errors.Is(err, stack.ErrOccupied): // somebody was faster
 		return o.harness(err)

@@ -39,7 +39,6 @@ type scenario struct {
 	output       []string
 	began        time.Time
 	unended      bool // the tests ended before it did
-	broken       bool // it failed, and by then the stack had an environment fault
 }
 
 // test runs the scenarios on the stack that stands, and prints the table.
@@ -52,60 +51,42 @@ func (o options) test(ctx context.Context, pattern string) int {
 		return o.harness(err)
 	}
 	began := time.Now()
-	since, err := s.FaultMark()
-	if err != nil {
-		return o.harness(err)
-	}
-	scenarios, err := o.scenarios(ctx, s, pattern, func() bool {
-		faults, err := s.EnvironmentFaults(since)
-		return err == nil && len(faults) > 0 // an error is told at the end
-	})
+	scenarios, err := o.scenarios(ctx, s, pattern)
 	if dumped := s.Dump(context.WithoutCancel(ctx), "after"); dumped != nil {
 		err = errors.Join(err, dumped)
 	}
-	faults, faultErr := s.EnvironmentFaults(since)
-	table(o.out, scenarios, len(faults) > 0)
+	table(o.out, scenarios)
 	fmt.Fprintf(o.out, "\n%d scenarios in %.0f s; logs, requests and dumps: %s\n", len(scenarios),
 		time.Since(began).Seconds(), s.Artifacts())
-	return o.verdict(scenarios, pattern, faults, errors.Join(err, faultErr))
+	return o.verdict(scenarios, pattern, s.Ended(), err)
 }
 
 // errInterrupted says that somebody ended the run.
 var errInterrupted = errors.New("interrupted")
 
-// verdict says what a run has shown, and gives the status to exit with. err says that it did not get to its end.
-func (o options) verdict(scenarios []*scenario, pattern string, faults []string, err error) int {
-	var counted, shown []string
-	spoiled := false
+// verdict says what a run has shown, and gives the status to exit with. ended are the servers that do not run at its
+// end, each of which is a failure: scenarios start again what they end. err says that it did not get to its end.
+func (o options) verdict(scenarios []*scenario, pattern string, ended []string, err error) int {
+	failed, shown := false, false
 	for _, one := range scenarios {
-		switch {
-		case one.result == "FAIL" && one.broken:
-			spoiled = true
-		case one.result == "FAIL":
-			counted = append(counted, one.name)
-		case one.result == "ok" && !parent(scenarios, one.name):
-			shown = append(shown, one.name)
-		}
+		failed = failed || one.result == "FAIL"
+		shown = shown || one.result == "ok" && !parent(scenarios, one.name)
 	}
-	for _, fault := range faults {
-		fmt.Fprintln(o.out, "environment fault:", fault)
-	}
-	if len(counted) > 0 {
-		if len(faults) > 0 {
-			fmt.Fprintln(o.out, "FAILED before the first environment fault, which counts:", strings.Join(counted, ", "))
+	interrupted := errors.Is(err, errInterrupted)
+	if !interrupted { // which may end a scenario before it has started again what it ended
+		for _, server := range ended {
+			failed = true
+			fmt.Fprintln(o.out, "FAILED:", server)
 		}
-		o.harness(err) // it may be why
-		return statusFailed
 	}
 	switch {
-	case errors.Is(err, errInterrupted):
-	case spoiled, err != nil && len(faults) > 0:
-		fmt.Fprintln(o.out,
-			"ENVIRONMENT FAULT: servers of the stack broke by themselves; this run proves nothing about Raven")
-		return max(statusEnvironment, o.harness(err))
+	case failed:
+		o.harness(err) // it may be why
+		return statusFailed
+	case interrupted:
 	case len(scenarios) == 0 && err == nil:
 		err = fmt.Errorf("no scenario matches %q", pattern)
-	case len(shown) == 0 && err == nil:
+	case !shown && err == nil:
 		err = errors.New("every scenario was skipped: nothing was shown")
 	}
 	return o.harness(err)
@@ -117,10 +98,7 @@ func parent(scenarios []*scenario, name string) bool {
 }
 
 // scenarios runs go test. Its error says that the suite could not be run to its end; a scenario that fails is none.
-// broke says whether the stack has had an environment fault by now.
-func (o options) scenarios(
-	ctx context.Context, s *stack.Stack, pattern string, broke func() bool,
-) ([]*scenario, error) {
+func (o options) scenarios(ctx context.Context, s *stack.Stack, pattern string) ([]*scenario, error) {
 	bound := suiteBound
 	if o.full {
 		bound = fullBound
@@ -157,7 +135,7 @@ func (o options) scenarios(
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	scenarios, rest, err := follow(out, log, o.out, broke)
+	scenarios, rest, err := follow(out, log, o.out)
 	waited := command.Wait()
 	if ctx.Err() != nil {
 		return cut(scenarios), errors.Join(errInterrupted, err)
@@ -185,8 +163,8 @@ func cut(scenarios []*scenario) []*scenario {
 }
 
 // follow reads what go test prints until its end: one line for each scenario that ends, and all of it to the log.
-// rest is what belongs to no scenario. broke is asked at the end of each that fails.
-func follow(in io.Reader, log, out io.Writer, broke func() bool) (scenarios []*scenario, rest []string, err error) {
+// rest is what belongs to no scenario.
+func follow(in io.Reader, log, out io.Writer) (scenarios []*scenario, rest []string, err error) {
 	running := map[string]*scenario{}
 	var last time.Time
 	lines := bufio.NewReader(in)
@@ -206,7 +184,6 @@ func follow(in io.Reader, log, out io.Writer, broke func() bool) (scenarios []*s
 			if e.Test == "" {
 				rest = append(rest, e.Output)
 			} else if ended := track(running, e, &scenarios); ended != nil {
-				ended.broken = ended.result == "FAIL" && broke()
 				fmt.Fprintf(out, "  %-4s %7.1fs  %s\n", ended.result, ended.seconds, ended.name)
 			}
 		}
@@ -219,7 +196,7 @@ func follow(in io.Reader, log, out io.Writer, broke func() bool) (scenarios []*s
 	}
 	for _, name := range slices.Sorted(maps.Keys(running)) { // a panic, the bound or an interrupt ended it
 		one := running[name]
-		one.result, one.unended, one.broken, one.seconds = "FAIL", true, broke(), last.Sub(one.began).Seconds()
+		one.result, one.unended, one.seconds = "FAIL", true, last.Sub(one.began).Seconds()
 		scenarios = append(scenarios, one)
 	}
 	return scenarios, rest, nil

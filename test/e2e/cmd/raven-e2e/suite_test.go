@@ -38,11 +38,9 @@ const events = `{"Action":"start","Package":"p"}
 {"Action":"fail","Package":"p","Elapsed":3}
 `
 
-func never() bool { return false }
-
 func TestTheTableOfScenarios(t *testing.T) {
 	var log bytes.Buffer
-	scenarios, rest, err := follow(strings.NewReader(events), &log, &bytes.Buffer{}, never)
+	scenarios, rest, err := follow(strings.NewReader(events), &log, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +59,7 @@ func TestTheTableOfScenarios(t *testing.T) {
 		t.Error(diff)
 	}
 	var out bytes.Buffer
-	table(&out, scenarios, false)
+	table(&out, scenarios)
 	for _, want := range []string{
 		"no port", "panic: test timed out", "for make e2e-full",
 		"    contestant     milliseconds\n    raven                     74\n",
@@ -79,56 +77,30 @@ func TestTheTableOfScenarios(t *testing.T) {
 
 func TestCompilersAreHeard(t *testing.T) {
 	scenarios, rest, err := follow(strings.NewReader("# suite\n./x_test.go:1:1: undefined: y\n"), &bytes.Buffer{},
-		&bytes.Buffer{}, never)
+		&bytes.Buffer{})
 	if err != nil || len(scenarios) != 0 || !strings.Contains(strings.Join(rest, ""), "undefined: y") {
 		t.Errorf("%v %q %v", scenarios, rest, err)
 	}
 }
 
-// What a scenario proves that failed depends on whether the stack had broken by then.
-func TestFailuresBeforeAnEnvironmentFaultCount(t *testing.T) {
-	const begin = `{"Action":"run","Test":"TestA"}
-{"Action":"output","Test":"TestA","Output":"    a_test.go:1: wrong\n"}
-{"Action":"fail","Test":"TestA","Elapsed":1}
-`
-	const end = `{"Action":"run","Test":"TestB"}
-{"Action":"output","Test":"TestB","Output":"    b_test.go:1: no packet\n"}
-{"Action":"fail","Test":"TestB","Elapsed":2}
-{"Action":"pass","Test":"TestC","Elapsed":2}
-`
+// A server that is gone at the end of a run is a failure, also where all scenarios passed.
+func TestAServerThatEndedIsAFailure(t *testing.T) {
+	passed := []*scenario{{name: "TestA", result: "ok"}}
 	for name, test := range map[string]struct {
-		events     string
-		breaks     string // the fault is there once this scenario has failed
-		want       int
-		says, mute string
+		ended []string
+		err   error
+		want  int
+		says  string
 	}{
-		"no fault": {begin + end, "", statusFailed, "FAIL", "nvironment fault"},
-		"before and after": {
-			begin + end, "TestB", statusFailed, "before the first environment fault, which counts: TestA\n", "ENVIRONMENT FAULT",
-		},
-		"after only":  {end, "TestB", statusEnvironment, "ENVIRONMENT FAULT", "counts"},
-		"all of them": {begin + end, "TestA", statusEnvironment, "after an environment fault: it proves nothing", "counts"},
+		"none":        {nil, nil, 0, ""},
+		"one":         {[]string{"ovs-vswitchd does not run"}, nil, statusFailed, "FAILED: ovs-vswitchd does not run\n"},
+		"interrupted": {[]string{"ovs-vswitchd does not run"}, errInterrupted, statusHarness, "interrupted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			var faults []string
-			failed := 0
-			scenarios, _, err := follow(strings.NewReader(test.events), &bytes.Buffer{}, &out, func() bool {
-				failed++
-				if test.breaks == "TestA" || test.breaks == "TestB" && (failed == 2 || test.events == end) {
-					faults = []string{"ovs-vswitchd broke by itself"}
-				}
-				return faults != nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			table(&out, scenarios, faults != nil)
-			if status := (options{out: &out, complaints: &out}).verdict(scenarios, "", faults, nil); status != test.want {
-				t.Errorf("the status is %d, not %d", status, test.want)
-			}
-			if !strings.Contains(out.String(), test.says) || strings.Contains(out.String(), test.mute) {
-				t.Errorf("it is to say %q and not %q:\n%s", test.says, test.mute, out.String())
+			status := options{out: &out, complaints: &out}.verdict(passed, "", test.ended, test.err)
+			if status != test.want || !strings.Contains(out.String(), test.says) {
+				t.Errorf("the status is %d, not %d, or it does not say %q:\n%s", status, test.want, test.says, out.String())
 			}
 		})
 	}
@@ -181,12 +153,12 @@ func TestWhatAnInterruptEndedIsNoFailure(t *testing.T) {
 {"Time":"2026-11-21T12:00:05Z","Action":"run","Test":"TestA/v4"}
 {"Time":"2026-11-21T12:00:30Z","Action":"output","Test":"TestA/v4","Output":"    a_test.go:1: measured\n"}
 `
-	scenarios, _, err := follow(strings.NewReader(events), &bytes.Buffer{}, &bytes.Buffer{}, never)
+	scenarios, _, err := follow(strings.NewReader(events), &bytes.Buffer{}, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	table(&out, cut(scenarios), false)
+	table(&out, cut(scenarios))
 	for _, want := range []string{
 		"A                                                            cut         30.0\n    interrupted",
 		"cut         25.0\n      interrupted: it shows nothing\n      measured\n",

@@ -38,9 +38,8 @@ var logged = regexp.MustCompile(`^ +[a-z_]+_test\.go:\d+: ?`)
 
 const continued = 8
 
-// table prints the scenarios and what they said, and before that all of what failed ones printed. Where the stack
-// broke by itself in the run, it says of each failure whether that was before.
-func table(w io.Writer, scenarios []*scenario, broke bool) {
+// table prints the scenarios and what they said, and before that all of what failed ones printed.
+func table(w io.Writer, scenarios []*scenario) {
 	for _, one := range scenarios {
 		if one.result == "FAIL" {
 			fmt.Fprintf(w, "\n%s said:\n", one.name)
@@ -54,13 +53,7 @@ func table(w io.Writer, scenarios []*scenario, broke bool) {
 		indent := strings.Repeat("  ", strings.Count(one.name, "/"))
 		fmt.Fprintf(w, "%-60s %-6s %9.1f\n", indent+strings.TrimPrefix(one.name, "Test"), one.result, one.seconds)
 		if one.result == "FAIL" {
-			switch { // what it said is above
-			case one.broken:
-				fmt.Fprintf(w, "    %safter an environment fault: it proves nothing\n", indent)
-			case broke:
-				fmt.Fprintf(w, "    %sbefore the first environment fault: it counts\n", indent)
-			}
-			continue
+			continue // what it said is above
 		}
 		if one.result == "cut" {
 			fmt.Fprintf(w, "    %sinterrupted: it shows nothing\n", indent)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package suite
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kuryr/raven/test/e2e/machine"
+)
+
+// conformant are upstream's specs that a cluster's network is held to.
+const conformant = `\[sig-network\].*\[Conformance\]`
+
+// TestConformance runs upstream's tests on real nodes. RAVEN_E2E_FOCUS and RAVEN_E2E_SKIP choose others,
+// RAVEN_E2E_SEED an order, and RAVEN_E2E_NETWORK=bridge another network, to compare with.
+func TestConformance(t *testing.T) {
+	cache, err := machine.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := machine.E2ETest(t.Context(), "..", cache, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var network podNetwork = &ravenNetwork{}
+	if os.Getenv("RAVEN_E2E_NETWORK") == "bridge" {
+		network = bridged{}
+	}
+	realNodes(t, network)
+	specs := upstream(t, programs, cmp.Or(os.Getenv("RAVEN_E2E_FOCUS"), conformant), os.Getenv("RAVEN_E2E_SKIP"))
+	count := map[string]int{}
+	for _, one := range specs {
+		count[one.State]++
+		t.Logf("%-8s %6.1f s  %s", one.State, one.RunTime.Seconds(), one.name())
+		if one.State == "skipped" {
+			t.Logf("    %s", one.Failure.Message)
+		} else if one.State != "passed" {
+			t.Errorf("%s: %s", one.name(), one.Failure.Message)
+		}
+	}
+	t.Logf("%d specs: %d passed, %d skipped, %d failed", len(specs), count["passed"], count["skipped"],
+		len(specs)-count["passed"]-count["skipped"])
+	if count["passed"] == 0 {
+		t.Error("no spec has passed")
+	}
+}
+
+// spec is what ginkgo reports of one.
+type spec struct {
+	ContainerHierarchyTexts []string
+	LeafNodeText            string
+	State                   string // passed, skipped, or how it failed
+	NumAttempts             int    // 0: it was not chosen
+	LeafNodeType            string
+	RunTime                 time.Duration
+	Failure                 struct{ Message string }
+}
+
+func (s spec) name() string {
+	return strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
+}
+
+// upstream runs upstream's e2e.test on the control plane's host, in random order, and returns what became of the specs
+// that it ran.
+func upstream(t *testing.T, programs, focus, skip string) []spec {
+	t.Helper()
+	folder := artifacts(t)
+	report := filepath.Join(folder, "report.json")
+	seed := cmp.Or(os.Getenv("RAVEN_E2E_SEED"), fmt.Sprint(time.Now().Unix()))
+	t.Logf("seed %s: RAVEN_E2E_SEED=%s repeats the order", seed, seed)
+	net := world.stack.Network()
+	args := []string{
+		"--net=/run/netns/" + net.Control, filepath.Join(programs, "e2e.test"), "--provider=local",
+		"--kubeconfig=" + net.Kubeconfig, "--kubectl-path=" + filepath.Join(world.stack.Tools().Kubelet, "kubectl"),
+		"--non-blocking-taints=" + kwokTaint, "--num-nodes=2", "--disable-log-dump=true", "--dump-logs-on-failure=false",
+		"--ginkgo.focus=" + focus, "--ginkgo.seed=" + seed, "--ginkgo.randomize-all", "--ginkgo.no-color",
+		"--ginkgo.timeout=2h", "--ginkgo.json-report=" + report,
+	}
+	if skip != "" {
+		args = append(args, "--ginkgo.skip="+skip)
+	}
+	log, err := os.Create(filepath.Join(folder, "e2e.test.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(t.Context(), "nsenter", args...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+net.Kubeconfig)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = time.Minute
+	ended := cmd.Run() // it fails where a spec does
+	return specs(t, report, ended, log.Name())
+}
+
+// specs reads ginkgo's report.
+func specs(t *testing.T, path string, ended error, log string) []spec {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("upstream's tests have left no report (%v): %s", ended, tail(log))
+	}
+	var suites []struct {
+		SuiteSucceeded             bool
+		SpecialSuiteFailureReasons []string
+		SpecReports                []spec
+	}
+	if err := json.Unmarshal(content, &suites); err != nil || len(suites) != 1 {
+		t.Fatalf("reading %s: %d suites, %v", path, len(suites), err)
+	}
+	var ran []spec
+	for _, one := range suites[0].SpecReports {
+		switch {
+		case one.LeafNodeType == "It" && one.NumAttempts > 0:
+			ran = append(ran, one)
+		case one.LeafNodeType != "It" && one.State != "passed" && one.State != "skipped":
+			t.Errorf("%s: %s: %s", one.LeafNodeType, one.State, one.Failure.Message)
+		}
+	}
+	if !suites[0].SuiteSucceeded && !t.Failed() && ended != nil && context.Cause(t.Context()) == nil {
+		for _, reason := range suites[0].SpecialSuiteFailureReasons {
+			t.Error(reason)
+		}
+	}
+	return ran
+}

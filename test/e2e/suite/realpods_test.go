@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuryr/raven/test/e2e/stack"
+)
+
+// TestNodes runs a pod on each of two real nodes, plugged by Raven's own plugin and daemon, and sends packets wherever
+// pods, nodes and the control plane may want to. What pods have on a node goes with them.
+func TestNodes(t *testing.T) {
+	nodes := realNodes(t, &ravenNetwork{})
+	before := traces(t, nodes)
+	r := newRealPods(t, nodes)
+	for _, part := range []struct {
+		name string
+		run  func(*realPods, *testing.T)
+	}{
+		{"across", (*realPods).across},
+		{"full-size", (*realPods).fullSize},
+		{"services", (*realPods).services},
+		{"hairpin", (*realPods).hairpin},
+		{"kubelet", (*realPods).kubelet},
+		{"api-server", (*realPods).apiServer},
+		{"hosts", (*realPods).hosts},
+		{"outside", (*realPods).outside},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(r, t) })
+	}
+	deleteNamespace(t, r.namespace)
+	gone(t, r.namespace)
+	await(t, "the nodes to be as before", func(context.Context) string {
+		if after := traces(t, nodes); after != before {
+			return fmt.Sprintf("pods have left something; before:\n%s\nafter:\n%s", before, after)
+		}
+		return ""
+	})
+}
+
+// realPods are two pods, each on a node of its own, and a Service of both.
+type realPods struct {
+	namespace string
+	nodes     []stack.Node
+	pods      []string
+	addresses []string
+	mtu       int
+	vip       string
+}
+
+const (
+	webPort  = "8080" // of agnhost's netexec, TCP
+	udpPort  = "8081"
+	hostPort = "18080"
+)
+
+func newRealPods(t *testing.T, nodes []stack.Node) *realPods {
+	t.Helper()
+	r := &realPods{namespace: "nodes", nodes: nodes}
+	createNamespace(t, r.namespace)
+	for i, node := range nodes {
+		name := "web-" + strconv.Itoa(i+1)
+		r.pods = append(r.pods, name)
+		createPod(t, r.namespace, name, func(spec, metadata map[string]any) {
+			metadata["labels"] = map[string]any{"app": "web", "name": name}
+			spec["nodeSelector"] = map[string]any{"kubernetes.io/hostname": node.Name}
+			port, _ := strconv.ParseInt(hostPort, 10, 64)
+			spec["containers"] = []any{map[string]any{
+				"name": "web", "image": "registry.k8s.io/e2e-test-images/agnhost:2.63.0", "imagePullPolicy": "Never",
+				"args":  []any{"netexec", "--http-port=" + webPort, "--udp-port=" + udpPort},
+				"ports": []any{map[string]any{"containerPort": int64(8080), "hostPort": port, "protocol": "TCP"}},
+				"readinessProbe": map[string]any{
+					"httpGet": map[string]any{"path": "/healthz", "port": int64(8080)}, "periodSeconds": int64(1),
+				},
+			}}
+		})
+	}
+	for _, name := range r.pods {
+		await(t, "pod "+name+" to be ready", func(ctx context.Context) string { return podReadiness(ctx, r.namespace, name) })
+		pod, _, err := getPod(t.Context(), r.namespace, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address, _, _ := unstructured.NestedString(pod.Object, "status", "podIP")
+		r.addresses = append(r.addresses, address)
+	}
+	r.vip = r.service(t, "web", thing{"app": "web"})
+	link := r.run(t, 0, "cat /sys/class/net/eth0/mtu")
+	var err error
+	if r.mtu, err = strconv.Atoi(link); err != nil {
+		t.Fatalf("the MTU of a pod is %q", link)
+	}
+	return r
+}
+
+// podReadiness says what keeps a pod from being ready.
+func podReadiness(ctx context.Context, namespace, name string) string {
+	pod, _, err := getPod(ctx, namespace, name)
+	if err != nil {
+		return err.Error()
+	}
+	conditions, _, _ := unstructured.NestedSlice(pod.Object, "status", "conditions")
+	for _, one := range conditions {
+		if c, _ := one.(map[string]any); c["type"] == "Ready" && c["status"] == "True" {
+			return ""
+		}
+	}
+	said := []string{fmt.Sprint(pod.Object["status"])}
+	events, err := world.kube.Resource(resource("events")).Namespace(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.name=" + name,
+	})
+	if err == nil {
+		for _, e := range events.Items {
+			message, _, _ := unstructured.NestedString(e.Object, "message")
+			said = append(said, message)
+		}
+	}
+	return "it is not: " + strings.Join(said, "\n")
+}
+
+// service makes a Service of pods, TCP and UDP, and returns its clusterIP.
+func (r *realPods) service(t *testing.T, name string, selector thing) string {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: thing{
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"type": "NodePort", "selector": map[string]any(selector), "ports": []any{
+			map[string]any{"name": "tcp", "port": int64(80), "targetPort": int64(8080), "protocol": "TCP"},
+			map[string]any{"name": "udp", "port": int64(81), "targetPort": int64(8081), "protocol": "UDP"},
+		}},
+	}}
+	made, err := world.kube.Resource(resource("services")).Namespace(r.namespace).Create(t.Context(), u,
+		metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vip, _, _ := unstructured.NestedString(made.Object, "spec", "clusterIP")
+	return vip
+}
+
+// kubectl calls kubectl on the control plane's host.
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	net := world.stack.Network()
+	return sh(ctx, append([]string{
+		"nsenter", "--net=/run/netns/" + net.Control, filepath.Join(world.stack.Tools().Kubelet, "kubectl"),
+		"--kubeconfig=" + net.Kubeconfig,
+	}, args...)...)
+}
+
+// run runs a shell's command in a pod, by the API server and the kubelet.
+func (r *realPods) run(t *testing.T, pod int, command string) string {
+	t.Helper()
+	out, err := kubectl(t.Context(), "exec", "-n", r.namespace, r.pods[pod], "--", "sh", "-c", command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// answers waits until a command in a pod prints a text.
+func (r *realPods) answers(t *testing.T, pod int, command, want string) {
+	t.Helper()
+	await(t, fmt.Sprintf("%q in %s to print %q", command, r.pods[pod], want), func(ctx context.Context) string {
+		out, err := kubectl(ctx, "exec", "-n", r.namespace, r.pods[pod], "--", "sh", "-c", command)
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(out, want) {
+			return fmt.Sprintf("it prints %q", out)
+		}
+		return ""
+	})
+}
+
+// curl asks for a page, in a few seconds or not at all.
+func curl(address string) string { return "curl -sgk --max-time 5 " + address }
+
+func (r *realPods) across(t *testing.T) {
+	for from, to := range []int{1, 0} {
+		r.answers(t, from, curl("http://"+net.JoinHostPort(r.addresses[to], webPort)+"/hostname"), r.pods[to])
+		r.answers(t, from, "echo hostname | nc -u -w 1 "+r.addresses[to]+" "+udpPort, r.pods[to])
+	}
+}
+
+// fullSize sends packets of exactly the MTU, which nothing on the way may cut, and many of them.
+func (r *realPods) fullSize(t *testing.T) {
+	r.answers(t, 0, fmt.Sprintf("ping -c 1 -W 2 -M do -s %d %s", r.mtu-28, r.addresses[1]), " 0% packet loss")
+	r.answers(t, 0, "head -c 2000000 /agnhost >/tmp/much && curl -sg --max-time 20 -F file=@/tmp/much http://"+
+		net.JoinHostPort(r.addresses[1], webPort)+"/upload", "/uploads/")
+}
+
+func (r *realPods) services(t *testing.T) {
+	for pod := range r.pods {
+		for _, name := range r.pods { // each of the two is among the answers
+			r.answers(t, pod, "for i in 1 2 3 4 5 6 7 8 9 10; do "+curl("http://"+r.vip+"/hostname")+"; echo; done", name)
+		}
+		r.answers(t, pod, curl("http://web."+r.namespace+".svc.cluster.local/hostname"), "web-")
+		r.answers(t, pod, "echo hostname | nc -u -w 1 "+r.vip+" 81", "web-")
+	}
+}
+
+// hairpin reaches a pod from itself by a Service that has no other.
+func (r *realPods) hairpin(t *testing.T) {
+	vip := r.service(t, "only", thing{"name": r.pods[0]})
+	r.answers(t, 0, curl("http://"+vip+"/hostname"), r.pods[0])
+	r.answers(t, 1, curl("http://"+vip+"/hostname"), r.pods[0])
+}
+
+// kubelet asks kubelets for what they do with a pod; its probe was shown by the pod's readiness.
+func (r *realPods) kubelet(t *testing.T) {
+	for i, pod := range r.pods {
+		if out := r.run(t, i, "hostname"); out != pod {
+			t.Errorf("exec in %s: %q", pod, out)
+		}
+		out, err := kubectl(t.Context(), "logs", "-n", r.namespace, pod)
+		if err != nil || !strings.Contains(out, webPort) {
+			t.Errorf("logs of %s: %q (%v)", pod, out, err)
+		}
+	}
+}
+
+// apiServer reaches the API server from pods by its Service and at its host's address, and pods from the API server.
+func (r *realPods) apiServer(t *testing.T) {
+	for i, pod := range r.pods {
+		r.answers(t, i, curl("https://kubernetes.default.svc.cluster.local/healthz"), "ok")
+		r.answers(t, i, curl(world.stack.Network().APIServer+"/healthz"), "ok")
+		await(t, "the API server to reach "+pod, func(ctx context.Context) string {
+			out, err := kubectl(ctx, "get", "--raw",
+				"/api/v1/namespaces/"+r.namespace+"/pods/"+pod+":"+webPort+"/proxy/hostname")
+			if err != nil || out != pod {
+				return fmt.Sprintf("%q (%v)", out, err)
+			}
+			return ""
+		})
+	}
+}
+
+// hosts reaches pods from hosts, by their own addresses, hostPorts and nodePorts, and hosts from pods.
+func (r *realPods) hosts(t *testing.T) {
+	service, err := world.kube.Resource(resource("services")).Namespace(r.namespace).Get(t.Context(), "only",
+		metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, _, _ := unstructured.NestedSlice(service.Object, "spec", "ports")
+	nodePort := fmt.Sprint(ports[0].(map[string]any)["nodePort"])
+	for i, node := range r.nodes {
+		for j, address := range r.addresses {
+			fromHost(t, node.Namespace, "http://"+net.JoinHostPort(address, webPort)+"/hostname", r.pods[j])
+		}
+		control := world.stack.Network().Control
+		fromHost(t, control, "http://"+net.JoinHostPort(r.addresses[i], webPort)+"/hostname", r.pods[i])
+		fromHost(t, control, "http://"+net.JoinHostPort(node.Address, hostPort)+"/hostname", r.pods[i])
+		fromHost(t, control, "http://"+net.JoinHostPort(node.Address, nodePort)+"/hostname", r.pods[0])
+		for pod := range r.pods {
+			r.answers(t, pod, curl("http://"+net.JoinHostPort(node.Address, nodePort)+"/hostname"), r.pods[0])
+			r.answers(t, pod, curl("https://"+net.JoinHostPort(node.Address, "10250")+"/healthz"), "Unauthorized")
+		}
+	}
+}
+
+// fromHost waits until a host gets an answer.
+func fromHost(t *testing.T, space, url, want string) {
+	t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return stack.DialIn(ctx, space, address)
+		},
+	}}
+	await(t, url+" to answer in "+space, func(ctx context.Context) string {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err.Error()
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err.Error()
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil || string(body) != want {
+			return fmt.Sprintf("%q (%v)", body, err)
+		}
+		return ""
+	})
+}
+
+// outside reaches the gateway of the external network, which is a machine that knows nothing of pods' addresses.
+func (r *realPods) outside(t *testing.T) {
+	gateway, _, _ := strings.Cut(world.externalCIDR, "0/")
+	for pod := range r.pods {
+		r.answers(t, pod, "ping -c 1 -W 2 "+gateway+"1", " 0% packet loss")
+	}
+}
+
+// traces are what pods have on nodes: interfaces, rows of Open vSwitch, network namespaces.
+func traces(t *testing.T, nodes []stack.Node) string {
+	t.Helper()
+	var all []string
+	for _, node := range nodes {
+		for what, command := range map[string][]string{
+			"links": {"ip", "-n", node.Namespace, "-br", "link"},
+			"rows": {
+				"ovs-vsctl", "--timeout=20", "--db=" + node.OVS, "--bare", "--columns=name", "list",
+				"Interface",
+			},
+			"namespaces": append(node.Enter(), "sh", "-c", "grep -c nsfs /proc/self/mountinfo || true"),
+		} {
+			out, err := sh(t.Context(), command...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Fields(out)
+			if what == "links" {
+				lines = strings.Split(out, "\n")
+			}
+			slices.Sort(lines)
+			all = append(all, node.Name+" "+what+": "+strings.Join(lines, "; "))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
