@@ -31,7 +31,7 @@ type Resource struct {
 	// Claim makes it a shared resource: every owner that claims the same name shares one, which goes with the last claim.
 	// Its identity names no driver. Claims of one name must agree.
 	Claim string
-	// OnDelete says what becomes of it when nobody wants it any more. It is stored in the cloud.
+	// OnDelete says what becomes of it when it is not wanted any more. It is stored in the cloud.
 	OnDelete Policy
 	// Expand lets the core add further subnets like this one when it is full, up to this many in all. 0 and 1 mean no
 	// more.
@@ -40,7 +40,7 @@ type Resource struct {
 	After []Ref
 }
 
-// Policy is what becomes of a resource that nobody wants any more.
+// Policy is what becomes of a resource that is not wanted any more.
 type Policy string
 
 // The policies. The empty Policy means Delete.

@@ -314,7 +314,7 @@ type step struct {
 }
 
 func (v *validator) circle(path []step, name string) {
-	if len(v.problems) >= maxProblems { // nobody would read it
+	if len(v.problems) >= maxProblems { // it would not be read
 		v.untold++
 		return
 	}

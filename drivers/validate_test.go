@@ -63,7 +63,7 @@ func TestValidate(t *testing.T) {
 			one(Resource{Name: "port", Spec: Port{NetworkID: FromRole(role)}, Exports: []string{"a"}, OnDelete: Retain}), nil,
 		},
 		{
-			"all at once", "an author mends all in one go",
+			"all at once", "an author fixes all of them at once",
 			Set{Resources: []Resource{{Name: "", Spec: Port{}}, {Name: "y"}}},
 			[]string{"name is empty", "network_id must be set", `resource "y": spec is not set`},
 		},

@@ -128,7 +128,7 @@ func runValidate(ctx context.Context, flags *globalFlags, io streams, online boo
 	return nil
 }
 
-// warn prints what an operator should mend in the configuration.
+// warn prints what an operator should fix in the configuration.
 func warn(io streams, warnings []config.Warning) {
 	for _, w := range warnings {
 		fmt.Fprintln(io.err, "warning: "+w.String())

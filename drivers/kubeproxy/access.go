@@ -79,7 +79,7 @@ func (b *builder) reserve(name string) {
 	if !b.StayFloating(name) || b.Outside.There.Text != "" {
 		return
 	}
-	b.Floatings = b.Floatings[:len(b.Floatings)-1] // nobody waits for what was never made
+	b.Floatings = b.Floatings[:len(b.Floatings)-1] // no other resource waits for what was never made
 }
 
 // closed says whether the Service gets no address outside, whatever leads to it.
@@ -210,7 +210,7 @@ func (b *builder) remarkOnNetworks() {
 	open := slices.ContainsFunc(b.served, func(vip drivers.OVNVIP) bool { return vip.External })
 	if open && out.Network != "" && out.Network != strings.ToLower(b.ExternalNet) {
 		b.Say(drivers.Warning, "FloatingNetworkNotChecked",
-			"nobody answers for the floating IP unless the router has its external gateway on network %s, which annotation "+
+			"the floating IP is not served unless the router has its external gateway on network %s, which annotation "+
 				"%s names", out.Network, services.FloatingNetwork)
 	}
 }

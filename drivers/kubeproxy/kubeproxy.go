@@ -77,7 +77,7 @@ func (c *config) namespace(object drivers.Object) (drivers.Set, error) {
 	if name == "" {
 		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name", object.Watch)
 	}
-	// The lists are empty, and not unset: what nobody contributes any more goes.
+	// The lists are empty, and not unset: what is not contributed any more is removed.
 	group := drivers.OVNLoadBalancerGroup{
 		Name: new(name + "-services"), Networks: []drivers.Value{}, Routers: []drivers.Value{},
 	}

@@ -14,7 +14,7 @@ import (
 
 // allowed returns the ranges that a load balancer's listeners let in, an empty list for everybody, and nil where that
 // is not the listeners' concern. The pods are always among them: the clusterIP is served by the same listeners. They
-// are of the IP versions of its VIPs; if none is left, nobody is let in.
+// are of the IP versions of its VIPs; if none is left, no client is let in.
 func (b *builder) allowed(f frame) []string {
 	switch {
 	case b.wants.provider.lacksCIDRs:
@@ -75,7 +75,7 @@ func (b *builder) access() {
 }
 
 // shut says, with an Event, whether the Service gets no address outside because the security group that its label
-// names would keep nobody out. What leads to a Service by annotations that cannot be read stays all the same.
+// names would keep no client out. What leads to a Service by annotations that cannot be read stays all the same.
 func (b *builder) shut() bool {
 	label := b.Service.Metadata.Labels[SecurityGroupLabel]
 	if label == "" || !b.wants.provider.ignoresGroups {

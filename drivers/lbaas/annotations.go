@@ -20,7 +20,7 @@ type settings struct {
 	proxy     string // PROXY or PROXYV2; empty: none
 	// connectionLimit is -1 for none.
 	connectionLimit *int64
-	// timeouts are in milliseconds; one that nobody sets is Octavia's.
+	// timeouts are in milliseconds; one that is not set has Octavia's default.
 	timeoutClient, timeoutConnect, timeoutMember *int64
 	flavor, zone                                 *string
 	// monitor is nil if there is none, unless keepMonitor.

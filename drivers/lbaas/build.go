@@ -218,7 +218,7 @@ func (b *builder) pool(name string, p *services.Port, f frame) drivers.Pool {
 	return pool
 }
 
-// unheard says whether a backend's pod is not known yet, so that nobody can say where it is: it is a member as soon
+// unheard says whether a backend's pod is not known yet, so that its address is not known: it is a member as soon
 // as that is known.
 func (b *builder) unheard(backend services.Backend) bool {
 	_, known := b.routed[backend.Pod]

@@ -20,7 +20,7 @@ type provider struct {
 	additionalVIPs bool
 	// ignoresVIPs: it accepts and shows further addresses, and serves none of them.
 	ignoresVIPs bool
-	// ignoresGroups: security groups of the VIP's port keep nobody out, for traffic does not come by it.
+	// ignoresGroups: security groups of the VIP's port keep no client out, for traffic does not come by it.
 	ignoresGroups bool
 	// affinitySeconds: how long a client of a TCP port keeps its member, for which Octavia has no setting; 0: as long as
 	// people expect.

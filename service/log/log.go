@@ -33,7 +33,7 @@ func Options() []config.Option {
 			Name: "log_level", Default: "INFO", Choices: []string{"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"},
 			IgnoreCase: true,
 			ChoiceHelp: map[string]string{
-				"DEBUG": "Every pass", "INFO": "What changes", "WARNING": "What an operator should look at",
+				"DEBUG": "Every reconcile", "INFO": "What changes", "WARNING": "What an operator should check",
 				"ERROR": "What failed", "CRITICAL": "The same as ERROR",
 			},
 			Env: []string{"LOG_LEVEL"}, Mutable: true, Declarer: declarer, Help: "The least severe level that is logged.",

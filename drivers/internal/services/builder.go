@@ -115,7 +115,7 @@ func (b *Builder) Ours() bool {
 	return b.Service.Spec.Type == TypeLoadBalancer && (class == nil || *class == b.config.OwnClass)
 }
 
-// Limited says whether the Service limits its clients. A range that cannot be read lets nobody in.
+// Limited says whether the Service limits its clients. A range that cannot be read lets in no client.
 func (b *Builder) Limited() bool {
 	return b.Ours() && (len(b.Outside.Ranges) > 0 || b.Outside.RangesUnreadable)
 }

@@ -36,7 +36,7 @@ func accessOptions() []drivers.Option {
 			Group: OctaviaGroup, Name: OptMemberRules, Type: drivers.BooleanOption, Default: "false", HasDefault: true,
 			Help: "Whether the namespaces' security groups do not let everything in, so that they need a rule for every " +
 				"port of a member: see ingress_cidrs. Where OVN balances, which has no allowed_cidrs, these rules are what " +
-				"enforces spec.loadBalancerSourceRanges, as far as ingress_cidrs lets nobody else in. Without effect where " +
+				"enforces spec.loadBalancerSourceRanges, unless ingress_cidrs lets in other clients. Without effect where " +
 				"enforce_sg_rules is off or pod_security_groups is set.",
 		},
 		{

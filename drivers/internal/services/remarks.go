@@ -26,7 +26,7 @@ func (b *Builder) Remarks() {
 	if spec.ExternalTrafficPolicy == "Local" && spec.Type != TypeClusterIP {
 		text := ""
 		if spec.HealthCheckNodePort != 0 {
-			text = fmt.Sprintf(", and nobody answers on healthCheckNodePort %d", spec.HealthCheckNodePort)
+			text = fmt.Sprintf(", and healthCheckNodePort %d is not served", spec.HealthCheckNodePort)
 		}
 		b.Say(drivers.Warning, "TrafficPolicyNotServed",
 			"externalTrafficPolicy Local is served as Cluster: a load balancer leads to members, not to nodes%s", text)

@@ -441,7 +441,7 @@ const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
 	// Something to know.
 	Severity_SEVERITY_WARNING Severity = 1
-	// Something to mend.
+	// Something to fix.
 	Severity_SEVERITY_ERROR Severity = 2
 	// Good to know: nothing is wrong.
 	Severity_SEVERITY_NOTE Severity = 3
