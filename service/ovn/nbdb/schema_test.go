@@ -19,7 +19,7 @@ func TestSchemaIsOVNs(t *testing.T) {
 	if err := northbound.Available(); err != nil {
 		t.Skip(err)
 	}
-	text, err := os.ReadFile(northbound.Schema)
+	text, err := os.ReadFile(northbound.Schema())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ package northbound
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,21 +22,28 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/server"
 )
 
-// Schema is where Debian's ovn-common has OVN's schema.
-const Schema = "/usr/share/ovn/ovn-nb.ovsschema"
+// SchemaEnv names a file with OVN's schema, where that of Debian's ovn-central is not to be used.
+const SchemaEnv = "RAVEN_TEST_OVN_SCHEMA"
 
-// ErrMissing says which part of OVN is not installed.
-var ErrMissing = errors.New("install ovn-common and openvswitch-common (Debian) to run OVN's real northbound database")
+// Schema is the file with OVN's schema.
+func Schema() string { return cmp.Or(os.Getenv(SchemaEnv), "/usr/share/ovn/ovn-nb.ovsschema") }
 
-// Available says whether the real database can run here. The error is ErrMissing with the reason.
+// What is said where a part of OVN is missing.
+var (
+	errNoPrograms = errors.New("install ovn-common and openvswitch-common (Debian) to run OVN's real northbound database")
+	errNoSchema   = errors.New("install ovn-central (Debian), which starts OVN's servers, or unpack it and name the " +
+		"file in " + SchemaEnv + ", to run OVN's real northbound database")
+)
+
+// Available says whether the real database can run here. The error says what to install.
 func Available() error {
 	for _, program := range []string{"ovsdb-server", "ovsdb-tool"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("there is no %s: %w", program, ErrMissing)
+			return fmt.Errorf("there is no %s: %w", program, errNoPrograms)
 		}
 	}
-	if _, err := os.Stat(Schema); err != nil {
-		return fmt.Errorf("there is no %s: %w", Schema, ErrMissing)
+	if _, err := os.Stat(Schema()); err != nil {
+		return fmt.Errorf("there is no %s: %w", Schema(), errNoSchema)
 	}
 	return nil
 }
@@ -47,7 +55,8 @@ type Config struct {
 	// TCP has it listen on 127.0.0.1 as well, TLS on ssl with the files of that folder: see Certificates.
 	TCP bool
 	TLS string
-	// Cluster is the number of the server in a cluster, from 1; 0: it is alone. Join is the raft address of the first one.
+	// Cluster is the number of the server in a cluster, from 1; 0: it is alone. Join is the raft address of the first
+	// one.
 	Cluster int
 	Raft    string // 127.0.0.1:port of its own
 	Join    string // of the first; empty for the first
@@ -72,9 +81,9 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	}
 	s := &Server{config: c, db: filepath.Join(c.Dir, "ovnnb.db")}
 	if _, err := os.Stat(s.db); err != nil {
-		args := []string{"create", s.db, Schema}
+		args := []string{"create", s.db, Schema()}
 		if c.Cluster > 0 {
-			args = []string{"create-cluster", s.db, Schema, "tcp:" + c.Raft}
+			args = []string{"create-cluster", s.db, Schema(), "tcp:" + c.Raft}
 		}
 		if c.Join != "" {
 			args = []string{"join-cluster", s.db, "OVN_Northbound", "tcp:" + c.Raft, "tcp:" + c.Join}
@@ -175,7 +184,7 @@ func (s *Server) Wipe() error { return os.Remove(s.db) }
 
 // Start makes a new database and runs, after Wipe.
 func (s *Server) Start(ctx context.Context) error {
-	if out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", s.db, Schema).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", s.db, Schema()).CombinedOutput(); err != nil {
 		return fmt.Errorf("ovsdb-tool create: %w: %s", err, out)
 	}
 	return s.Run(ctx)
