@@ -5,7 +5,7 @@
 // for one that cannot come, as far as looking tells, nor one be created beside another that may still serve.
 //
 //	before the old one is deleted   the other backend is asked whether the new one can come; otherwise the old one serves
-//	in between                      nobody serves: from the request that deletes the old one until the new one is there,
+//	in between                      not served: from the request that deletes the old one until the new one is there,
 //	                                which is OVN's when the transaction is committed, and Octavia's when it is ready;
 //	                                that gap is measured
 //	a backend that was never seen   the load balancers that it may have count as serving
@@ -66,7 +66,7 @@ type Handover struct {
 	unserved map[plan.Owner]time.Time
 	// reserved are those for whose load balancer of Octavia's room in the quota was seen, and when.
 	reserved map[plan.Owner]time.Time
-	// stale are those that are served by a load balancer of which nobody follows the endpoints, and since when that is
+	// stale are those that are served by a load balancer whose endpoints are not followed, and since when that is
 	// known.
 	stale map[plan.Owner]time.Time
 	// withheld are those whose load balancer in OVN waits for Octavia to be seen.
@@ -112,7 +112,15 @@ func (h *Handover) Wrap(balancers, rows *backend.Registration) (wrappedBalancers
 		if balancers.Listed != nil {
 			balancers.Listed(tx, err)
 		}
-		h.listed(tx, err)
+		if err == nil {
+			clear(h.withheld)
+		}
+	}
+	first.Hooks.Forgotten = func(tx *state.Tx, id plan.Owner) {
+		if balancers.Hooks.Forgotten != nil {
+			balancers.Hooks.Forgotten(tx, id)
+		}
+		h.forget(id)
 	}
 	first.Collectors = append(first.Collectors[:len(first.Collectors):len(first.Collectors)], h.gaps, h.waiting())
 	return &first, &second
@@ -171,7 +179,7 @@ func wantsInstead(set drivers.Set, gone drivers.Kind) bool {
 }
 
 // applied keeps the account of gaps: one begins when a load balancer was asked to go for one of the other kind, and
-// ends when OVN has the other one. When Octavia's is ready, see noteReady. One that nobody takes the place of is no
+// ends when OVN has the other one. When Octavia's is ready, see noteReady. One that is not replaced is no
 // handover.
 func (h *Handover) applied(step plan.Step) {
 	id := step.Identity.Owner
@@ -219,22 +227,10 @@ func (h *Handover) served(tx *state.Tx, o *state.Object, by drivers.Kind) {
 	tx.After(func() { h.env.Log.Info("handed over", "object", object, "to", by, "gap", lasted) })
 }
 
-// listed forgets, when Octavia's load balancers were listed, or could not be, what has come to its end.
-func (h *Handover) listed(tx *state.Tx, err error) {
-	if err == nil {
-		clear(h.withheld)
-	}
-	forget(tx, h.unserved)
-	forget(tx, h.reserved)
-	forget(tx, h.stale)
-	forget(tx, h.withheld)
-}
-
-// forget drops what was noted of owners that are not known any more.
-func forget[V any](tx *state.Tx, noted map[plan.Owner]V) {
-	for id := range noted {
-		if tx.Object(id) == nil {
-			delete(noted, id)
-		}
-	}
+// forget drops what was noted of an owner.
+func (h *Handover) forget(id plan.Owner) {
+	delete(h.unserved, id)
+	delete(h.reserved, id)
+	delete(h.stale, id)
+	delete(h.withheld, id)
 }

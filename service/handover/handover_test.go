@@ -98,7 +98,8 @@ func newRig(t *testing.T, o Octavia, n Networking) *rig {
 		&backend.Registration{Name: "Octavia", Backend: kept{env, kinds[2:]}},
 		&backend.Registration{Name: "OVN", Backend: kept{env, kinds[:2]}})
 	for _, b := range []*backend.Registration{r.balancers, r.own} {
-		hooks := state.Hooks{Backend: b.Name}
+		hooks := b.Hooks
+		hooks.Backend = b.Name
 		for _, d := range b.Kinds() {
 			hooks.Kinds = append(hooks.Kinds, d.Kind)
 		}
@@ -166,6 +167,27 @@ func TestTheGapIsMeasured(t *testing.T) {
 	if s := r.Status(); o.Gap != time.Second || s.Waiting != 0 {
 		t.Errorf("a gap of %v; %+v", o.Gap, s)
 	}
+}
+
+// TestNothingIsKeptOfAnObjectThatIsForgotten, whatever was noted of it.
+func TestNothingIsKeptOfAnObjectThatIsForgotten(t *testing.T) {
+	r := newRig(t, octaviaWith{room: 1}, ports{})
+	r.listed(nil, nil)
+	o, lb := r.service("shop", drivers.LoadBalancer{}, drivers.KindOVNLoadBalancer)
+	r.loop.Update(func(tx *state.LoopTx) { r.balancers.Review(tx.Tx, o, &plan.Plan{}) })
+	if err := r.own.Apply(t.Context(), o.ID, deletion(lb)); err != nil {
+		t.Fatal(err)
+	}
+	r.loop.Update(func(tx *state.LoopTx) {
+		r.withheld[o.ID] = true
+		if len(r.stale) != 1 || len(r.reserved) != 1 || len(r.unserved) != 1 {
+			t.Errorf("noted are %v, %v, %v", r.stale, r.reserved, r.unserved)
+		}
+		tx.Forget(o)
+		if n := len(r.stale) + len(r.reserved) + len(r.unserved) + len(r.withheld); n != 0 {
+			t.Errorf("left are %v, %v, %v, %v", r.stale, r.reserved, r.unserved, r.withheld)
+		}
+	})
 }
 
 // TestWhatKeepsOVNsLoadBalancer: one of OVN's is not deleted for one of Octavia's that cannot come.

@@ -40,7 +40,7 @@ func (h *Handover) successors(tx *state.Tx, owner plan.Owner, gone drivers.Kind)
 		s := successor{target: o.Target, step: plan.Step{
 			Op: plan.Create, Kind: d.Kind, Identity: d.Identity, Attrs: map[string]any{"name": d.Attrs["name"]},
 		}}
-		switch d.Kind { // the others serve nobody
+		switch d.Kind { // the others serve no client
 		case drivers.KindLoadBalancer:
 			s.wanted = h.octavia.Desired(tx, w, d)
 		case drivers.KindOVNLoadBalancer:
@@ -165,7 +165,6 @@ func (h *Handover) reserve(ctx context.Context, owner plan.Owner, list []success
 // reservations adds the other owners for which room in the quota is reserved, and drops the reservations that have come
 // to their end.
 func (h *Handover) reservations(tx *state.Tx, owner plan.Owner, others map[plan.Owner]bool) {
-	forget(tx, h.reserved)
 	for id, at := range h.reserved {
 		switch {
 		case len(tx.Cache.OwnedOf(id, drivers.KindLoadBalancer)) > 0 || tx.Now().Sub(at) > reservedFor:

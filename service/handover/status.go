@@ -22,7 +22,7 @@ type Status struct {
 	// Since is when the first of them was found to wait: its endpoints are of then, or of earlier, if this process
 	// began later than its wait.
 	Since time.Time `json:"since,omitzero"`
-	// Unseen are those of which nobody can see whether Octavia still serves them.
+	// Unseen are those of which it is not known whether Octavia still serves them.
 	Unseen int `json:"unseen,omitempty"`
 }
 
@@ -34,10 +34,10 @@ func (s Status) String() string {
 
 // Status returns how many Services wait to be handed over.
 func (h *Handover) Status() (s Status) {
-	h.env.State.View(func(tx *state.Tx) {
-		s.Unseen = h.unseenServices(tx)
+	h.env.State.View(func(*state.Tx) {
+		s.Unseen = len(h.withheld)
 		for id, since := range h.stale {
-			if _, gap := h.unserved[id]; gap || tx.Object(id) == nil {
+			if _, gap := h.unserved[id]; gap {
 				continue
 			}
 			if s.Waiting++; s.Since.IsZero() || since.Before(s.Since) {
@@ -52,22 +52,12 @@ func (h *Handover) Status() (s Status) {
 // asked; "" if there are none.
 func (h *Handover) Withheld() (text string) {
 	h.env.State.View(func(tx *state.Tx) {
-		if n := h.unseenServices(tx); n > 0 {
+		if n := len(h.withheld); n > 0 {
 			text = fmt.Sprintf("%d Services wait for %s, whose load balancers may still serve them, with the endpoints "+
 				"that they had: %v", n, h.octaviaName, tx.Unavailable(drivers.KindLoadBalancer))
 		}
 	})
 	return text
-}
-
-// unseenServices counts those of which nobody can see whether Octavia still serves them.
-func (h *Handover) unseenServices(tx *state.Tx) (n int) {
-	for id := range h.withheld {
-		if tx.Object(id) != nil {
-			n++
-		}
-	}
-	return n
 }
 
 // servesStill returns the kind of load balancers of which one serves an object that is to have one of the other kind;
@@ -84,7 +74,7 @@ func (h *Handover) servesStill(tx *state.Tx, o *state.Object) drivers.Kind {
 	return ""
 }
 
-// noteStale notes since when an object is served by what nobody follows.
+// noteStale notes since when an object is served by a load balancer whose endpoints are not followed.
 func (h *Handover) noteStale(tx *state.Tx, o *state.Object) {
 	if h.servesStill(tx, o) == "" {
 		delete(h.stale, o.ID)
@@ -93,7 +83,7 @@ func (h *Handover) noteStale(tx *state.Tx, o *state.Object) {
 	}
 }
 
-// remarks says of an object that it is served by what nobody follows.
+// remarks says of an object that it is served by a load balancer whose endpoints are not followed.
 func (h *Handover) remarks(tx *state.Tx, o *state.Object) []string {
 	still, since := h.servesStill(tx, o), h.stale[o.ID]
 	if still == "" || since.IsZero() {

@@ -29,9 +29,9 @@ func (h *Handover) keepServing(tx *state.Tx, p *plan.Plan) {
 	})
 }
 
-// withholdUnseen takes out of a plan Octavia's load balancers as long as nobody has seen whether one of OVN's, made
+// withholdUnseen takes out of a plan Octavia's load balancers as long as it is not known whether one of OVN's, made
 // before this process began, still serves: two must not. It says so. For the other way round see preflightUnseen: there
-// it takes out only that a floating IP leaves a port, which may be that of a load balancer which nobody has seen.
+// it takes out only that a floating IP leaves a port, which may be that of a load balancer that was not listed yet.
 func (h *Handover) withholdUnseen(tx *state.Tx, o *state.Object, p *plan.Plan, r *backend.Review) {
 	text := ""
 	unavailable := octaviaUnseen(tx)
@@ -86,7 +86,7 @@ func (u unseenError) Error() string {
 }
 
 // preflightUnseen looks, before a load balancer is created in OVN, whether one of Octavia's still serves its addresses
-// that nobody has seen since this process began, for Octavia could not be read: that one has a port there, which
+// that was not listed since this process began, for Octavia could not be read: that one has a port there, which
 // Neutron shows. Where there is none, Octavia is not waited for.
 func (h *Handover) preflightUnseen(ctx context.Context, owner plan.Owner, step plan.Step) *backend.Failure {
 	var unavailable error

@@ -145,7 +145,7 @@ func (tx *Tx) shares() shares {
 	return out
 }
 
-// leaveOpen has stay what nobody claims any more as long as somebody has no opinion on it.
+// leaveOpen has stay what is not claimed any more as long as a driver has not decided about it.
 func (tx *Tx) leaveOpen(out *shares) {
 	for _, name := range slices.Sorted(maps.Keys(tx.undecided)) {
 		if len(tx.claims[name]) > 0 {

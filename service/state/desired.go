@@ -25,7 +25,7 @@ type Want struct {
 	Depends map[Key]bool
 	// Blocked says of resources, by id, why they must not be deleted for now.
 	Blocked map[string]string
-	// Deferred says that contributed elements were kept of which nobody knows yet whether they are still wanted.
+	// Deferred says that contributed elements were kept of which it is not known yet whether they are still wanted.
 	Deferred bool
 
 	// lookups are the names of the Set's lookups.

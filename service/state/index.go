@@ -107,14 +107,19 @@ func (tx *LoopTx) SetDesired(o *Object, set drivers.Set) {
 
 // kindsOf are the kinds that an object has resources of by its Set, and those that it had when their backend was last
 // available.
-func (tx *Tx) kindsOf(o *Object, set drivers.Set) map[drivers.Kind]bool {
-	kinds := make(map[drivers.Kind]bool, len(o.kinds))
-	for _, r := range set.Resources {
-		kinds[r.Spec.Kind()] = true
+func (tx *Tx) kindsOf(o *Object, set drivers.Set) []drivers.Kind {
+	kinds := make([]drivers.Kind, 0, len(o.kinds))
+	note := func(kind drivers.Kind) {
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
 	}
-	for kind := range o.kinds {
+	for _, r := range set.Resources {
+		note(r.Spec.Kind())
+	}
+	for _, kind := range o.kinds {
 		if tx.Unavailable(kind) != nil {
-			kinds[kind] = true
+			note(kind)
 		}
 	}
 	return kinds
@@ -446,7 +451,7 @@ func (tx *Tx) IsNamed(o plan.Observed, logical string) bool {
 // WakeHaving wakes who has resources of a kind, or may have.
 func (tx *Tx) WakeHaving(kind drivers.Kind) {
 	for _, o := range tx.objects {
-		if o.kinds[kind] {
+		if o.MayHave(kind) {
 			tx.wake(o.Request)
 		}
 	}

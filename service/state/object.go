@@ -5,6 +5,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +87,7 @@ type Object struct {
 	Tries   int
 	// Blocked are those of what wakes the object that it cannot go on without.
 	Blocked []Key
-	// Gap is for how long nobody served the object when a resource of one backend last took the place of another
+	// Gap is for how long the object was not served when a resource of one backend last took the place of another
 	// backend's.
 	Gap time.Duration
 	// Said are the last Events, by what they are about.
@@ -95,8 +96,8 @@ type Object struct {
 	Written Written
 
 	claims map[string]claim // what the Set claims, by the claim's name
-	kinds  map[drivers.Kind]bool
-	waits  []Key // what wakes the object
+	kinds  []drivers.Kind   // few, and each once
+	waits  []Key            // what wakes the object
 }
 
 // Written is something that was written back.
@@ -107,7 +108,7 @@ type Written struct {
 
 // MayHave says whether an object has resources of a kind, or may have: its Set has some, or had when those were last
 // known.
-func (o *Object) MayHave(kind drivers.Kind) bool { return o.kinds[kind] }
+func (o *Object) MayHave(kind drivers.Kind) bool { return slices.Contains(o.kinds, kind) }
 
 // DriverState is how far a driver has come in answering.
 type DriverState struct {
@@ -144,7 +145,7 @@ type IdentityKey struct {
 // KeyOf returns the key of a kind and an identity.
 func KeyOf(kind drivers.Kind, i plan.Identity) IdentityKey { return IdentityKey{kind, i.Key()} }
 
-// UnknownCreate is a create of which nobody knows whether it was carried out, or will be.
+// UnknownCreate is a create of which it is not known whether it was carried out, or will be.
 type UnknownCreate struct {
 	Since, Until time.Time
 }
@@ -293,6 +294,11 @@ func (tx *LoopTx) Forget(o *Object) {
 	drop(tx.byRequest, o.Request, o.ID)
 	delete(tx.Orphans, o.ID)
 	delete(tx.deferred, o)
+	for _, b := range tx.backends {
+		if b.Forgotten != nil {
+			b.Forgotten(tx.Tx, o.ID)
+		}
+	}
 }
 
 // WakeOwner wakes the object of an owner, if it is known.
@@ -322,7 +328,7 @@ func (tx *Tx) Complete() bool {
 	return true
 }
 
-// Untranslated says whether nobody knows yet what an owner's object should have under the present driver and
+// Untranslated says whether it is not known yet what an owner's object should have under the present driver and
 // configuration.
 func (tx *Tx) Untranslated(o *Object) bool {
 	if o.ID.Driver == Shared || o.Gone {
@@ -410,7 +416,7 @@ func (tx *Tx) Describe(id plan.Identity) string {
 	return id.String()
 }
 
-// NoteUnknown notes a create of which nobody knows whether it will be carried out until a time.
+// NoteUnknown notes a create of which it is not known whether it will be carried out until a time.
 func (tx *Tx) NoteUnknown(kind drivers.Kind, id plan.Identity, lasting time.Duration) {
 	now := tx.Now()
 	tx.unknown[KeyOf(kind, id)] = UnknownCreate{now, now.Add(lasting)}

@@ -24,11 +24,11 @@ type Outputs struct {
 	// to wait, since it is under way.
 	Missing []string
 	Partial bool
-	// Left are those of which nobody knows when they can be written, if ever: what is written of them stays written.
+	// Left are those of which it is not known when they can be written, if ever: what is written of them stays written.
 	Left []drivers.Output
 	// Contested says what another driver writes on the object as well.
 	Contested []string
-	// Unread are resources that a document needs and that nobody has read yet.
+	// Unread are resources that a document needs and that were not read yet.
 	Unread []ResourceKey
 }
 

@@ -56,6 +56,8 @@ type Hooks struct {
 	Arrived func(tx *Tx, before *plan.Observed, now plan.Observed)
 	// Departed is called when a resource has left the cache.
 	Departed func(tx *Tx, gone plan.Observed)
+	// Forgotten is called when an object is forgotten, which has nothing left.
+	Forgotten func(tx *Tx, id plan.Owner)
 	// Document renders a document that is made of more than one resource, or of a part of one, such as the subnets of a
 	// port; missing are resources that have to be read before. Without one, or where handled is false, a document is the
 	// resource's own.
@@ -67,9 +69,13 @@ type Hooks struct {
 // backend is what is known of one backend.
 type backend struct {
 	Hooks
-	listed bool  // it was listed once, or there is none
+	listed bool  // it was listed once
+	absent bool  // the cloud had no such service last time
 	err    error // why it could not be listed last time
 }
+
+// known says whether it is known what the backend has: it was listed once, or there is none.
+func (b *backend) known() bool { return b.listed || b.absent }
 
 // Loop is the state for the loop.
 type Loop struct{ *State }
@@ -231,16 +237,16 @@ func (tx *Tx) Unavailable(kind drivers.Kind) error {
 // concluded from their absence.
 func (tx *Tx) Listed(kind drivers.Kind) bool {
 	b := tx.byKind[kind]
-	return b == nil || b.listed
+	return b == nil || b.known()
 }
 
 // SetListed notes how listing a backend's kinds went; absent says that the cloud has no such service, so that there
-// is nothing to list. It says whether the backend was never listed before.
+// is nothing to list as long as it has none. It says whether it is known now what the backend has, and was not before.
 func (tx *LoopTx) SetListed(kind drivers.Kind, err error, absent bool) (first bool) {
 	b := tx.byKind[kind]
-	first = !b.listed && (err == nil || absent)
-	b.listed, b.err = b.listed || first, err
-	return first
+	before := b.known()
+	b.listed, b.absent, b.err = b.listed || err == nil, absent, err
+	return !before && b.known()
 }
 
 // SetAvailable notes that a backend which was listed before can be asked again, and that all of its resources were
@@ -266,7 +272,7 @@ func (tx *Tx) SetAvailable(kind drivers.Kind) {
 func (tx *Tx) Unlisted(driver string) string {
 	d := tx.drivers[driver]
 	for _, b := range tx.backends {
-		if b.listed {
+		if b.known() {
 			continue
 		}
 		for _, kind := range b.Kinds {

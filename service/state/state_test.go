@@ -171,6 +171,17 @@ func TestWhatIsKnownOfABackend(t *testing.T) {
 			[]func(*LoopTx) bool{list(absent, true), list(absent, true)}, known{Listed: true, Err: absent},
 		},
 		"it has come": {[]func(*LoopTx) bool{list(absent, true), list(nil, false)}, known{Listed: true}},
+		"it has come, and is unavailable": {
+			[]func(*LoopTx) bool{list(absent, true), list(unavailable, false)}, known{Err: unavailable},
+		},
+		"it has come, and is listed at last": {
+			[]func(*LoopTx) bool{list(absent, true), list(unavailable, false), list(nil, false)},
+			known{First: true, Listed: true},
+		},
+		"it was listed, has gone, and is unavailable": {
+			[]func(*LoopTx) bool{list(nil, false), list(absent, true), list(unavailable, false)},
+			known{Listed: true, Err: unavailable},
+		},
 		"it can be asked again": {
 			[]func(*LoopTx) bool{list(nil, false), list(unavailable, false), available}, known{Listed: true},
 		},

@@ -193,7 +193,7 @@ func (b *Backend) settledAt(tx *state.Tx, lb plan.Observed, l location) bool {
 	return condition != Leaving && desired != "" && (has(wanted, l) || blocked && blocking.desired == desired)
 }
 
-// vacates says whether a load balancer of this cluster gives up an address: it is going, nobody desires it any more, or
+// vacates says whether a load balancer of this cluster gives up an address: it is going, it is not desired any more, or
 // it goes for another one elsewhere, and nothing stands against that one either. Two that change places wait for each
 // other: those that are seen go.
 func (b *Backend) vacates(ctx context.Context, lb plan.Observed, l location, seen map[string]bool) (bool, error) {

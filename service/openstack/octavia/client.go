@@ -24,7 +24,7 @@ import (
 )
 
 // ErrNoBalancing is in the error of everything that needs a load balancing service where the catalog has none. It may
-// come: nobody must conclude that there are no load balancers.
+// come: it must not be concluded that there are no load balancers.
 var ErrNoBalancing = errors.New("the cloud has no load balancing service")
 
 // Networking is what load balancers need of the networking service: their VIPs are its ports. It is a neutron.Client.

@@ -267,12 +267,12 @@ func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
 			t.Error("the create was not slow: this test shows nothing")
 		}
 	}()
-	for deadline := time.Now().Add(10 * time.Second); s.Faults()[0].Acted == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); s.Faults()[0].Acted == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the create is not under way")
 		}
 	}
-	looking, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	looking, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	found, err := c.Poll(looking, "c1", []string{lb.ID})
 	if err != nil || len(found) != 1 {

@@ -262,7 +262,7 @@ func TestMemberOnAnotherSubnet(t *testing.T) {
 	}
 }
 
-// TestAddressHolders: an address that another load balancer of ours has is waited for, whoever's that is.
+// TestAddressHolders: an address that another load balancer of Raven's has is waited for, whoever's that is.
 func TestAddressHolders(t *testing.T) {
 	other := lbDoc(func(o *plan.Observed) { o.ID, o.Identity.Owner.UID = "lb-0", "gone" })
 	p := compute(plan.Input{

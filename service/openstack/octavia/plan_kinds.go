@@ -131,7 +131,7 @@ func depart(_ *plan.Computation, o *plan.Observed, s *plan.Step) {
 	}
 }
 
-// trim drops from the parts of a load balancer what changes by itself and nobody compares.
+// trim drops from the parts of a load balancer what changes by itself and is not compared.
 func trim(attrs map[string]any) {
 	mapParts(attrs, "listeners", byName, trimmed)
 	mapParts(attrs, "pools", byName, func(pool map[string]any) map[string]any {

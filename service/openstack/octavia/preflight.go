@@ -44,7 +44,7 @@ func (b *Backend) preflight(ctx context.Context, owner plan.Owner, step plan.Ste
 		}
 	})
 	if !due {
-		return nil // nobody desires it any more, or it is there twice
+		return nil // it is not desired any more, or it is there twice
 	}
 	current := currentFields(lb)
 	if !pinned {

@@ -22,7 +22,7 @@ const (
 type busyPeriod struct {
 	since   time.Time // it takes no changes
 	moved   time.Time // its status, or that of a part, was another one before
-	full    bool      // made by this process with all its parts, of which nobody knows yet whether they become ready
+	full    bool      // made by this process with all its parts, of which it is not known yet whether they become ready
 	early   bool      // it was ready before its parts
 	check   bool      // its parts have to be inspected before it counts as ready
 	overdue bool      // told to be busy for too long

@@ -16,8 +16,8 @@ import (
 type repairRecord struct {
 	tries int         // rounds
 	parts []plan.Part // of which something was repaired in this round
-	// deleting is the id of a load balancer that was asked to go though it was in ERROR, and deletions how often: that may
-	// have ended in ERROR, too.
+	// deleting is the id of a load balancer that was asked to go though it was in ERROR, and deletions how often: that
+	// may have ended in ERROR, too.
 	deleting  string
 	deletions int
 	next      time.Time // when something may be done again
@@ -93,12 +93,14 @@ func (b *Backend) repaired(tx *state.Tx, step plan.Step) {
 
 // resting says of an owner's load balancers that were asked to go, and are in ERROR again, why they are not asked now,
 // by id.
-func (b *Backend) resting(tx *state.Tx, owner plan.Owner) map[string]string {
-	texts := map[string]string{}
+func (b *Backend) resting(tx *state.Tx, owner plan.Owner) (texts map[string]string) {
 	for _, lb := range tx.Cache.OwnedOf(owner, drivers.KindLoadBalancer) {
 		r := b.repairs[state.KeyOf(lb.Kind, lb.Identity)]
 		condition, _ := ConditionOf(&lb) // one that somebody has brought back can go at once
 		if r != nil && r.deleting == lb.ID && tx.Now().Before(r.next) && condition == Broken {
+			if texts == nil {
+				texts = map[string]string{}
+			}
 			texts[lb.ID] = fmt.Sprintf("load balancer %s is in ERROR though it was asked to go %d times: its provider fails "+
 				"to remove it, which an administrator of the cloud can look into; next at %s",
 				lb.ID, r.deletions, r.next.Format(time.TimeOnly))

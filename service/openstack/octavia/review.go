@@ -92,7 +92,7 @@ func (b *Backend) recount(tx *state.Tx) {
 	maps.DeleteFunc(b.repairs, func(_ state.IdentityKey, r *repairRecord) bool { return now.After(r.until) })
 }
 
-// forgetUndesired drops what was noted of load balancers that nobody desires any more, and wakes who may have their
+// forgetUndesired drops what was noted of load balancers that are not desired any more, and wakes who may have their
 // places.
 func (b *Backend) forgetUndesired(tx *state.Tx) {
 	desired := map[state.IdentityKey]bool{}

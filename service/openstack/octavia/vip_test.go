@@ -46,7 +46,7 @@ func TestFreeVIPWaits(t *testing.T) {
 	}
 }
 
-// TestFreeVIPLeaves: what is not exactly the VIP port of a load balancer of ours that is not there stays for good.
+// TestFreeVIPLeaves: what is not exactly the VIP port of a load balancer of Raven's that is not there stays for good.
 func TestFreeVIPLeaves(t *testing.T) {
 	for name, of := range map[string]func(lb string) map[string]any{
 		"an amphora's own port": func(string) map[string]any {
