@@ -23,6 +23,7 @@ func impatient(c *config) {
 // TestACreateThatIsCut: whether it was applied before the cut or is applied later, even later than anybody waits for
 // it, in the end there is one of each.
 func TestACreateThatIsCut(t *testing.T) {
+	t.Parallel()
 	late := func(d time.Duration) simcloud.Rule {
 		return simcloud.Rule{Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(d)}
 	}
@@ -77,6 +78,7 @@ func count(w *world, kind string) int {
 // TestTwinsInUseStay: of two resources with one identity the one in use is kept, and the other is only deleted if
 // unused.
 func TestTwinsInUseStay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(with(script("a", always(setOf(network("shop"))))).configured(drifting))
 	w.createMap("a", "x")
@@ -108,6 +110,7 @@ func TestTwinsInUseStay(t *testing.T) {
 
 // TestAnOwnerDeletedWhileTheOutcomeOfItsCreateIsUnknown: what commits after the owner is forgotten is found and swept.
 func TestAnOwnerDeletedWhileTheOutcomeOfItsCreateIsUnknown(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"network", "port", "security_group", "router"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -135,6 +138,7 @@ func TestAnOwnerDeletedWhileTheOutcomeOfItsCreateIsUnknown(t *testing.T) {
 
 // TestDeletedAndMadeAgain: another object of the same name is another owner, also when nobody looked in between.
 func TestDeletedAndMadeAgain(t *testing.T) {
+	t.Parallel()
 	for _, down := range []bool{false, true} {
 		t.Run(fmt.Sprintf("down %v", down), func(t *testing.T) {
 			w := newWorld(t, simkube.Options{}, simcloud.Options{})
@@ -164,6 +168,7 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 // TestRetained: what is to stay stays when its object goes, is not swept after a restart, and does not hinder a
 // successor.
 func TestRetained(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	s := with(script("a", always(setOf(retaining(network("shop")), group("shop")))))
 	r := w.start(s)
@@ -184,6 +189,7 @@ func TestRetained(t *testing.T) {
 // TestGarbageCollection ends what is left of objects that went while nobody looked: after two looks, some at a time,
 // and nothing of other clusters or of drivers that are not enabled.
 func TestGarbageCollection(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil }
 	a, b := script("a", own), script("b", own)

@@ -15,6 +15,7 @@ import (
 // TestADriverMayWhatWasAcceptedOfIt: a program that declares more when it is back may make no more; one that declares
 // less, less.
 func TestADriverMayWhatWasAcceptedOfIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(setOf(network("n"))))
 	a.declare(drivers.KindNetwork, drivers.KindRouter)
@@ -36,6 +37,7 @@ func TestADriverMayWhatWasAcceptedOfIt(t *testing.T) {
 // TestManyLargeAnswers: each is within its bounds, all together are not; what was answered before stays, and others
 // make room.
 func TestManyLargeAnswers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	long := strings.Repeat("x", 40<<10)
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -64,6 +66,7 @@ func TestManyLargeAnswers(t *testing.T) {
 // TestContributionsTakeConsent: what changes resources of others is refused, for the whole object, where the operator
 // does not allow it.
 func TestContributionsTakeConsent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := setOf(network("n"))
 	set.Contributions = []drivers.Contribution{{

@@ -62,6 +62,7 @@ func (n *notes) reads(want map[string]string) {
 // TestAFourthBackend goes through create, update, replacement, drift, restart and delete with a kind that neither the
 // loop nor plan nor the state names.
 func TestAFourthBackend(t *testing.T) {
+	t.Parallel()
 	n := newNotes(t)
 	r := n.run()
 	n.createMap("a", "x")
@@ -101,6 +102,7 @@ func TestAFourthBackend(t *testing.T) {
 // TestAFourthBackendThatCannotBeListed: an error is never an empty list: nothing is deleted, what concerns the
 // backend waits and says why, and all else goes on.
 func TestAFourthBackendThatCannotBeListed(t *testing.T) {
+	t.Parallel()
 	n := newNotes(t)
 	r := n.run()
 	n.createMap("a", "x")
@@ -128,6 +130,7 @@ func TestAFourthBackendThatCannotBeListed(t *testing.T) {
 // TestABackendThatWasNeverListed: until a backend was listed once nobody knows what a driver's answers end of it, so
 // that the mass-deletion guard has to wait for it: deletions that come to light later are counted.
 func TestABackendThatWasNeverListed(t *testing.T) {
+	t.Parallel()
 	n := newNotes(t)
 	r := n.run()
 	names := []string{"r", "s", "t", "u", "v", "w", "x", "y", "z"}

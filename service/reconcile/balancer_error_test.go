@@ -242,7 +242,7 @@ func TestRecovery(t *testing.T) {
 				if err := w.cloud.SetError(text(w.one("loadbalancer", "shop"), "id")); err != nil {
 					t.Fatal(err)
 				}
-				w.until("it is mended", func() (bool, string) {
+				w.until("it is repaired", func() (bool, string) {
 					found := w.named("loadbalancer", "shop")
 					return len(w.lbWrites()) > 0 && len(found) == 1 && found[0]["provisioning_status"] == "ACTIVE", w.dump()
 				})

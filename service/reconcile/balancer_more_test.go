@@ -20,8 +20,9 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestBalancersDrift: what others change of a load balancer is mended, and what they take away comes back.
+// TestBalancersDrift: what others change of a load balancer is repaired, and what they delete is created again.
 func TestBalancersDrift(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	r := w.start(with(script("a", always(shopOf(2).set()))).configured(func(c *config) {
 		quick(c)
@@ -50,6 +51,7 @@ func TestBalancersDrift(t *testing.T) {
 // TestTheSameAddressAgain: an object that is made anew under the same name waits for its predecessor's load balancer
 // to go.
 func TestTheSameAddressAgain(t *testing.T) {
+	t.Parallel()
 	slow := amphora()
 	slow.Work.Delete = 300 * time.Millisecond
 	w := balancers(t, slow)
@@ -82,6 +84,7 @@ func TestTheSameAddressAgain(t *testing.T) {
 // TestOrphanedBalancer: what belongs to an object that went while nobody looked is swept, and a cleanup removes what
 // is left of a cluster.
 func TestOrphanedBalancer(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	s := with(script("a", always(shopOf(2).set()))).configured(quick)
 	r := w.start(s)
@@ -96,7 +99,7 @@ func TestOrphanedBalancer(t *testing.T) {
 	r.settled(1)
 	r.stop()
 	c := w.cleanup(emptyNorthbound{}, 5*time.Second)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if left, err := c.Run(ctx); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
@@ -108,6 +111,7 @@ func TestOrphanedBalancer(t *testing.T) {
 
 // TestGroupsOfTheVIP are set on the VIP's port, and followed.
 func TestGroupsOfTheVIP(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	want := shopOf(1)
 	want.extra = func(lb *drivers.LoadBalancer) { lb.VIPSecurityGroups = []drivers.Value{drivers.From("group")} }
@@ -128,6 +132,7 @@ func TestGroupsOfTheVIP(t *testing.T) {
 
 // TestAddressOfACreateUnderWay: the VIP port of a load balancer that nobody can see yet is not taken from it.
 func TestAddressOfACreateUnderWay(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	want := served{ports: []int64{80}, members: 1}
 	a := script("a", always(want.set()))
@@ -162,6 +167,7 @@ func TestAddressOfACreateUnderWay(t *testing.T) {
 // TestABalancerThatLostItsTags is the same one: it is not made anew, and gets them back beside those of others. So is
 // one that is to be kept from now on.
 func TestABalancerThatLostItsTags(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	a := script("a", always(shopOf(1).set()))
 	r := w.start(with(a).configured(func(c *config) {
@@ -211,6 +217,7 @@ func TestABalancerThatLostItsTags(t *testing.T) {
 
 // TestFloatingIPOfADriverLeftOut is not taken while it leads nowhere: its object may come back.
 func TestFloatingIPOfADriverLeftOut(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	public := w.named("network", "public")[0]
 	made := w.by(http.MethodPost, "/floatingips",
@@ -245,6 +252,7 @@ func TestFloatingIPOfADriverLeftOut(t *testing.T) {
 
 // TestFloatingIPBeforeItsRouter: that no router joins the two networks yet is told only to who asks, unless it lasts.
 func TestFloatingIPBeforeItsRouter(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		patience time.Duration
 		told     bool
@@ -426,8 +434,14 @@ func (r *raven) waitsLong(name string) {
 // told waits for an Event with all these texts.
 func (w *world) told(texts ...string) {
 	w.t.Helper()
+	w.toldIn("default", texts...)
+}
+
+// toldIn waits for an Event in a namespace with all these texts.
+func (w *world) toldIn(namespace string, texts ...string) {
+	w.t.Helper()
 	w.eventually("an Event", func() (bool, string) {
-		list, err := w.kube.List(events(), "default")
+		list, err := w.kube.List(events(), namespace)
 		said := fmt.Sprint(list)
 		return err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(said, text) }),
 			said

@@ -45,6 +45,7 @@ func (v *vetted) wish(members int, extra func(*drivers.LoadBalancer)) {
 // TestReplacementIsVetted: a load balancer is not given up for one that cannot be made; its members are followed all
 // the same; and what is wished instead is done.
 func TestReplacementIsVetted(t *testing.T) {
+	t.Parallel()
 	for text, change := range map[string]func(*vetted, *drivers.LoadBalancer){
 		"no flavor of load balancers": func(_ *vetted, lb *drivers.LoadBalancer) { lb.FlavorID = new(nowhere) },
 		"no availability zone":        func(_ *vetted, lb *drivers.LoadBalancer) { lb.AvailabilityZone = new("moon") },
@@ -102,6 +103,7 @@ func TestReplacementIsVetted(t *testing.T) {
 
 // TestReplacementThatIsThere: what the cloud has replaces a load balancer.
 func TestReplacementThatIsThere(t *testing.T) {
+	t.Parallel()
 	v := newVetted(t, nil)
 	flavor := v.cloud.AddFlavor("large", "amphora")
 	v.cloud.AddAvailabilityZone("az1", "amphora")
@@ -116,6 +118,7 @@ func TestReplacementThatIsThere(t *testing.T) {
 // TestRefusedReplacement: what reading does not tell is told by the refusal, and then the load balancer is made as it
 // was, and stays so.
 func TestRefusedReplacement(t *testing.T) {
+	t.Parallel()
 	v := newVetted(t, nil)
 	flavor := v.cloud.AddFlavor("other", "ovn") // these credentials cannot see of which provider it is
 	bad := func(lb *drivers.LoadBalancer) { lb.FlavorID = &flavor }
@@ -149,6 +152,7 @@ func TestRefusedReplacement(t *testing.T) {
 
 // TestUnreadableReplacement: as long as nobody knows, nothing is given up.
 func TestUnreadableReplacement(t *testing.T) {
+	t.Parallel()
 	v := newVetted(t, nil)
 	flavor := v.cloud.AddFlavor("large", "amphora")
 	v.fault(simcloud.Rule{Path: "/flavors/", Action: simcloud.ActionStatus, Status: 503})
@@ -165,6 +169,7 @@ func TestUnreadableReplacement(t *testing.T) {
 // TestSubnetThatIsJustGone: a load balancer waits for the subnet that it is to be on, and is made as soon as that is
 // there again.
 func TestSubnetThatIsJustGone(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	set := shopOf(1).set()
 	a := script("a", always(drivers.Set{Resources: set.Resources[:2]}))

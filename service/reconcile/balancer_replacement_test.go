@@ -77,7 +77,7 @@ func (v *neighbours) at(name, address string) {
 	})
 }
 
-// TestAddressOfALivingNeighbour: what another load balancer of ours has and keeps is not waited for with nothing
+// TestAddressOfALivingNeighbour: what another load balancer of Raven's has and keeps is not waited for with nothing
 // left; when that one goes it is had.
 func TestAddressOfALivingNeighbour(t *testing.T) {
 	t.Parallel()

@@ -154,6 +154,7 @@ func (w *world) members(pool string) (addresses []string) {
 
 // TestBalancerIsMadeAtOnce: one request makes all of it, a second look asks for nothing, and its end leaves nothing.
 func TestBalancerIsMadeAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovnProvider()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,15 +189,18 @@ func TestBalancerIsMadeAtOnce(t *testing.T) {
 // TestMembersGoTogether: however many members change while the load balancer is busy, one request brings them when it
 // is free.
 func TestMembersGoTogether(t *testing.T) {
+	t.Parallel()
+	const busy, changes = 150 * time.Millisecond, 37
 	slow := amphora()
-	slow.Work.Update = 150 * time.Millisecond
+	slow.Work.Update = busy
 	w := balancers(t, slow)
 	a := script("a", always(shopOf(3).set()))
 	r := w.start(with(a).configured(quick))
 	w.createMap("a", "x")
 	r.settled(1)
 	w.cloud.ResetLog()
-	for n := 4; n <= 40; n++ {
+	began := time.Now()
+	for n := 4; n < 4+changes; n++ {
 		s := shopOf(n)
 		s.ports = s.ports[:1]
 		s.extra = func(lb *drivers.LoadBalancer) { // the other port stays as it is
@@ -212,8 +216,8 @@ func TestMembersGoTogether(t *testing.T) {
 	})
 	r.settled(1)
 	writes := w.lbWrites()
-	if len(writes) > 6 {
-		t.Errorf("%d requests for 37 changes in about 400 ms, each of which takes 150 ms: %v", len(writes), writes)
+	if most := int(time.Since(began)/busy) + 2; len(writes) > most || len(writes) >= changes {
+		t.Errorf("%d requests for %d changes, with time for %d: %v", len(writes), changes, most, writes)
 	}
 	if slices.ContainsFunc(writes, func(s string) bool { return s != "PUT member_batch 202" }) {
 		t.Errorf("something else was asked for, or refused: %v", writes)
@@ -237,6 +241,7 @@ func (w *world) touchMap(name string, n int) {
 
 // TestPartsChange: ports come and go, what cannot be changed in place is made anew, and what an operator added stays.
 func TestPartsChange(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	a := script("a", always(shopOf(2).set()))
 	r := w.start(with(a).configured(quick))
@@ -281,6 +286,7 @@ func TestPartsChange(t *testing.T) {
 // TestStuckParts: a release that makes a load balancer ready and never its parts is noticed, cleaned up after, and
 // remembered.
 func TestStuckParts(t *testing.T) {
+	t.Parallel()
 	provider := amphora()
 	provider.StuckChildren = true
 	w := balancers(t, provider)
@@ -310,6 +316,7 @@ func TestStuckParts(t *testing.T) {
 
 // TestStuckMonitors: OVN's provider never makes the health monitors of a full create.
 func TestStuckMonitors(t *testing.T) {
+	t.Parallel()
 	provider := ovnProvider()
 	provider.Lacks = slices.DeleteFunc(provider.Lacks, func(what string) bool {
 		return what == simcloud.LackForeignMonitors
@@ -329,6 +336,7 @@ func TestStuckMonitors(t *testing.T) {
 
 // TestWhatAProviderCannotDo is said, and the rest works.
 func TestWhatAProviderCannotDo(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, ovnProvider())
 	want := served{provider: "ovn", ports: []int64{80, 443}, members: 1, address: "10.7.0.99"}
 	want.extra = func(lb *drivers.LoadBalancer) {
@@ -360,6 +368,7 @@ func TestWhatAProviderCannotDo(t *testing.T) {
 
 // TestBalancerInError is failed over, or made anew, once; then less and less often.
 func TestBalancerInError(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *config) {
 		quick(c)
@@ -393,6 +402,7 @@ func TestBalancerInError(t *testing.T) {
 
 // TestBalancerThatNeverBecomesReady is told of, and holds up nobody.
 func TestBalancerThatNeverBecomesReady(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Times: 1, Action: simcloud.ActionProviderStall})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -421,6 +431,7 @@ func TestBalancerThatNeverBecomesReady(t *testing.T) {
 // TestAnotherProvider replaces the load balancer: the old one goes first, for it has the address, and the floating IP
 // stays.
 func TestAnotherProvider(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora(), ovnProvider())
 	want := served{provider: "amphora", ports: []int64{80}, members: 2, address: "10.7.0.200", floating: "any"}
 	a := script("a", always(want.set()))
@@ -452,6 +463,7 @@ func TestAnotherProvider(t *testing.T) {
 
 // TestCutCreates: whatever is cut off, there is one load balancer in the end, and it is whole.
 func TestCutCreates(t *testing.T) {
+	t.Parallel()
 	for _, action := range []simcloud.Action{simcloud.ActionApplyCut, simcloud.ActionCut, simcloud.ActionApplyStatus} {
 		t.Run(string(action), func(t *testing.T) {
 			t.Parallel()
@@ -472,6 +484,7 @@ func TestCutCreates(t *testing.T) {
 
 // TestOctaviaAway: while the load balancing service is away nothing is concluded, and everything else works.
 func TestOctaviaAway(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	a, b := script("a", always(shopOf(1).set())), script("b", always(shop()))
 	config := func(c *config) {
@@ -496,6 +509,7 @@ func TestOctaviaAway(t *testing.T) {
 
 // TestQuotaOfBalancers waits for room.
 func TestQuotaOfBalancers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{},
 		simcloud.Options{Providers: []simcloud.Provider{amphora()}, Quotas: map[string]int{"load_balancer": 1}})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -514,6 +528,7 @@ func TestQuotaOfBalancers(t *testing.T) {
 
 // TestFloatingIPIsTaken: an address that is there and free is taken, one that is used is not.
 func TestFloatingIPIsTaken(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	public := w.named("network", "public")[0]
 	made := w.by(http.MethodPost, "/floatingips",
@@ -548,6 +563,7 @@ func TestFloatingIPIsTaken(t *testing.T) {
 // them: its cost does not grow with their number, and between two of them lies the interval. Both hold on every
 // machine, however slow.
 func TestABurstOfBalancers(t *testing.T) {
+	t.Parallel()
 	const n = 50
 	for _, provider := range []simcloud.Provider{amphora(), ovnProvider()} {
 		t.Run(provider.Name, func(t *testing.T) {
@@ -607,6 +623,7 @@ func (w *world) looks() (at []time.Time) {
 
 // TestPollsBecomeRare: as long as nothing moves each look comes later after the last one.
 func TestPollsBecomeRare(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	w.fault(simcloud.Rule{Method: http.MethodPost, Kind: "loadbalancer", Action: simcloud.ActionProviderStall})
 	const first, many = 10 * time.Millisecond, 12

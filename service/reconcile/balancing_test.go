@@ -25,6 +25,7 @@ func oftenLooking(c *config) {
 
 // TestNoLoadBalancingService concerns who wants load balancers and nobody else, until there is one: without a restart.
 func TestNoLoadBalancingService(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{NoOctavia: true})
 	b := script("b", always(shop()))
 	r := w.start(with(script("a", always(shopOf(1).set())), b).configured(oftenLooking))
@@ -47,6 +48,7 @@ func TestNoLoadBalancingService(t *testing.T) {
 // TestBalancersOfALostService: what belongs to an object that goes while there is no load balancing service is not
 // forgotten, whether it goes while Raven runs, or does not run, or has never seen it.
 func TestBalancersOfALostService(t *testing.T) {
+	t.Parallel()
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		if name == "place" {
 			return setOf(exporting(network("home"), "net"), exporting(subnet("home", "10.7.0.0/16"), "sub")), nil
@@ -110,6 +112,7 @@ func (emptyNorthbound) List(drivers.Kind) ([]plan.Observed, error) { return nil,
 
 // TestCleanupWithoutOctavia says that it did not look for load balancers, and removes all that can go without.
 func TestCleanupWithoutOctavia(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	set := shopOf(1).set()
 	set.Resources = append(set.Resources, group("vip"))
@@ -124,7 +127,7 @@ func TestCleanupWithoutOctavia(t *testing.T) {
 		if err != nil || (len(p.Unseen) == 0) != seen {
 			t.Errorf("%v, %v", p.Unseen, err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if kept, err := c.Run(ctx); err != nil || len(kept) != left {
 			t.Errorf("left %v, %v", kept, err)

@@ -22,6 +22,7 @@ import (
 // TestABurstWithFaults: 300 pods in three namespaces, with every kind of fault at random. In the end it is as if
 // there had been none.
 func TestABurstWithFaults(t *testing.T) {
+	t.Parallel()
 	const many, namespaces = 300, 3
 	w := newWorld(t, simkube.Options{}, simcloud.Options{Seed: 7})
 	for _, rule := range []simcloud.Rule{
@@ -65,9 +66,7 @@ func TestABurstWithFaults(t *testing.T) {
 	})
 	w.cloud.ClearFaults()
 	r.settled(systemNamespaces + namespaces + many - 50)
-	w.drifts(2)
-	time.Sleep(100 * time.Millisecond)
-	w.drifts(2)
+	w.drifts(4)
 	r.settled(systemNamespaces + namespaces + many - 50)
 	for i := 50; i < many; i++ {
 		if w.annotation(pods(), fmt.Sprintf("ns%d", i%namespaces), fmt.Sprintf("pod-%d", i), contract.Port) == nil {
@@ -105,6 +104,7 @@ func (w *world) startWhenever(s setup) *raven {
 // TestDryRun: the exact steps for a fresh cluster, none for one that is as it should be, and orphans; and nothing is
 // written.
 func TestDryRun(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := setOf(network("shop"), subnet("shop", "10.1.0.0/24"), port("web"), claiming(router("all"), "router"))
 	set.Outputs = []drivers.Output{{Kind: drivers.Annotation, Key: "a/a", Document: &drivers.Ref{Name: "port"}}}
@@ -184,20 +184,17 @@ func stepsOf(planned []reconcile.Planned) map[string][]string {
 
 // TestStopLetsRequestsEnd: what is in flight when Run is told to end may come to its end, and is known to the next one.
 func TestStopLetsRequestsEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.fault(simcloud.Rule{
 		Method: "POST", Kind: "network", Action: simcloud.ActionDelay, Delay: simcloud.Duration(200 * time.Millisecond),
 		Times: 1,
 	})
 	a := script("a", always(setOf(network("shop"), group("shop"))))
-	r := w.start(with(a))
+	r := w.start(with(a).configured(func(c *config) { c.Grace = time.Hour }))
 	w.createMap("a", "x")
 	w.eventually("it is under way", func() (bool, string) { return w.cloud.Faults()[0].Acted == 1, "" })
-	began := time.Now()
 	r.stop()
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
 	if len(w.named("network", "shop")) != 1 {
 		t.Errorf("the network was not made:\n%s", w.dump())
 	}
@@ -206,8 +203,10 @@ func TestStopLetsRequestsEnd(t *testing.T) {
 	w.one("network", "shop")
 }
 
-// TestAStopIsBounded: a request that hangs is broken off when grace is over.
+// TestAStopIsBounded: a request that hangs is broken off when grace is over, and not only when its own time is, which
+// would take an hour.
 func TestAStopIsBounded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.fault(simcloud.Rule{Method: "POST", Kind: "network", Action: simcloud.ActionTimeout})
 	r := w.start(
@@ -215,15 +214,12 @@ func TestAStopIsBounded(t *testing.T) {
 	)
 	w.createMap("a", "x")
 	w.eventually("it is under way", func() (bool, string) { return w.cloud.Faults()[0].Acted == 1, "" })
-	began := time.Now()
 	r.stop()
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
 }
 
 // TestStatusWhileApplying says what is being done.
 func TestStatusWhileApplying(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.fault(simcloud.Rule{
 		Method: "POST", Kind: "network", Action: simcloud.ActionDelay, Delay: simcloud.Duration(300 * time.Millisecond),
@@ -236,6 +232,7 @@ func TestStatusWhileApplying(t *testing.T) {
 
 // TestSlowPartsAreNotGivenUp: a provider that makes many members one after another is slow, not stuck.
 func TestSlowPartsAreNotGivenUp(t *testing.T) {
+	t.Parallel()
 	const n = 5 // more than are looked at one by one
 	slow := ovnProvider()
 	slow.Lanes, slow.Work.Member = n, 15*time.Millisecond

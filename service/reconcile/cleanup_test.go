@@ -16,6 +16,7 @@ import (
 
 // TestCleanupLeavesWhatIsRetained, unless it is told otherwise; a list that fails removes nothing.
 func TestCleanupLeavesWhatIsRetained(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := shop()
 	set.Resources = append(set.Resources, drivers.Resource{

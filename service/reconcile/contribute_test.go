@@ -66,6 +66,7 @@ func (w *world) hasRoutes(want string) {
 
 // TestContributedSecurityGroups join a port's own, or replace them, and go with who gave them, also while nobody looks.
 func TestContributedSecurityGroups(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	p := exporting(port("web"), "port")
 	spec := p.Spec.(drivers.Port)
@@ -131,6 +132,7 @@ func TestContributedSecurityGroups(t *testing.T) {
 }
 
 func TestContributedAddressPairs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(setOf(network("shop"), subnet("shop", "10.1.0.0/24"), exporting(port("web"), "port"))))
 	b := script("b", func(name string, _ *drivers.Needs) (drivers.Set, error) {
@@ -167,6 +169,7 @@ func TestContributedAddressPairs(t *testing.T) {
 
 // TestContributedRoutes: a claimed router's routes come and go with those who give them, and an operator's own stay.
 func TestContributedRoutes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := setOf(exporting(claiming(router("all"), "router"), "way"), claiming(network("all"), "network"))
 	set.Resources = append(set.Resources, claiming(subnet("all", "10.1.0.0/24"), "subnet"),
@@ -197,6 +200,7 @@ func TestContributedRoutes(t *testing.T) {
 
 // TestNothingIsContributedToWhatAnOperatorNamed.
 func TestNothingIsContributedToWhatAnOperatorNamed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.by("POST", "/routers", doc("router", "name", "all"), 201)
 	a := script("a", always(setOf(drivers.Resource{

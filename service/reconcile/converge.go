@@ -18,8 +18,8 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// maxPlans bounds how often one reconcile plans anew. Every plan but the last makes progress, so that only a fault of
-// ours reaches it.
+// maxPlans bounds how often one reconcile plans anew. Every plan but the last makes progress, so that only a bug in
+// Raven reaches it.
 const maxPlans = 100
 
 // maxReplans is how often another plan is believed to help against the refusal of one step.
@@ -190,7 +190,7 @@ func (e *Engine) outcomeOf(tx *state.LoopTx, o *state.Object, w *state.Want, p *
 	return out
 }
 
-// withholdUnavailable takes out of a plan what concerns a backend while nobody knows what there is of its resources,
+// withholdUnavailable takes out of a plan what concerns a backend while it is not known what there is of its resources,
 // and says so.
 func (e *Engine) withholdUnavailable(
 	tx *state.LoopTx, o *state.Object, b *registered, p *plan.Plan, out *outcome,

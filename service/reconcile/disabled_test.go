@@ -52,6 +52,7 @@ func watching(p *presence) func(*config) {
 // TestADeletedObjectOfADisabledDriver: what a driver made that is not enabled stays until its objects go, one by one,
 // and goes then.
 func TestADeletedObjectOfADisabledDriver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return setOf(network(name), claiming(router("all"), "router")), nil
@@ -105,6 +106,7 @@ func TestADeletedObjectOfADisabledDriver(t *testing.T) {
 
 // TestThePlanOfADisabledDriver shows what would go, and does nothing.
 func TestThePlanOfADisabledDriver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil })
 	b := script("b", always(setOf(group("b"))))
@@ -126,6 +128,7 @@ func TestThePlanOfADisabledDriver(t *testing.T) {
 
 // TestWhatDoesNotSayWhatItIsFor stays: nobody knows where to look for its object.
 func TestWhatDoesNotSayWhatItIsFor(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a, b := script("a", always(setOf(network("n")))), script("b", always(setOf(group("b"))))
 	r := w.start(with(a, b))
@@ -154,6 +157,7 @@ func TestWhatDoesNotSayWhatItIsFor(t *testing.T) {
 // TestUnusualUIDsOfADisabledDriver: Kubernetes' UIDs are UUIDs, those of an aggregated API may be anything. What
 // identities have in place of a long or odd one is not the UID, and the object is there nevertheless.
 func TestUnusualUIDsOfADisabledDriver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) { return setOf(network(name)), nil })
 	b := script("b", always(setOf(group("b"))))
@@ -187,6 +191,7 @@ func TestUnusualUIDsOfADisabledDriver(t *testing.T) {
 // TestAStartOnOlderDescriptions: what was made before descriptions had their fifth token is known by the other four,
 // and nothing is written to add it: not by a start, nor by a drift check.
 func TestAStartOnOlderDescriptions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return setOf(network(name), claiming(router("all"), "router")), nil

@@ -24,6 +24,7 @@ func shop() drivers.Set {
 
 // TestAFailedListDeletesNothing: whichever list fails, and however, what exists stays and nothing is made twice.
 func TestAFailedListDeletesNothing(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"network", "subnet", "router", "security_group", "port"} {
 		for _, fault := range []simcloud.Rule{
 			{Action: simcloud.ActionStatus, Status: 500},
@@ -51,6 +52,7 @@ func TestAFailedListDeletesNothing(t *testing.T) {
 }
 
 func TestDriftIsRepaired(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(with(script("a", always(shop()))).configured(drifting))
 	w.createMap("a", "x")
@@ -85,6 +87,7 @@ func doc(kind, name string, value any) map[string]any {
 
 // TestWhatOperatorsWriteSurvives: their tags stay, their descriptions stay, and neither makes a second resource.
 func TestWhatOperatorsWriteSurvives(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	s := with(script("a", always(shop()))).configured(drifting)
 	r := w.start(s)
@@ -177,6 +180,7 @@ func (w *world) drifts(n int) {
 
 // TestSteadyStateMakesNoRequests: with nothing to do, nothing is read and nothing is written.
 func TestSteadyStateMakesNoRequests(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(with(script("a", always(shop()))))
 	w.createMap("a", "x")
@@ -190,6 +194,7 @@ func TestSteadyStateMakesNoRequests(t *testing.T) {
 
 // TestTheBindingThatIsNotAllowed: a plain member cannot set it; the port is made and nothing differs for ever.
 func TestTheBindingThatIsNotAllowed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	p := port("web")
 	spec := p.Spec.(drivers.Port)
@@ -208,6 +213,7 @@ func TestTheBindingThatIsNotAllowed(t *testing.T) {
 
 // TestTheFirstLookIsTriedAgain where that may help, and not where it cannot.
 func TestTheFirstLookIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.fault(simcloud.Rule{Method: "GET", Kind: "router", Action: simcloud.ActionStatus, Status: 503, Times: 3})
 	r := w.start(with(script("a", always(shop()))))
@@ -227,6 +233,7 @@ func TestTheFirstLookIsTriedAgain(t *testing.T) {
 // TestNothingDriftsByItself: what nobody has touched is no drift, however often everything is listed: load balancers
 // of every provider, with their parts, statuses and floating IPs, included.
 func TestNothingDriftsByItself(t *testing.T) {
+	t.Parallel()
 	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovnProvider()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

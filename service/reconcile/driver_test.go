@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
@@ -67,6 +68,7 @@ func failures() map[string]failure {
 
 // TestADriverThatFails keeps what is there, whatever the failure; and only what may pass is tried again by itself.
 func TestADriverThatFails(t *testing.T) {
+	t.Parallel()
 	for name, c := range failures() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,9 +87,11 @@ func TestADriverThatFails(t *testing.T) {
 				r.stands("a", "x", c.state, why)
 			}
 			before := a.asked()
-			time.Sleep(300 * time.Millisecond)
-			if got := a.asked() - before; (got > 0) != c.again {
-				t.Errorf("it was asked %d times more", got)
+			if c.again {
+				w.eventually("it is asked again", func() (bool, string) { return a.asked() > before, "" })
+			} else if next := r.engine.Objects(reconcile.Filter{Driver: "a"})[0].NextTry; next != nil &&
+				time.Until(*next) < time.Minute {
+				t.Errorf("it is asked again at %s", next)
 			}
 			if now := w.dump(); now != want {
 				t.Errorf("the cloud is\n%s\nwant\n%s", now, want)
@@ -101,6 +105,7 @@ func TestADriverThatFails(t *testing.T) {
 
 // TestUnknownNeeds: a need that cannot be answered means no translation; when it can be, the owner is woken.
 func TestUnknownNeeds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	w.create(secrets,
@@ -137,6 +142,7 @@ func TestUnknownNeeds(t *testing.T) {
 // TestTheMassDeletionGuard: a driver that has nothing to say after an upgrade ends nothing beyond the guard; what
 // changes afterwards is not held, what is deleted counts no more, and good answers release it.
 func TestTheMassDeletionGuard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	own := func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		return setOf(network(name), claiming(router("all"), "router")), nil
@@ -202,8 +208,9 @@ func (w *world) updateMap(name string) {
 	}
 }
 
-// TestOneStuckObject holds up nobody else, be it refused for good, or a fault of ours.
+// TestOneStuckObject holds up nobody else, be it refused for good, or a bug in Raven.
 func TestOneStuckObject(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", func(name string, _ *drivers.Needs) (drivers.Set, error) {
 		switch name {
@@ -231,6 +238,7 @@ func TestOneStuckObject(t *testing.T) {
 
 // TestEventsTellTransitions: a failure that lasts is said once, and again when it comes back.
 func TestEventsTellTransitions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	bad := errors.New("label x is no UUID")
 	fails := func(string, *drivers.Needs) (drivers.Set, error) { return drivers.Set{}, bad }
@@ -269,6 +277,7 @@ func TestEventsTellTransitions(t *testing.T) {
 // TestTheMassDeletionGuardCountsWhatComesLate: a driver whose first calls fail and that then answers with nothing
 // passes no more than one that answers at once.
 func TestTheMassDeletionGuardCountsWhatComesLate(t *testing.T) {
+	t.Parallel()
 	for name, first := range map[string]error{
 		"refused": errors.New("not yet"), "too slow": context.DeadlineExceeded, "unavailable": drivers.ErrUnavailable,
 	} {

@@ -47,8 +47,8 @@ type Writeback interface {
 type Config struct {
 	// Cluster is the cluster id that every identity carries.
 	Cluster string
-	// Presence says which objects are gone that drivers made something for that are not enabled any more. Nil: nobody
-	// knows.
+	// Presence says which objects are gone that drivers made something for that are not enabled any more. Nil: it is
+	// not known.
 	Presence Presence
 	// Drivers names every enabled driver, also those that Add brings later: what is shared ends only when all have
 	// answered.
@@ -57,9 +57,9 @@ type Config struct {
 	Kinds *plan.Kinds
 	// Concurrency is how many keys of one driver are under way at once.
 	Concurrency int
-	// DriftInterval is the time between two drift checks; CollectInterval between two passes of the garbage collector.
+	// DriftInterval is the time between two drift checks; CollectInterval between two runs of the garbage collector.
 	DriftInterval, CollectInterval time.Duration
-	// CollectLimit bounds how many orphaned owners one pass of the garbage collector takes.
+	// CollectLimit bounds how many orphaned owners one run of the garbage collector takes.
 	CollectLimit int
 	// MaxReplayDeletes and MaxReplayDeleteShare bound what a replay may delete of objects that still exist: a count,
 	// and a share of what exists.
@@ -126,7 +126,7 @@ type Engine struct {
 
 	single  singleflight.Group
 	refused refusals
-	dry     atomic.Bool // DryRun is at work: nobody is told anything
+	dry     atomic.Bool // DryRun is at work: no Event is written
 
 	runMu      sync.Mutex
 	watchers   map[string]*watcher

@@ -13,6 +13,7 @@ import (
 // TestAForbiddenWriteIsTriedAgain: an API server that was just started refuses everything until it has read the roles
 // (measured with 1.36: 403 for a second after it is ready).
 func TestAForbiddenWriteIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{})
 	w.createNamespace("shop")

@@ -43,8 +43,8 @@ func (e *Engine) requestCollection() {
 }
 
 // collectOrphans ends what owners left behind whose source objects are gone: those that carry our identity and a
-// driver's name, are not in that driver's synced caches, and were not in the pass before either. It says whether
-// another pass is worth while soon.
+// driver's name, are not in that driver's synced caches, and were not in the run before either. It says whether
+// another run soon is worthwhile.
 func (e *Engine) collectOrphans() bool {
 	soon := false
 	for _, w := range e.all() {
@@ -61,7 +61,7 @@ func (e *Engine) collectOrphans() bool {
 	return soon
 }
 
-// orphansOf lists the owners of a driver that were orphans in the last pass and still are. It says whether there are
+// orphansOf lists the owners of a driver that were orphans in the last run and still are. It says whether there are
 // new ones.
 func (e *Engine) orphansOf(w *watcher) (orphans []plan.Owner, fresh bool) {
 	for name := range w.sources {

@@ -79,6 +79,7 @@ func (w *ovnWorld) waitsFor(r *raven, name, reason string) {
 // TestNothingIsHandedOverToNobody: as long as the service that is to serve instead cannot, the load balancers that
 // there are stay, and what leads to them leads there; when it can, they are handed over.
 func TestNothingIsHandedOverToNobody(t *testing.T) {
+	t.Parallel()
 	noProvider := outside()
 	noProvider["octavia_defaults"] = map[string]any{"provider": "nosuch"}
 	for name, c := range map[string]struct {
@@ -90,6 +91,8 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 		reason string
 		// alone says that what comes back is all that wakes who waits for it.
 		alone bool
+		// told says that there is an Event, since it does not pass by itself.
+		told bool
 	}{
 		"OVN is not configured": {to: kubeproxy.New(), reason: "[ovn] nb_connection"},
 		"Octavia answers nothing": {to: lbaas.New(), reason: "503", away: func(w *ovnWorld) func() {
@@ -125,7 +128,9 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 			to: lbaas.New(), cloud: simcloud.Options{Quotas: map[string]int{"load_balancer": 0}},
 			reason: "the quota has room for 0",
 		},
-		"no such provider": {to: lbaas.New(), values: noProvider, reason: `the cloud has no provider "nosuch"`},
+		"no such provider": {
+			to: lbaas.New(), values: noProvider, reason: `the cloud has no provider "nosuch"`, told: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newOVNWorldIn(t, c.cloud)
@@ -161,6 +166,9 @@ func TestNothingIsHandedOverToNobody(t *testing.T) {
 				r = p.raven
 			}
 			w.waitsFor(r, "shop", c.reason)
+			if c.told {
+				w.toldIn("web", c.reason, "meanwhile OVN's load balancer serves on")
+			}
 			w.eventuallyServed("shop", by)
 			w.staysBehind(r, by)
 			if c.away == nil {
@@ -278,6 +286,7 @@ func (o otherNetworks) Translate(
 
 // TestHandoverWhereNobodySaysWherePodsAre: there is nothing to wait for.
 func TestHandoverWhereNobodySaysWherePodsAre(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.namespaces = otherNetworks{namespace.New()}
 	w.createNamespace("web")
@@ -291,6 +300,7 @@ func TestHandoverWhereNobodySaysWherePodsAre(t *testing.T) {
 
 // TestHandoverWhileOVNIsAway: the group is known, and the database is away when the old load balancer could go.
 func TestHandoverWhileOVNIsAway(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	p := w.run(lbaas.New(), outside())
@@ -327,6 +337,7 @@ func TestHandoverWhileOVNIsAway(t *testing.T) {
 
 // TestManyAreHandedOver: that many Services change hands is no ending that the mass-deletion guard holds.
 func TestManyAreHandedOver(t *testing.T) {
+	t.Parallel()
 	const many = 12
 	w := newOVNWorld(t)
 	w.createNamespace("web")
@@ -352,6 +363,7 @@ func TestManyAreHandedOver(t *testing.T) {
 // TestOctaviaThatWasNeverUsed: an Octavia that answers nothing keeps nobody from being served by OVN but those that
 // it may still serve, which is told.
 func TestOctaviaThatWasNeverUsed(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	p := w.run(lbaas.New(), outside())

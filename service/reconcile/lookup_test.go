@@ -30,6 +30,7 @@ func guarded(of string) drivers.Resource {
 
 // TestALookupThatFindsNothing stops what refers to it and nothing else; it is told why, and comes when the lookup does.
 func TestALookupThatFindsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(setOf(network("home"), guarded("guest"), lookedUp(drivers.KindSecurityGroup, "nowhere"))))
 	r := w.start(with(a).configured(soon))
@@ -65,6 +66,7 @@ func TestALookupThatFindsNothing(t *testing.T) {
 
 // TestALookupThatCannotBeRead is no opinion: what refers to it waits, what is there stays, all else goes on.
 func TestALookupThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.by("POST", "/security-groups", doc("security_group", "name", "mine"), 201)
 	set := setOf(network("home"), guarded("guest"), lookedUp(drivers.KindSecurityGroup, "mine"))
@@ -92,6 +94,7 @@ func TestALookupThatCannotBeRead(t *testing.T) {
 
 // TestALookupInPlaceOfWhatIsThere: as long as it finds nothing, what it is to stand for stays, with what uses it.
 func TestALookupInPlaceOfWhatIsThere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(setOf(network("home"), subnet("home", "10.1.0.0/24"), router("way"))))
 	r := w.start(with(a).configured(soon))
@@ -110,6 +113,7 @@ func TestALookupInPlaceOfWhatIsThere(t *testing.T) {
 
 // TestABalancerWithoutItsGroup is made, and its endpoints are followed; the group comes when it is there.
 func TestABalancerWithoutItsGroup(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	set := func(members int) drivers.Set {
 		s := shopOf(members)

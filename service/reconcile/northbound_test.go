@@ -82,7 +82,7 @@ func (w *ovnWorld) run(services drivers.Driver, values map[string]map[string]any
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	if err := nb.WaitConnected(ctx); err != nil {
 		w.t.Fatal(err)
@@ -196,6 +196,7 @@ func (w *ovnWorld) nbctl(args ...string) {
 const shopVIP = `web/shop:tcp,"10.96.0.10:80=10.0.0.4:8080,10.0.0.5:8080"`
 
 func TestServicesInOVN(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	w.createNamespace("db")
@@ -235,6 +236,7 @@ func TestServicesInOVN(t *testing.T) {
 }
 
 func TestOVNRestartWritesNothing(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	p := w.run(kubeproxy.New(), nil)
@@ -265,6 +267,7 @@ func (w *ovnWorld) quiet(p *proxied) {
 }
 
 func TestOVNIsHealed(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	p := w.run(kubeproxy.New(), nil)
@@ -306,6 +309,7 @@ func TestOVNIsHealed(t *testing.T) {
 }
 
 func TestOVNIsAway(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	p := w.run(kubeproxy.New(), nil)
@@ -333,6 +337,7 @@ func TestOVNIsAway(t *testing.T) {
 }
 
 func TestOVNIsNotConfigured(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{drivers: map[string]drivers.Driver{"namespace": namespace.New(), "kubeproxy": kubeproxy.New()}})
 	w.eventually("it is told what to do", func() (bool, string) {
@@ -343,6 +348,7 @@ func TestOVNIsNotConfigured(t *testing.T) {
 }
 
 func TestNeutronsRowIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	p := w.run(kubeproxy.New(), nil)
 	w.quiet(p)
@@ -361,6 +367,7 @@ func TestNeutronsRowIsWaitedFor(t *testing.T) {
 // TestHandoverToOVNAndBack: a Service goes from Octavia's load balancers to OVN's and back. Never are there two, its
 // floating IP stays, and the gap is measured.
 func TestHandoverToOVNAndBack(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	values := map[string]map[string]any{"neutron_defaults": {"external_svc_net": "public"}}
@@ -447,6 +454,7 @@ func TestHandoverToOVNAndBack(t *testing.T) {
 // TestOVNIsSweptAndCleanedUp: what a Service had that went while nobody looked goes; and a cleanup leaves nothing of
 // the cluster.
 func TestOVNIsSweptAndCleanedUp(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.nbctl("lb-add", "web/foreign", "10.9.9.9:80", "10.1.1.1:80")
 	w.createNamespace("web")
@@ -492,6 +500,7 @@ func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 // TestOneVIPOfTwoServices: the second one that wants an external address is told who has it, and gets it when that
 // one goes.
 func TestOneVIPOfTwoServices(t *testing.T) {
+	t.Parallel()
 	w := newOVNWorld(t)
 	w.createNamespace("web")
 	group := drivers.Resource{

@@ -16,6 +16,7 @@ import (
 // TestPortsStayOffTwinsOfTheirSubnet: a create that was cut makes a second subnet, and nobody has looked since. Ports
 // rather wait for room than to take addresses of that one, which is removed when it is found.
 func TestPortsStayOffTwinsOfTheirSubnet(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a, b := script("a", always(expandable(1))), script("b", guests("x"))
 	r := w.start(with(a, b).configured(drifting))
@@ -54,6 +55,7 @@ func TestPortsStayOffTwinsOfTheirSubnet(t *testing.T) {
 // TestPortsOfTwoVersions: a port takes one address of every IP version, and the full subnet of one version is what
 // grows.
 func TestPortsOfTwoVersions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	home := expandable(3)
 	home.Resources = append(home.Resources, drivers.Resource{Name: "subnet6", Spec: drivers.Subnet{

@@ -6,6 +6,7 @@ import "testing"
 
 // TestSooner: backoff begins with the shortest time, no time is never.
 func TestSooner(t *testing.T) {
+	t.Parallel()
 	never, soon, late, backoff := result{}, result{requeueAfter: 1}, result{requeueAfter: 2}, result{backoff: true}
 	for _, c := range []struct{ a, b, want result }{
 		{never, never, never},

@@ -83,7 +83,7 @@ func (e *Engine) reconcileShared(ctx context.Context) (r result) {
 	return e.converge(ctx, nil, o, watch.Meta{}, fixed)
 }
 
-// panicError is a fault of ours while one object was reconciled. It must not end the daemon.
+// panicError is a bug in Raven while one object was reconciled. It must not end the daemon.
 type panicError struct {
 	value any
 	stack []byte
@@ -93,19 +93,18 @@ func (p panicError) Error() string {
 	return fmt.Sprintf("a fault in Raven: %v; please report it with the stack in the log", p.value)
 }
 
-// panicked ends a reconcile that a fault of ours broke off: the objects are failing, the daemon goes on.
+// panicked ends a reconcile that a bug in Raven broke off: the objects are failing, the daemon goes on.
 func (e *Engine) panicked(ctx context.Context, request state.Request, value any) result {
 	stack := debug.Stack()
-	var objects []*state.Object
 	e.state.Update(func(tx *state.LoopTx) {
-		objects = tx.Requested(request)
+		objects := tx.Requested(request)
 		if request.Driver == state.Shared {
 			objects = append(objects, tx.SharedObject())
 		}
+		for _, o := range objects {
+			setPhase(tx, o, state.Failing, []string{panicError{value, nil}.Error()}, 0)
+		}
 	})
-	for _, o := range objects {
-		e.setPhase(o, state.Failing, []string{panicError{value, nil}.Error()}, 0)
-	}
 	e.log.ErrorContext(ctx, "a fault in Raven", "driver", request.Driver, "key", request.Key.String(), "error",
 		panicError{value, nil},
 		"stack", string(stack))
@@ -151,7 +150,7 @@ func (e *Engine) answered(ctx context.Context, w *watcher, key watch.Key, o *sta
 	open := false
 	e.state.Update(func(tx *state.LoopTx) {
 		d := tx.Driver(w.name)
-		if o != nil && passes(err) && d.Open[key] {
+		if o != nil && transient(err) && d.Open[key] {
 			if o.Unanswered++; o.Unanswered <= maxUnanswered {
 				return
 			}
@@ -164,8 +163,8 @@ func (e *Engine) answered(ctx context.Context, w *watcher, key watch.Key, o *sta
 	}
 }
 
-// passes says whether an error leaves it open what the driver says of an object, and will be tried again by itself.
-func passes(err error) bool {
+// transient says whether an error leaves it open what the driver says of an object, and will be tried again by itself.
+func transient(err error) bool {
 	var f *backend.Failure
 	return err != nil && (!errors.As(err, &f) || f.Phase != state.Terminal)
 }

@@ -32,6 +32,7 @@ func (w *world) writes() []string {
 }
 
 func TestNamespacesAndPods(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{})
 	w.createNamespace("shop")
@@ -61,6 +62,7 @@ func TestNamespacesAndPods(t *testing.T) {
 }
 
 func TestASecondReconcileWritesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{})
 	w.createNamespace("shop")

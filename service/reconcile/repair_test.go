@@ -15,6 +15,7 @@ import (
 // TestPartsInError: all that are in ERROR are made anew in one round, which counts once; what is changed beside them
 // does not count.
 func TestPartsInError(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	shop := func(members int) served { return served{ports: []int64{80, 443, 8080}, members: members} }
 	a := script("a", always(shop(1).set()))
@@ -68,7 +69,7 @@ func TestPartsInError(t *testing.T) {
 	if writes := w.lbWrites(); slices.ContainsFunc(writes, func(s string) bool { return s != "PUT member_batch 202" }) {
 		t.Errorf("it does not rest: %v", writes)
 	}
-	// The third one has not been mended in this round.
+	// The third one has not been repaired in this round.
 	old = breaks("shop:TCP:8080")
 	w.eventually("it is made anew", func() (bool, string) {
 		found := w.named("pool", "shop:TCP:8080")

@@ -80,6 +80,7 @@ func outgoing(s served) drivers.Set {
 
 // TestStatusOfAService is written once the load balancer is ready, is not written twice, and is taken back.
 func TestStatusOfAService(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	a := script("a", forShop(outgoing(shopOf(1))))
 	s := setup{drivers: map[string]drivers.Driver{"a": proxy{a}}, config: quick}
@@ -116,6 +117,7 @@ func (w *world) touchService(name string, n int) {
 // TestARoleChangesHands: what a driver made belongs to its role, so that another driver of the role keeps what it
 // wants as well and ends the rest.
 func TestARoleChangesHands(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	first := setup{
 		drivers: map[string]drivers.Driver{"a": proxy{script("a", forShop(outgoing(shopOf(1))))}}, config: quick,
@@ -149,6 +151,7 @@ func TestARoleChangesHands(t *testing.T) {
 
 // TestARoleIsExclusive: two drivers that hold one role do not work side by side.
 func TestARoleIsExclusive(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	r := w.start(setup{drivers: map[string]drivers.Driver{"a": proxy{script("a", always(drivers.Set{}))}}, config: quick})
 	err := r.engine.Add("b", proxy{script("b", always(drivers.Set{}))}, nil)
@@ -160,6 +163,7 @@ func TestARoleIsExclusive(t *testing.T) {
 // TestCrashesBesideBalancers: whichever request is cut off and the process with it, another one brings all to the
 // same end.
 func TestCrashesBesideBalancers(t *testing.T) {
+	t.Parallel()
 	for n := 1; ; n++ {
 		w := balancers(t, amphora())
 		next := served{ports: []int64{80, 8080}, members: 3, monitor: true}

@@ -40,51 +40,57 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *state.Object, meta w
 		}
 		return e.settleErrors(ctx, o, []error{err})
 	}
-	next := result{requeueAfter: e.due(o)}
 	messages := state.Sorted(slices.Concat(out.messages, out.outputs.Missing))
+	var (
+		next    result
+		reasons []string
+	)
+	e.state.Update(func(tx *state.LoopTx) {
+		next.requeueAfter = e.due(tx, o)
+		switch {
+		case len(out.conflicts) > 0:
+			reasons = e.withRemarks(tx, o, out.conflicts)
+			setPhase(tx, o, state.Waiting, reasons, 0)
+		case len(messages) > 0:
+			if o.Held > 0 {
+				next.requeueAfter = e.config.SlowRetry
+			}
+			setPhase(tx, o, state.Waiting, e.withRemarks(tx, o, messages), next.requeueAfter)
+		default:
+			setPhase(tx, o, state.Done, nil, 0)
+		}
+	})
 	e.log.DebugContext(ctx, "reconciled", "object", o.Target.String(), "driver", o.Request.Driver,
 		"waiting for", messages, "conflicts", out.conflicts)
-	switch {
-	case len(out.conflicts) > 0:
-		e.event(o, "Conflict", strings.Join(out.conflicts, "; "))
-		e.setPhase(o, state.Waiting, e.withRemarks(o, out.conflicts), 0)
-	case len(messages) > 0:
-		if o.Held > 0 {
-			next.requeueAfter = e.config.SlowRetry
-		}
-		e.setPhase(o, state.Waiting, e.withRemarks(o, messages), next.requeueAfter)
-	default:
-		e.setPhase(o, state.Done, nil, 0)
+	if len(reasons) > 0 {
+		e.event(o, "Conflict", strings.Join(reasons, "; "))
 	}
 	return next
 }
 
 // due is in what time something may be done about an object's resources though nothing wakes it; 0: nothing is.
-func (e *Engine) due(o *state.Object) time.Duration {
+func (e *Engine) due(tx *state.LoopTx, o *state.Object) time.Duration {
 	var next result
-	e.state.View(func(tx *state.LoopTx) {
-		for _, b := range e.backends {
-			if b.Due != nil {
-				next = sooner(next, result{requeueAfter: b.Due(tx.Tx, o.ID)})
-			}
+	for _, b := range e.backends {
+		if b.Due != nil {
+			next = sooner(next, result{requeueAfter: b.Due(tx.Tx, o.ID)})
 		}
-	})
+	}
 	return next.requeueAfter
 }
 
 // withRemarks adds to why an object is not done what its backends have to say of it.
-func (e *Engine) withRemarks(o *state.Object, reasons []string) []string {
-	e.state.View(func(tx *state.LoopTx) {
-		for _, b := range e.backends {
-			if b.Remarks != nil {
-				reasons = append(reasons, b.Remarks(tx.Tx, o)...)
-			}
+func (e *Engine) withRemarks(tx *state.LoopTx, o *state.Object, reasons []string) []string {
+	reasons = slices.Clip(reasons)
+	for _, b := range e.backends {
+		if b.Remarks != nil {
+			reasons = append(reasons, b.Remarks(tx.Tx, o)...)
 		}
-	})
+	}
 	return reasons
 }
 
-// writeWhatIs writes the outputs if all that they speak of is there, but for what nobody knows, whatever else failed.
+// writeWhatIs writes the outputs if all that they speak of is there, but for what is not known, whatever else failed.
 func (e *Engine) writeWhatIs(ctx context.Context, w *watcher, o *state.Object, meta watch.Meta, out outcome) error {
 	if w == nil || o.Gone || out.outputs.Partial {
 		return nil
@@ -204,26 +210,22 @@ func (e *Engine) watchUnknown(o *state.Object) {
 // settleGone ends a reconcile for an object that is gone: it is forgotten once it has nothing left. What still comes
 // of its creates with unknown outcome is found by the drift check and collected.
 func (e *Engine) settleGone(o *state.Object, out outcome) result {
-	left := 0
+	var next result
 	e.state.Update(func(tx *state.LoopTx) {
+		left := len(out.withheld) // it may still have some: out says so
 		for _, r := range tx.Cache.Owned(o.ID) {
 			if !state.Retained(r) {
 				left++
 			}
 		}
-		if len(out.withheld) > 0 {
-			left++ // it may still have some: out says so
-		}
 		if left == 0 {
 			tx.Forget(o)
 			tx.Release()
+			return
 		}
+		next = sooner(result{requeueAfter: e.config.SlowRetry}, result{requeueAfter: e.due(tx, o)})
+		setPhase(tx, o, state.Waiting, state.Sorted(out.messages), next.requeueAfter)
 	})
-	if left == 0 {
-		return result{}
-	}
-	next := sooner(result{requeueAfter: e.config.SlowRetry}, result{requeueAfter: e.due(o)})
-	e.setPhase(o, state.Waiting, state.Sorted(out.messages), next.requeueAfter)
 	return next
 }
 
@@ -261,30 +263,34 @@ func (e *Engine) settleErrors(ctx context.Context, o *state.Object, errs []error
 	if ctx.Err() != nil {
 		return result{} // it was broken off: that says nothing about the object
 	}
-	phase, next, quiet := state.Terminal, result{}, true
-	lasts := e.lasts(o)
-	var waits []state.Key
+	failures := make([]backend.Failure, 0, len(errs))
 	messages := make([]string, 0, len(errs))
 	for _, err := range errs {
 		messages = append(messages, err.Error())
-		f := e.classify(err)
-		waits = append(waits, f.Wait...)
-		next = sooner(next, result{requeueAfter: f.RequeueAfter, backoff: f.Backoff})
-		quiet = quiet && (f.Quiet || f.Patient && !lasts)
-		if rank(f.Phase) < rank(phase) {
-			phase = f.Phase
-		}
+		failures = append(failures, e.classify(err))
 		var p panicError
 		if errors.As(err, &p) {
 			e.log.ErrorContext(ctx, "a fault in Raven", "object", o.Target.String(), "error", err, "stack", string(p.stack))
 		}
 	}
-	if len(waits) > 0 {
-		e.state.Update(func(tx *state.LoopTx) { tx.WaitToo(o, waits) })
-	}
-	next = sooner(next, result{requeueAfter: e.due(o)}) // what is broken besides has its own time
 	messages = state.Sorted(messages)
-	changed, tries := e.setPhase(o, phase, e.withRemarks(o, messages), next.requeueAfter)
+	var (
+		phase          state.Phase
+		next           result
+		quiet, changed bool
+		reasons        []string
+		tries          int
+	)
+	e.state.Update(func(tx *state.LoopTx) {
+		var waits []state.Key
+		phase, next, waits, quiet = together(failures, e.lasts(o))
+		if len(waits) > 0 {
+			tx.WaitToo(o, waits)
+		}
+		next = sooner(next, result{requeueAfter: e.due(tx, o)}) // what is broken besides has its own time
+		reasons = e.withRemarks(tx, o, messages)
+		changed, tries = setPhase(tx, o, phase, reasons, next.requeueAfter)
+	})
 	level := slog.LevelDebug
 	if changed && phase != state.Waiting {
 		level = slog.LevelWarn
@@ -293,9 +299,27 @@ func (e *Engine) settleErrors(ctx context.Context, o *state.Object, errs []error
 		"object", o.Target.String(), "driver", o.Request.Driver, "phase", phase, "reasons", messages,
 		"after", next.requeueAfter)
 	if !quiet && (phase != state.Failing || tries > 2) {
-		e.event(o, "RavenCannotApply", strings.Join(messages, "; "))
+		e.event(o, "RavenCannotApply", strings.Join(reasons, "; "))
 	}
 	return next
+}
+
+// together is what becomes of an object with failures: the phase of the one that asks most of the loop, and the first
+// time at which one of them may have passed. Quiet says that none is worth an Event; lasts, that the object waits for
+// longer than most of what passes by itself.
+func together(failures []backend.Failure, lasts bool) (
+	phase state.Phase, next result, waits []state.Key, quiet bool,
+) {
+	phase, quiet = state.Terminal, true
+	for _, f := range failures {
+		waits = append(waits, f.Wait...)
+		next = sooner(next, result{requeueAfter: f.RequeueAfter, backoff: f.Backoff})
+		quiet = quiet && (f.Quiet || f.Patient && !lasts)
+		if rank(f.Phase) < rank(phase) {
+			phase = f.Phase
+		}
+	}
+	return phase, next, waits, quiet
 }
 
 // said is the log message for an object that is not done.
@@ -310,12 +334,9 @@ func said(phase state.Phase) string {
 	return "requeued"
 }
 
-// lasts says whether an object waits for longer than most of what passes by itself.
-func (e *Engine) lasts(o *state.Object) (lasts bool) {
-	e.state.View(func(*state.LoopTx) {
-		lasts = o.Phase == state.Waiting && e.clock.Since(o.Since) >= e.config.SlowRetry
-	})
-	return lasts
+// lasts says whether an object waits for longer than most of what passes by itself; the state is locked.
+func (e *Engine) lasts(o *state.Object) bool {
+	return o.Phase == state.Waiting && e.clock.Since(o.Since) >= e.config.SlowRetry
 }
 
 // rank orders phases by what they ask of the loop.
@@ -324,27 +345,24 @@ func rank(p state.Phase) int {
 }
 
 // setPhase notes where an object stands. It says whether that is news, and how often the object has failed in a row.
-func (e *Engine) setPhase(
-	o *state.Object, phase state.Phase, reasons []string, again time.Duration,
+func setPhase(
+	tx *state.LoopTx, o *state.Object, phase state.Phase, reasons []string, again time.Duration,
 ) (changed bool, tries int) {
-	e.state.Update(func(tx *state.LoopTx) {
-		changed = o.Phase != phase || !slices.Equal(o.Reasons, reasons)
-		if o.Phase != phase {
-			o.Since, o.Tries = tx.Now(), 0
-		}
-		if phase == state.Failing {
-			o.Tries++
-		}
-		if phase == state.Done {
-			delete(o.Said, trouble) // if it happens again it is said again
-		}
-		o.Phase, o.Reasons, o.NextTry = phase, reasons, time.Time{}
-		if again > 0 {
-			o.NextTry = tx.Now().Add(again)
-		}
-		tries = o.Tries
-	})
-	return changed, tries
+	changed = o.Phase != phase || !slices.Equal(o.Reasons, reasons)
+	if o.Phase != phase {
+		o.Since, o.Tries = tx.Now(), 0
+	}
+	if phase == state.Failing {
+		o.Tries++
+	}
+	if phase == state.Done {
+		delete(o.Said, trouble) // if it happens again it is said again
+	}
+	o.Phase, o.Reasons, o.NextTry = phase, reasons, time.Time{}
+	if again > 0 {
+		o.NextTry = tx.Now().Add(again)
+	}
+	return changed, o.Tries
 }
 
 // The kinds of Events: each is written when it is news.

@@ -18,6 +18,7 @@ func claims() drivers.Set {
 }
 
 func TestClaimsGoWithTheLast(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(with(script("a", always(claims())), script("b", always(claims()))))
 	w.createMap("a", "x")
@@ -36,6 +37,7 @@ func TestClaimsGoWithTheLast(t *testing.T) {
 // TestADisabledDriversShare: while resources of a driver that is not enabled are there, nothing shared ends, claimed
 // or not.
 func TestADisabledDriversShare(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a, b := script("a", always(claims())), script("b", always(setOf(group("b"))))
 	r := w.start(with(a, b))
@@ -59,6 +61,7 @@ func TestADisabledDriversShare(t *testing.T) {
 
 // TestClaimsThatDisagree: both are told, what exists stays as it is, and agreement ends it.
 func TestClaimsThatDisagree(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a, b := script("a", always(claims())), script("b", always(claims()))
 	r := w.start(with(a, b))
@@ -107,6 +110,7 @@ func keys(m map[string]bool) (list []string) {
 // TestClaimsOfANewConfiguration: while drivers are answering anew, claims that differ are no disagreement, and change
 // nothing.
 func TestClaimsOfANewConfiguration(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(claims()))
 	r := w.start(with(a))
@@ -132,6 +136,7 @@ func TestClaimsOfANewConfiguration(t *testing.T) {
 
 // TestARoleThatTwoExport is a conflict shown on both and on who refers to it, until one goes.
 func TestARoleThatTwoExport(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	set := setOf(exporting(claiming(network("first"), "first"), "home"))
 	a, b := script("a", always(set)), script("b", always(setOf(exporting(claiming(network("second"), "second"), "home"))))
@@ -157,6 +162,7 @@ func TestARoleThatTwoExport(t *testing.T) {
 // TestWaitsAreWokenByArrival, also where a Lookup stands behind the role; the reason names the object that is waited
 // for.
 func TestWaitsAreWokenByArrival(t *testing.T) {
+	t.Parallel()
 	for name, exported := range map[string]drivers.Resource{
 		"a resource": network("home"),
 		"a lookup":   {Name: "network", Spec: drivers.Lookup{Of: drivers.KindNetwork, ID: "existing"}},
@@ -189,6 +195,7 @@ func TestWaitsAreWokenByArrival(t *testing.T) {
 
 // TestTheRootOfAWait: who waits is told why that does not come.
 func TestTheRootOfAWait(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{Quotas: map[string]int{"network": 0}})
 	a := script("a", always(setOf(exporting(network("home"), "home"))))
 	b := script("b",

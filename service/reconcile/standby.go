@@ -48,7 +48,7 @@ func (e *Engine) preview(ctx context.Context, w *watcher, key watch.Key) result 
 	o := e.ensure(w, key, meta)
 	err := e.translate(ctx, w, o, object)
 	e.answered(ctx, w, key, o, err)
-	return result{backoff: passes(err) && ctx.Err() == nil}
+	return result{backoff: transient(err) && ctx.Err() == nil}
 }
 
 // dropPreviews forgets the objects of a key but for the present one. Nothing is forgotten once the engine leads.

@@ -51,6 +51,7 @@ func (r *raven) warm(objects int) {
 }
 
 func TestStandbyIsWarmAndTouchesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.createNamespace("shop")
 	w.createPod("shop", "web-1")
@@ -96,6 +97,7 @@ func TestStandbyIsWarmAndTouchesNothing(t *testing.T) {
 }
 
 func TestStandbyReadsTheCloudOnlyWhenItLeads(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	other := w.start(setup{config: standby(nil)})
 	other.warm(systemNamespaces)
@@ -111,6 +113,7 @@ func TestStandbyReadsTheCloudOnlyWhenItLeads(t *testing.T) {
 }
 
 func TestTheMassDeletionGuardCountsWhenOneTakesOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.createNamespace("shop")
 	for i := range 5 {
@@ -139,6 +142,7 @@ func TestTheMassDeletionGuardCountsWhenOneTakesOver(t *testing.T) {
 }
 
 func TestAbortBreaksOffWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{config: func(c *config) { c.Grace = time.Hour }})
 	r.settled(systemNamespaces)
@@ -150,9 +154,5 @@ func TestAbortBreaksOffWhatIsUnderWay(t *testing.T) {
 	w.createNamespace("shop")
 	w.eventually("a create under way", func() (bool, string) { return w.cloud.Faults()[0].Acted > 0, "none" })
 	r.engine.Abort()
-	began := time.Now()
-	r.stop()
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the end took %s", took)
-	}
+	r.stop() // which would take an hour otherwise
 }

@@ -38,7 +38,7 @@ type ObjectStatus struct {
 	NextTry   *time.Time  `json:"nextTry,omitempty"`
 	Tries     int         `json:"tries,omitempty"`
 	Deleted   bool        `json:"deleted,omitempty"` // the object is gone, what it had is going
-	// HandoverGap is for how many seconds nobody served a Service when it was handed over from one kind of load
+	// HandoverGap is for how many seconds a Service was not served when it was handed over from one kind of load
 	// balancers to the other.
 	HandoverGap float64 `json:"handoverGap,omitempty"`
 	// Messages are the driver's diagnostics.

@@ -26,6 +26,7 @@ func (w *world) unchanged(want string) {
 // TestAnotherServiceCIDR: the service network cannot be laid out any more, so it stays as it is, and the namespaces
 // are told.
 func TestAnotherServiceCIDR(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{ServiceCIDR: "10.96.0.0/16"}, simcloud.Options{})
 	r := w.start(setup{})
 	r.settled(4) // the namespaces of a new cluster
@@ -52,6 +53,7 @@ func TestAnotherServiceCIDR(t *testing.T) {
 // TestUndecided: of what is undecided nothing is made, changed or deleted, not even by a replay or by another owner,
 // and references lead to it.
 func TestUndecided(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	whole := setOf(
 		claiming(router("all"), "router"), claiming(network("all"), "net"), exporting(group("own"), "guests"),

@@ -14,6 +14,7 @@ import (
 
 // TestFurtherAddressesComeAndGo: one load balancer gives up an address for another to have it, and takes it again.
 func TestFurtherAddressesComeAndGo(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	const address = "10.8.0.9"
 	// where is the second address: nowhere, at the same load balancer, at one of its own.
@@ -66,6 +67,7 @@ func TestFurtherAddressesComeAndGo(t *testing.T) {
 
 // TestMembersChangeTheirSubnet: they are made anew on the one that they should be on, and then rest.
 func TestMembersChangeTheirSubnet(t *testing.T) {
+	t.Parallel()
 	w := balancers(t, amphora())
 	want := shopOf(2)
 	on := "subnet"
@@ -105,6 +107,7 @@ func TestMembersChangeTheirSubnet(t *testing.T) {
 
 // TestFurtherAddressesAreRefused: what is left of the wish is made, and people are told.
 func TestFurtherAddressesAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{},
 		simcloud.Options{Providers: []simcloud.Provider{amphora()}, NoAdditionalVIPs: true})
 	want := shopOf(2)

@@ -42,6 +42,7 @@ func (r *raven) work(name string) reconcile.Work {
 // A queue whose passes all hang holds work and ends none of it, while nothing is asked of the cloud; when they go on
 // it moves.
 func TestWorkThatHangsIsSeen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	w.createNamespace("shop")
 	for i := range 3 {
@@ -66,6 +67,7 @@ func TestWorkThatHangsIsSeen(t *testing.T) {
 
 // While an answer of the cloud is waited for, the cloud is busy: that is no standing still.
 func TestWorkThatWaitsForTheCloudIsBusy(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(setup{})
 	r.settled(systemNamespaces)

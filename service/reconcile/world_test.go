@@ -175,7 +175,7 @@ func (s setup) cloudConfig(w *world) openstack.Config {
 func (w *world) cloudConfig() openstack.Config {
 	return openstack.Config{
 		AuthURL: w.cloud.AuthURL(), Username: simcloud.UserKuryr, Password: "secret", ProjectName: simcloud.ProjectKuryr,
-		UserDomainName: "Default", ProjectDomainName: "Default", Timeout: 10 * time.Second,
+		UserDomainName: "Default", ProjectDomainName: "Default", Timeout: time.Hour,
 	}
 }
 
@@ -357,10 +357,13 @@ func onlyKnown(info drivers.Info, values map[string]map[string]any) map[string]m
 	return known
 }
 
+// patience ends a test that would wait for ever.
+const patience = 2 * time.Minute
+
 // eventually waits for a condition, and says what it saw last when it never comes.
 func (w *world) eventually(what string, condition func() (bool, string)) {
 	w.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	var last string
 	for time.Now().Before(deadline) {
 		var ok bool

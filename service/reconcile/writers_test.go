@@ -33,6 +33,7 @@ func writing(key, text string) drivers.Output {
 
 // TestAKeyThatTwoWrite is a conflict shown on both. What is written stays, and nobody writes on and on.
 func TestAKeyThatTwoWrite(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	a := script("a", always(drivers.Set{Outputs: []drivers.Output{writing("same", `{"by":"a"}`), writing("a", `{}`)}}))
 	b := script("b", always(drivers.Set{Outputs: []drivers.Output{writing("b", `{}`)}}))
