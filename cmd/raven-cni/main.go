@@ -29,7 +29,7 @@ func main() {
 	failed := skel.PluginMainFuncsWithError(skel.CNIFuncs{
 		Add: call(cniapi.Add), Del: call(cniapi.Del), Check: call(cniapi.Check), GC: call(cniapi.GC),
 		Status: call(cniapi.Status),
-	}, cniversion.All, fmt.Sprintf("CNI plugin raven-cni %s: plugs pods into the Neutron ports that Raven has made", version))
+	}, cniversion.All, "CNI plugin raven-cni "+version+": plugs pods into the Neutron ports that Raven has made")
 	if failed == nil {
 		return
 	}

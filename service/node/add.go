@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
 	"github.com/kuryr/raven/service/ovn/southbound"
@@ -27,12 +28,10 @@ const (
 )
 
 // waitError says what is waited for.
-type waitError struct {
-	for_ error
-}
+type waitError struct{ what error }
 
-func (w *waitError) Error() string { return "waiting for " + w.for_.Error() }
-func (w *waitError) Unwrap() error { return w.for_ }
+func (w *waitError) Error() string { return "waiting for " + w.what.Error() }
+func (w *waitError) Unwrap() error { return w.what }
 
 // add plugs a pod into its port.
 func (n *Node) add(ctx context.Context, r cniapi.Request) (_ *types100.Result, err error) {
@@ -185,7 +184,8 @@ func (n *Node) port(ref podRef, view *openvswitch.View) (*attachment, error) {
 		return nil, &waitError{fmt.Errorf("the API server to show the pod on node %s", n.config.Name)}
 	}
 	if ref.UID != "" && !pod.hasUID(ref.UID) {
-		return nil, &waitError{fmt.Errorf("the API server to show the pod with UID %s: it shows one with %s", ref.UID, pod.UID)}
+		return nil, &waitError{fmt.Errorf("the API server to show the pod with UID %s: it shows one with %s", ref.UID,
+			pod.UID)}
 	}
 	a, err := parseAttachment(pod.Annotations)
 	var unknown *versionError
@@ -209,7 +209,7 @@ func (a *attachment) ownedBy(o object) error {
 	if a.DeviceID == o.UID {
 		return nil
 	}
-	return fmt.Errorf("annotation %s to name a port of this object: the device_id of port %s is %q, not %s", portAnnotation,
+	return fmt.Errorf("annotation %s to name a port of this object: the device_id of port %s is %q, not %s", contract.Port,
 		a.Port, short(a.DeviceID), o.UID)
 }
 
@@ -219,8 +219,8 @@ func (a *attachment) mayBeOn(view *openvswitch.View, bridge string) error {
 	case view.BridgeUUID == "":
 		return fmt.Errorf("bridge %s of Open vSwitch, which ovn-controller makes", bridge)
 	case a.HostID != "" && view.Chassis.Hostname != "" && a.HostID != view.Chassis.Hostname:
-		return fmt.Errorf("port %s to be bound to this chassis: its binding:host_id is %s, and external_ids:hostname of Open "+
-			"vSwitch %s", a.Port, short(a.HostID), view.Chassis.Hostname)
+		return fmt.Errorf("port %s to be bound to this chassis: its binding:host_id is %s, and external_ids:hostname of "+
+			"Open vSwitch %s", a.Port, short(a.HostID), view.Chassis.Hostname)
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (n *Node) awaitOwner(ctx context.Context, a *attachment) error {
 			return nil
 		case err == nil:
 			return types.NewError(codeRefused, fmt.Sprintf("annotation %s names port %s, whose %s in OVN's southbound "+
-				"database is %q, not %s: somebody else than Raven has written it", portAnnotation, a.Port, "neutron:device_id",
+				"database is %q, not %s: somebody else than Raven has written it", contract.Port, a.Port, "neutron:device_id",
 				short(binding.DeviceID), a.DeviceID), "")
 		case errors.As(err, &away) && n.config.SouthboundCheck == checkReachable:
 			n.southboundAway(err)
@@ -250,8 +250,8 @@ func (n *Node) awaitOwner(ctx context.Context, a *attachment) error {
 		case <-timer.C():
 		case <-ctx.Done():
 			timer.Stop()
-			return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("waiting for port %s in OVN's southbound database: %v (%v)",
-				a.Port, err, context.Cause(ctx)), "")
+			return failure(types.ErrTryAgainLater, "waiting for port %s in OVN's southbound database: %v (%v)", a.Port, err,
+				context.Cause(ctx))
 		}
 		pause = min(2*pause, lastOwnerPause)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/kuryr/raven/service/node/cniapi"
 )
 
-// TestCampaignStoppedInTheMiddle: the daemon ends, the plugin is killed, or Open vSwitch's database is, in the middle of
-// ADD and DEL, again and again. After DEL, which the kubelet repeats until it succeeds, no link and no row is left, and
-// no pod ever has another one's port.
+// TestCampaignStoppedInTheMiddle: the daemon ends, the plugin is killed, or Open vSwitch's database is, in the middle
+// of ADD and DEL, again and again. After DEL, which the kubelet repeats until it succeeds, no link and no row is left,
+// and no pod ever has another one's port.
 func TestCampaignStoppedInTheMiddle(t *testing.T) {
 	r := started(t)
 	rounds, pods := 100, 4

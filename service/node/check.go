@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
@@ -87,7 +88,8 @@ func (c Config) checkSwitch(ctx context.Context) ([]Finding, *openvswitch.View) 
 	}
 	findings := []Finding{found(what, "version %s", view.Chassis.Version)}
 	if view.BridgeUUID == "" {
-		return append(findings, lack("bridge", "there is no bridge %s ([node] bridge): ovn-controller makes it", c.Bridge)), view
+		return append(findings, lack("bridge", "there is no bridge %s ([node] bridge): ovn-controller makes it",
+			c.Bridge)), view
 	}
 	datapath := "in the kernel"
 	if view.Userspace() {
@@ -195,7 +197,7 @@ func (c Config) checkCluster(ctx context.Context, values *config.Values, version
 		findings = append(findings, lack("contract", "%v", err))
 	default:
 		mtu = a.MTU
-		findings = append(findings, found("contract", "version %s, port %s of the node", ContractVersion, a.Port))
+		findings = append(findings, found("contract", "version %s, port %s of the node", contract.Version, a.Port))
 	}
 	return mtu, findings
 }

@@ -196,7 +196,7 @@ func (n *Node) unready() error {
 func (n *Node) lacks(view *openvswitch.View) error {
 	switch {
 	case view.BridgeUUID == "":
-		return fmt.Errorf("Open vSwitch has no bridge %s: does ovn-controller run?", n.config.Bridge)
+		return fmt.Errorf("there is no bridge %s in Open vSwitch: does ovn-controller run?", n.config.Bridge)
 	case view.Chassis.ID == "":
 		return errors.New("external_ids of Open vSwitch have no system-id: this machine is no chassis")
 	}

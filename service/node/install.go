@@ -129,7 +129,7 @@ func replace(path string, content []byte, mode fs.FileMode) (changed bool, err e
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
 		return false, os.Chmod(path, mode)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // container runtimes make it like that
 		return false, err
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")

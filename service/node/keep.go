@@ -182,7 +182,7 @@ func (n *Node) putRight(
 	a, err := parseAttachment(pod.Annotations)
 	view, _, away := n.ovs.View()
 	if err != nil || away != nil || a.ownedBy(pod) != nil || a.mayBeOn(view, n.config.Bridge) != nil {
-		return nil //nolint:nilerr // what the annotations say cannot be used now: the interface stays as it is
+		return nil // what the annotations say cannot be used now: the interface stays as it is
 	}
 	return n.replug(ctx, name, state, pod, a)
 }

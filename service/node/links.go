@@ -103,7 +103,7 @@ func (l *links) create(p pair) (err error) {
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
+	defer closeNetns(ns)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = p.Host, p.MTU
 	veth := &netlink.Veth{
@@ -213,7 +213,7 @@ func (l *links) configure(path, ifName string, a *attachment) error {
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
+	defer closeNetns(ns)
 	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("opening a netlink socket in %s: %w", path, err)
@@ -329,7 +329,7 @@ func (l *links) inspect(path, ifName, mac string, addresses []netip.Prefix) erro
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
+	defer closeNetns(ns)
 	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("opening a netlink socket in %s: %w", path, err)
@@ -384,6 +384,8 @@ func openNetns(path string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
+func closeNetns(ns netns.NsHandle) { _ = ns.Close() }
+
 // netnsError says that a sandbox's network namespace cannot be entered.
 type netnsError struct {
 	path string
@@ -411,7 +413,7 @@ func inside(ns netns.NsHandle, f func() error) error {
 			result <- fmt.Errorf("opening the thread's own network namespace: %w", err)
 			return
 		}
-		defer own.Close()
+		defer closeNetns(own)
 		if err := netns.Set(ns); err != nil {
 			runtime.UnlockOSThread()
 			result <- fmt.Errorf("entering a network namespace: %w", err)
@@ -439,8 +441,8 @@ func noOffload(name string) error {
 		return fmt.Errorf("asking for the features of %s: %w", name, err)
 	}
 	off := map[string]bool{}
-	for _, feature := range []string{"tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6", "tx-checksum-sctp"} {
-		if have[feature] {
+	for _, kind := range []string{"ip-generic", "ipv4", "ipv6", "sctp"} {
+		if feature := "tx-checksum-" + kind; have[feature] {
 			off[feature] = false
 		}
 	}
@@ -471,7 +473,7 @@ func enableIPv6(ns netns.NsHandle, ifName string, a *attachment) error {
 		if strings.TrimSpace(string(text)) == "0" {
 			return nil
 		}
-		if err := os.WriteFile(path, []byte("0"), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
 			return fmt.Errorf("switching IPv6 on for %s: %w", ifName, err)
 		}
 		return nil

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
@@ -148,9 +149,9 @@ func TestDualStack(t *testing.T) {
 	pod := r.pod("six", nil)
 	r.bind(1, pod.UID)
 	annotations := portOf(1, pod.UID)
-	annotations[portAnnotation] = strings.Replace(annotations[portAnnotation], `"fixed_ips":[`,
+	annotations[contract.Port] = strings.Replace(annotations[contract.Port], `"fixed_ips":[`,
 		`"fixed_ips":[{"subnet_id":"s6","ip_address":"fd00:1::5"},{"subnet_id":"s4","ip_address":"10.1.3.3"},`, 1)
-	annotations[subnetsAnnotation] = `[` + annotations[subnetAnnotation] +
+	annotations[contract.Subnets] = `[` + annotations[contract.Subnet] +
 		`,{"id":"s6","cidr":"fd00:1::/64","gateway_ip":"fd00:1::1","ip_version":6,"host_routes":[]}]`
 	r.annotate(pod, annotations)
 	b := r.box("s")
@@ -200,7 +201,7 @@ func TestAddWaits(t *testing.T) {
 	r.annotate(pod, portOf(1, "of another pod"))
 	still("a copied annotation")
 	other := portOf(1, pod.UID)
-	other[portAnnotation] = strings.Replace(other[portAnnotation], "host-1", "host-2", 1)
+	other[contract.Port] = strings.Replace(other[contract.Port], "host-1", "host-2", 1)
 	r.annotate(pod, other)
 	still("another chassis")
 	r.annotate(pod, portOf(1, pod.UID))
@@ -245,15 +246,15 @@ func TestAddSaysWhatItWaitsFor(t *testing.T) {
 			t.Errorf("%s: code %d, want %d", what, codeOf(err), code)
 		}
 	}
-	expect("no port", 11, portAnnotation, "add_timeout", "QuotaExceeded: says raven")
+	expect("no port", 11, contract.Port, "add_timeout", "QuotaExceeded: says raven")
 	version := portOf(1, pod.UID)
-	version[versionAnnotation] = "2"
+	version[contract.VersionKey] = "2"
 	r.annotate(pod, version)
 	r.until("the annotation", func() bool {
 		seen, _ := r.node.objects.pod(pod.Namespace, pod.Name)
-		return seen.Annotations[versionAnnotation] == "2"
+		return seen.Annotations[contract.VersionKey] == "2"
 	})
-	expect("another version", codeRefused, versionAnnotation, "raven-node")
+	expect("another version", codeRefused, contract.VersionKey, "raven-node")
 	r.annotate(pod, portOf(1, pod.UID))
 	if r.south != nil {
 		expect("unknown to OVN", 11, "southbound")
@@ -518,7 +519,7 @@ func TestOwnInterface(t *testing.T) {
 	self, _ := r.node.objects.self()
 	r.bind(9, self.UID)
 	annotations := portOf(9, self.UID)
-	annotations[podCIDRs] = `["192.168.0.0/16"]`
+	annotations[contract.PodCIDRs] = `["192.168.0.0/16"]`
 	r.annotate(object{Name: nodeName}, annotations)
 	r.until("the row", func() bool { return r.rows()[portID(9)].Type == "internal" })
 	if row := r.rows()[portID(9)]; row.Name != "raven-node0" || row.MAC != macOf(9) || row.MTU != 1400 {
@@ -540,18 +541,18 @@ func TestOwnInterface(t *testing.T) {
 			strings.Contains(routesOf(t, h, link), "192.168.0.0/16 via 10.1.0.1")
 	})
 	r.until("the report", func() bool { return r.state("node interface") == health.Ready })
-	annotations[podCIDRs] = `["192.168.64.0/18"]`
+	annotations[contract.PodCIDRs] = `["192.168.64.0/18"]`
 	r.annotate(object{Name: nodeName}, annotations)
 	r.until("the routes to follow", func() bool {
 		routes := routesOf(t, h, link)
 		return strings.Contains(routes, "192.168.64.0/18") && !strings.Contains(routes, "192.168.0.0/16")
 	})
-	if got := self.Annotations[chassisHostname]; got != "" && got != "host-1" {
+	if got := self.Annotations[contract.ChassisHostname]; got != "" && got != "host-1" {
 		t.Errorf("annotation %q", got)
 	}
 	r.until("the chassis on the Node", func() bool {
 		self, _ := r.node.objects.self()
-		return self.Annotations[chassisHostname] == "host-1" && self.Annotations[chassisID] == "chassis-1"
+		return self.Annotations[contract.ChassisHostname] == "host-1" && self.Annotations[contract.ChassisID] == "chassis-1"
 	})
 }
 
@@ -649,7 +650,9 @@ func TestClientGone(t *testing.T) {
 	}()
 	r.until("the row", func() bool { return len(r.rows()) == 1 })
 	cancel()
-	<-done
+	if err := <-done; err == nil {
+		t.Error("the plugin was killed, and has got a result")
+	}
 	r.until("the row to go", func() bool { return len(r.rows()) == 0 })
 	r.until("the link to go", func() bool {
 		there, err := r.node.links.exists(hostName("s", "eth0"))

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,8 +62,16 @@ type Config struct {
 
 // Options declares [node].
 func Options() []config.Option {
-	least := func(f float64) *float64 { return &f }
-	options := []config.Option{
+	options := slices.Concat(placeOptions(), cniOptions(), workOptions())
+	for i := range options {
+		options[i].Group, options[i].Declarer = optionGroup, "kuryr.raven"
+	}
+	return options
+}
+
+// placeOptions say which node this is, and where its switch is.
+func placeOptions() []config.Option {
+	return []config.Option{
 		{
 			Name: "node_name", Env: []string{"NODE_NAME"}, SampleDefault: "the machine's host name, in lower case",
 			Help: "The name of the Node object that this machine is.",
@@ -77,6 +86,12 @@ func Options() []config.Option {
 			Help: "The name of the node's own interface in the pods' network, by which its kubelet and its host processes " +
 				"reach pods. It needs the driver node in Raven. Empty: the node gets none.",
 		},
+	}
+}
+
+// cniOptions say how container runtimes call the plugin.
+func cniOptions() []config.Option {
+	return []config.Option{
 		{
 			Name: "socket", Default: cniapi.DefaultSocket,
 			Help: "The path of the socket by which raven-cni asks the daemon. Only root may.",
@@ -104,10 +119,18 @@ func Options() []config.Option {
 			Help: "A JSON list of the plugins that are called after raven-cni, as they stand in the CNI configuration.",
 		},
 		{
-			Name: "cni_versions", Type: config.List, Default: "1.0.0,1.1.0", Pattern: `^(0\.[34]\.[01]|1\.[01]\.0)$`, Advanced: true,
+			Name: "cni_versions", Type: config.List, Default: "1.0.0,1.1.0", Pattern: `^(0\.[34]\.[01]|1\.[01]\.0)$`,
+			Advanced: true,
 			Help: "The versions of the CNI specification that the configuration is written for: those that all plugins of " +
 				"cni_chain know. Runtimes take the highest that they know themselves, old ones the first.",
 		},
+	}
+}
+
+// workOptions say how pods are plugged in.
+func workOptions() []config.Option {
+	least := func(f float64) *float64 { return &f }
+	return []config.Option{
 		{
 			Name: "add_timeout", Type: config.Duration, Default: "90", Min: least(1),
 			Help: "How long the plugging of a pod may take, in seconds, the wait for its port included. The kubelet tries " +
@@ -128,10 +151,6 @@ func Options() []config.Option {
 			Help: "The time between two comparisons of all interfaces with the pods, in seconds.",
 		},
 	}
-	for i := range options {
-		options[i].Group, options[i].Declarer = optionGroup, "kuryr.raven"
-	}
-	return options
 }
 
 // FromConfig reads [node]. The caller adds Clients, Logger and Clock.

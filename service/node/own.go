@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/openvswitch"
 )
 
@@ -23,7 +24,7 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	case !there:
 		n.own.NotReady("waiting for the Node object " + n.config.Name)
 		return nil
-	case self.Annotations[portAnnotation] == "":
+	case self.Annotations[contract.Port] == "":
 		n.own.ReadyAs("none: the Node has no port, which Raven's driver node makes")
 		return nil
 	}
@@ -118,17 +119,21 @@ func (a *attachment) nodeRoutes(ranges []netip.Prefix) []route {
 // publish writes on the Node which chassis it is.
 func (n *Node) publish(ctx context.Context, view *openvswitch.View) error {
 	self, there := n.objects.self()
-	want := map[string]string{chassisHostname: view.Chassis.Hostname, chassisID: view.Chassis.ID}
-	if !there || want[chassisHostname] == "" || want[chassisID] == "" {
+	want := map[string]string{contract.ChassisHostname: view.Chassis.Hostname, contract.ChassisID: view.Chassis.ID}
+	if !there || want[contract.ChassisHostname] == "" || want[contract.ChassisID] == "" {
 		return nil
 	}
-	if self.Annotations[chassisHostname] == want[chassisHostname] && self.Annotations[chassisID] == want[chassisID] {
+	differs := false
+	for key, value := range want {
+		differs = differs || self.Annotations[key] != value
+	}
+	if !differs {
 		return nil
 	}
 	if err := n.objects.annotate(ctx, self, want); err != nil {
 		return err
 	}
-	n.log.Info("node annotated", "chassis", want[chassisHostname], "chassis id", want[chassisID])
+	n.log.Info("node annotated", "chassis", want[contract.ChassisHostname], "chassis id", want[contract.ChassisID])
 	return nil
 }
 

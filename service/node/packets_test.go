@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/test/sim/vswitch"
 )
 
@@ -39,7 +40,7 @@ func TestPackets(t *testing.T) {
 	self := func() object { o, _ := r.node.objects.self(); return o }
 	r.until("the Node", func() bool { return self().UID != "" })
 	annotations := portOf(9, self().UID)
-	annotations[podCIDRs] = `["10.2.0.0/16"]`
+	annotations[contract.PodCIDRs] = `["10.2.0.0/16"]`
 	r.annotate(object{Name: nodeName}, annotations)
 	var boxes []sandboxOfTest
 	for i := range 2 {
@@ -51,7 +52,7 @@ func TestPackets(t *testing.T) {
 	}
 	own, err := netns.Get()
 	r.must(err)
-	defer own.Close()
+	defer closeNetns(own)
 	r.must(exchange(t.Context(), boxes[0].ns, boxes[1].ns, "10.1.0.12"))
 	ownReady := func() bool { return hasAddress("raven-node0", "10.1.0.19/16") }
 	r.until("the node's own interface", ownReady)
@@ -116,7 +117,7 @@ func exchange(ctx context.Context, from, to netns.NsHandle, address string) erro
 	}); err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	sent := []byte(strings.Repeat("0123456789abcdef", 1<<16))
 	writing := make(chan error, 1)
 	go func() {

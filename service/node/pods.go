@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/watch"
 )
 
@@ -27,8 +28,8 @@ const (
 // keys are the annotations that are read.
 func keys() []string {
 	return []string{
-		portAnnotation, subnetAnnotation, subnetsAnnotation, networkAnnotation, versionAnnotation, podCIDRs,
-		chassisHostname, chassisID, mirrorAnnotation, hashAnnotation,
+		contract.Port, contract.Subnet, contract.Subnets, contract.Network, contract.VersionKey, contract.PodCIDRs,
+		contract.ChassisHostname, contract.ChassisID, mirrorAnnotation, hashAnnotation,
 	}
 }
 

@@ -60,9 +60,9 @@ func (p podRef) String() string { return p.Namespace + "/" + p.Name }
 // podArgs are CNI_ARGS as container runtimes of Kubernetes set them: the fields' names are the keys.
 type podArgs struct {
 	types.CommonArgs
-	K8S_POD_NAMESPACE types.UnmarshallableString //nolint:revive,staticcheck // see above
-	K8S_POD_NAME      types.UnmarshallableString //nolint:revive,staticcheck // see above
-	K8S_POD_UID       types.UnmarshallableString //nolint:revive,staticcheck // see above
+	K8S_POD_NAMESPACE types.UnmarshallableString //nolint:revive // see above
+	K8S_POD_NAME      types.UnmarshallableString //nolint:revive // see above
+	K8S_POD_UID       types.UnmarshallableString //nolint:revive // see above
 }
 
 func parsePod(args string) (podRef, error) {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
@@ -80,7 +81,7 @@ func loopbackUp() error {
 }
 
 // needNetns skips a test that needs network namespaces.
-func needNetns(t testing.TB) {
+func needNetns(t *testing.T) {
 	t.Helper()
 	if os.Getenv(inNetns) == "" {
 		t.Skip("network namespaces take root")
@@ -233,8 +234,9 @@ func (r *rig) noLeaks() {
 // rows are Raven's interfaces in Open vSwitch, by iface-id, as a connection of its own reads them.
 func (r *rig) rows() map[string]openvswitch.Interface {
 	r.Helper()
-	s, err := openvswitch.New(openvswitch.Config{Endpoint: r.server.Endpoint(), Bridge: "br-int",
-		Logger: slog.New(slog.DiscardHandler)})
+	s, err := openvswitch.New(openvswitch.Config{
+		Endpoint: r.server.Endpoint(), Bridge: "br-int", Logger: slog.New(slog.DiscardHandler),
+	})
 	r.must(err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	ended := make(chan struct{})
@@ -263,7 +265,8 @@ func (r *rig) create(version, kind, namespace, name string, annotations map[stri
 	if kind == "Node" {
 		gvr = nodesGVR()
 	}
-	made, err := r.clients.Dynamic.Resource(gvr).Namespace(namespace).Create(context.Background(), o, metav1.CreateOptions{})
+	made, err := r.clients.Dynamic.Resource(gvr).Namespace(namespace).
+		Create(context.Background(), o, metav1.CreateOptions{})
 	r.must(err)
 	return object{namespace, name, string(made.GetUID()), made.GetAnnotations(), false}
 }
@@ -326,13 +329,13 @@ func macOf(number int) string { return fmt.Sprintf("fa:16:3e:00:%02x:%02x", numb
 // portOf are the annotations of a port with one address of IPv4.
 func portOf(number int, deviceID string) map[string]string {
 	return map[string]string{
-		versionAnnotation: "1",
-		portAnnotation: fmt.Sprintf(`{"id":%q,"network_id":"n1","mac_address":%q,"device_id":%q,"binding:host_id":"host-1",`+
+		contract.VersionKey: "1",
+		contract.Port: fmt.Sprintf(`{"id":%q,"network_id":"n1","mac_address":%q,"device_id":%q,"binding:host_id":"host-1",`+
 			`"fixed_ips":[{"subnet_id":"s4","ip_address":"10.1.%d.%d"}]}`, portID(number), macOf(number), deviceID,
 			number/200, number%200+10),
-		subnetAnnotation: `{"id":"s4","cidr":"10.1.0.0/16","gateway_ip":"10.1.0.1","ip_version":4,` +
+		contract.Subnet: `{"id":"s4","cidr":"10.1.0.0/16","gateway_ip":"10.1.0.1","ip_version":4,` +
 			`"dns_nameservers":["10.9.9.9"],"host_routes":[{"destination":"10.7.0.0/16","nexthop":"10.1.0.2"}]}`,
-		networkAnnotation: `{"id":"n1","name":"net","mtu":1400}`,
+		contract.Network: `{"id":"n1","name":"net","mtu":1400}`,
 	}
 }
 

@@ -80,7 +80,8 @@ func answer(w http.ResponseWriter, result any, err error) {
 func (n *Node) serve(ctx context.Context, r cniapi.Request) (result any, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(n.serving, func() { cancel(errStopping) })()
+	stop := context.AfterFunc(n.serving, func() { cancel(errStopping) }) //nolint:contextcheck // a stop ends requests, too
+	defer stop()
 	err = service.Guard(func() error {
 		var err error
 		result, err = n.command(ctx, r)

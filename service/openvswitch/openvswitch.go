@@ -23,10 +23,10 @@ import (
 const (
 	database = "Open_vSwitch"
 
-	defaultTimeout    = 10 * time.Second
-	defaultBackoffMin = 50 * time.Millisecond
-	defaultBackoffMax = 2 * time.Second
-	defaultProbe      = 5 * time.Second
+	defaultTimeout      = 10 * time.Second
+	defaultFirstBackoff = 50 * time.Millisecond
+	defaultLastBackoff  = 2 * time.Second
+	defaultProbe        = 5 * time.Second
 )
 
 // Config says where the database is, and which bridge is the integration bridge.
@@ -60,8 +60,8 @@ func (c *Config) Validate() error {
 	}{
 		{&c.Timeout, defaultTimeout},
 		{&c.Probe, defaultProbe},
-		{&c.BackoffMin, defaultBackoffMin},
-		{&c.BackoffMax, defaultBackoffMax},
+		{&c.BackoffMin, defaultFirstBackoff},
+		{&c.BackoffMax, defaultLastBackoff},
 	} {
 		if *d.at <= 0 {
 			*d.at = d.standard

@@ -35,8 +35,11 @@ func (s *Server) Vswitchd(ctx context.Context) (*Vswitchd, error) {
 		return nil, err
 	}
 	v := &Vswitchd{finished: make(chan struct{})}
-	v.command = exec.Command("ovs-vswitchd", s.Endpoint(), "--unixctl="+s.path("vswitchd.ctl"), "--no-chdir", //nolint:noctx // it outlives the call
-		"--pidfile="+s.path("vswitchd.pid"), "-vconsole:warn", "-vsyslog:off", "--log-file="+s.path("vswitchd.log"))
+	args := []string{
+		s.Endpoint(), "--unixctl=" + s.path("vswitchd.ctl"), "--no-chdir", "--pidfile=" + s.path("vswitchd.pid"),
+		"-vconsole:warn", "-vsyslog:off", "--log-file=" + s.path("vswitchd.log"),
+	}
+	v.command = exec.Command("ovs-vswitchd", args...) //nolint:noctx // it outlives the call
 	v.command.Env = append(os.Environ(), "OVS_RUNDIR="+s.dir, "OVS_LOGDIR="+s.dir, "OVS_DBDIR="+s.dir)
 	v.command.Stdout, v.command.Stderr = &v.output, &v.output
 	v.command.Dir = filepath.Clean(s.dir)

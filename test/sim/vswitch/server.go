@@ -25,8 +25,8 @@ const (
 )
 
 // ErrMissing says what is not installed.
-var ErrMissing = errors.New("install openvswitch-switch, openvswitch-common and ovn-central (Debian) to run real OVSDB " +
-	"servers")
+var ErrMissing = errors.New(
+	"install openvswitch-switch, openvswitch-common and ovn-central (Debian) to run real OVSDB servers")
 
 // Available says whether a real database of a schema can run here. The error is ErrMissing with the reason.
 func Available(schema string) error {
@@ -56,8 +56,8 @@ func Start(ctx context.Context, dir, schema string) (*Server, error) {
 	}
 	s := &Server{dir: dir, schema: schema}
 	if _, err := os.Stat(s.path("conf.db")); err != nil {
-		if out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", s.path("conf.db"), schema).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("ovsdb-tool create: %w: %s", err, out)
+		if err := s.make(ctx); err != nil {
+			return nil, err
 		}
 	}
 	return s, s.Run(ctx)
@@ -72,8 +72,10 @@ func (s *Server) Endpoint() string { return "unix:" + s.path("db.sock") }
 func (s *Server) Run(ctx context.Context) error {
 	s.output.Reset()
 	_ = os.Remove(s.path("db.sock"))
-	s.command = exec.Command("ovsdb-server", "--unixctl="+s.path("ctl"), "--remote=punix:"+s.path("db.sock"), //nolint:noctx // it outlives the call
-		"--log-file="+s.path("log"), s.path("conf.db"))
+	args := []string{
+		"--unixctl=" + s.path("ctl"), "--remote=punix:" + s.path("db.sock"), "--log-file=" + s.path("log"), s.path("conf.db"),
+	}
+	s.command = exec.Command("ovsdb-server", args...) //nolint:noctx // it outlives the call
 	s.command.Stdout, s.command.Stderr = &s.output, &s.output
 	dieWithParent(s.command)
 	if err := s.command.Start(); err != nil {
@@ -111,6 +113,11 @@ func (s *Server) Wipe(ctx context.Context) error {
 	if err := os.Remove(s.path("conf.db")); err != nil {
 		return err
 	}
+	return s.make(ctx)
+}
+
+// make makes an empty database.
+func (s *Server) make(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", s.path("conf.db"), s.schema).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ovsdb-tool create: %w: %s", err, out)

@@ -8,28 +8,15 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/kuryr/raven/drivers/contract"
 )
 
-// The annotations of the contract between Raven and nodes: see docs/cni.md.
+// What the kubelet writes on the mirror pods of static pods: the UID that it uses itself, and CNI's.
 const (
-	portAnnotation    = "kuryr.org/neutron-port"
-	subnetAnnotation  = "kuryr.org/neutron-subnet"
-	subnetsAnnotation = "kuryr.org/neutron-subnets"
-	networkAnnotation = "kuryr.org/neutron-network"
-	versionAnnotation = "kuryr.org/contract-version"
-	podCIDRs          = "kuryr.org/pod-cidrs"
-
-	// What the daemon writes on its Node.
-	chassisHostname = "node.kuryr.org/chassis-hostname"
-	chassisID       = "node.kuryr.org/chassis-id"
-
-	// What the kubelet writes on the mirror pods of static pods: the UID that it uses itself, and CNI's.
 	mirrorAnnotation = "kubernetes.io/config.mirror"
 	hashAnnotation   = "kubernetes.io/config.hash"
 )
-
-// ContractVersion is the version of the contract that this daemon keeps.
-const ContractVersion = "1"
 
 // attachment is what a pod, or a node, is plugged in with, as the annotations say.
 type attachment struct {
@@ -66,8 +53,8 @@ func (m *missingError) Error() string {
 type versionError struct{ version string }
 
 func (v *versionError) Error() string {
-	return fmt.Sprintf("annotation %s is %q, and this daemon knows version %s of the contract only: give nodes the version "+
-		"of raven-node that belongs to this Raven", versionAnnotation, v.version, ContractVersion)
+	return fmt.Sprintf("annotation %s is %q, and this daemon knows version %s of the contract only: give nodes the "+
+		"version of raven-node that belongs to this Raven", contract.VersionKey, v.version, contract.Version)
 }
 
 // The documents as Neutron gives them: only what is read.
@@ -99,18 +86,18 @@ type (
 
 // parseAttachment reads annotations. The error is a *missingError where one is not there.
 func parseAttachment(annotations map[string]string) (*attachment, error) {
-	if annotations[portAnnotation] == "" {
-		return nil, &missingError{portAnnotation}
+	if annotations[contract.Port] == "" {
+		return nil, &missingError{contract.Port}
 	}
-	switch version := annotations[versionAnnotation]; version {
-	case ContractVersion:
+	switch version := annotations[contract.VersionKey]; version {
+	case contract.Version:
 	case "":
-		return nil, &missingError{versionAnnotation}
+		return nil, &missingError{contract.VersionKey}
 	default:
 		return nil, &versionError{short(version)}
 	}
 	var port portDocument
-	if err := decode(annotations, portAnnotation, &port); err != nil {
+	if err := decode(annotations, contract.Port, &port); err != nil {
 		return nil, err
 	}
 	subnets, err := parseSubnets(annotations)
@@ -118,18 +105,18 @@ func parseAttachment(annotations map[string]string) (*attachment, error) {
 		return nil, err
 	}
 	var network networkDocument
-	if err := decode(annotations, networkAnnotation, &network); err != nil {
+	if err := decode(annotations, contract.Network, &network); err != nil {
 		return nil, err
 	}
 	a := &attachment{Port: port.ID, DeviceID: port.DeviceID, HostID: port.HostID, MTU: network.MTU}
 	if a.MTU < 0 || a.MTU > 65535 {
-		return nil, fmt.Errorf("annotation %s: %d is no MTU", networkAnnotation, a.MTU)
+		return nil, fmt.Errorf("annotation %s: %d is no MTU", contract.Network, a.MTU)
 	}
 	if !isUUID(a.Port) {
-		return nil, fmt.Errorf("annotation %s: id %q is no UUID", portAnnotation, short(a.Port))
+		return nil, fmt.Errorf("annotation %s: id %q is no UUID", contract.Port, short(a.Port))
 	}
 	if a.MAC, err = net.ParseMAC(port.MAC); err != nil || len(a.MAC) != 6 {
-		return nil, fmt.Errorf("annotation %s: mac_address %q is no MAC address", portAnnotation, short(port.MAC))
+		return nil, fmt.Errorf("annotation %s: mac_address %q is no MAC address", contract.Port, short(port.MAC))
 	}
 	return a, a.take(port, subnets)
 }
@@ -137,14 +124,14 @@ func parseAttachment(annotations map[string]string) (*attachment, error) {
 // take adds the addresses of a port, with what their subnets say.
 func (a *attachment) take(port portDocument, subnets map[string]subnetDocument) error {
 	if len(port.FixedIPs) == 0 {
-		return fmt.Errorf("annotation %s: the port has no address", portAnnotation)
+		return fmt.Errorf("annotation %s: the port has no address", contract.Port)
 	}
 	seen := map[string]bool{}
 	for _, fixed := range port.FixedIPs {
 		subnet, there := subnets[fixed.Subnet]
 		if !there {
-			return fmt.Errorf("annotation %s: address %s is of subnet %s, which %s and %s do not have", portAnnotation,
-				short(fixed.Address), short(fixed.Subnet), subnetAnnotation, subnetsAnnotation)
+			return fmt.Errorf("annotation %s: address %s is of subnet %s, which %s and %s do not have", contract.Port,
+				short(fixed.Address), short(fixed.Subnet), contract.Subnet, contract.Subnets)
 		}
 		one, err := subnet.address(fixed.Address)
 		if err != nil {
@@ -161,13 +148,13 @@ func (a *attachment) take(port portDocument, subnets map[string]subnetDocument) 
 
 func parseSubnets(annotations map[string]string) (map[string]subnetDocument, error) {
 	var list []subnetDocument
-	if annotations[subnetsAnnotation] != "" {
-		if err := decode(annotations, subnetsAnnotation, &list); err != nil {
+	if annotations[contract.Subnets] != "" {
+		if err := decode(annotations, contract.Subnets, &list); err != nil {
 			return nil, err
 		}
 	}
 	var first subnetDocument
-	if err := decode(annotations, subnetAnnotation, &first); err != nil {
+	if err := decode(annotations, contract.Subnet, &first); err != nil {
 		return nil, err
 	}
 	subnets := map[string]subnetDocument{}
@@ -180,18 +167,19 @@ func parseSubnets(annotations map[string]string) (map[string]subnetDocument, err
 // address returns an address of the subnet.
 func (s subnetDocument) address(text string) (address, error) {
 	bad := func(what, value string) error {
-		return fmt.Errorf("annotation %s: %s %q of subnet %s cannot be read", subnetAnnotation, what, short(value), short(s.ID))
+		return fmt.Errorf("annotation %s: %s %q of subnet %s cannot be read", contract.Subnet, what, short(value),
+			short(s.ID))
 	}
 	ip, err := netip.ParseAddr(text)
 	if err != nil || ip.Zone() != "" {
-		return address{}, fmt.Errorf("annotation %s: ip_address %q is no address", portAnnotation, short(text))
+		return address{}, fmt.Errorf("annotation %s: ip_address %q is no address", contract.Port, short(text))
 	}
 	cidr, err := netip.ParsePrefix(s.CIDR)
 	if err != nil {
 		return address{}, bad("cidr", s.CIDR)
 	}
 	if !cidr.Contains(ip) {
-		return address{}, fmt.Errorf("annotation %s: address %s is not in cidr %s of its subnet", portAnnotation, ip, cidr)
+		return address{}, fmt.Errorf("annotation %s: address %s is not in cidr %s of its subnet", contract.Port, ip, cidr)
 	}
 	a := address{Prefix: netip.PrefixFrom(ip, cidr.Bits())}
 	if s.Gateway != "" {
@@ -257,18 +245,18 @@ func everything(like netip.Addr) netip.Prefix {
 
 // parseRanges reads the ranges that are routed over the node's own interface.
 func parseRanges(annotations map[string]string) ([]netip.Prefix, error) {
-	if annotations[podCIDRs] == "" {
+	if annotations[contract.PodCIDRs] == "" {
 		return nil, nil
 	}
 	var texts []string
-	if err := decode(annotations, podCIDRs, &texts); err != nil {
+	if err := decode(annotations, contract.PodCIDRs, &texts); err != nil {
 		return nil, err
 	}
 	ranges := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("annotation %s: %q is no range of addresses", podCIDRs, short(text))
+			return nil, fmt.Errorf("annotation %s: %q is no range of addresses", contract.PodCIDRs, short(text))
 		}
 		ranges = append(ranges, prefix.Masked())
 	}

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"github.com/kuryr/raven/drivers/contract"
 )
 
 // TestAttachment: annotations that keep the contract are read, others are refused with the annotation's name.
@@ -17,30 +19,30 @@ func TestAttachment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Port != portID(1) || a.DeviceID != "uid-1" || a.HostID != "host-1" || a.MTU != 1400 || a.MAC.String() != macOf(1) ||
-		len(a.Addresses) != 1 || a.Addresses[0].Prefix.String() != "10.1.0.11/16" || len(a.DNS) != 1 {
+	if a.Port != portID(1) || a.DeviceID != "uid-1" || a.HostID != "host-1" || a.MTU != 1400 ||
+		a.MAC.String() != macOf(1) || len(a.Addresses) != 1 || a.Addresses[0].Prefix.String() != "10.1.0.11/16" || len(a.DNS) != 1 {
 		t.Errorf("attachment %+v", a)
 	}
 	for name, test := range map[string]struct{ key, old, replacement, want string }{
-		"no port":              {portAnnotation, "", "", "Raven writes"},
-		"no version":           {versionAnnotation, "", "", "Raven writes"},
-		"no network":           {networkAnnotation, "", "", "Raven writes"},
-		"no subnet":            {subnetAnnotation, "", "", "Raven writes"},
-		"another version":      {versionAnnotation, "1", "2", "knows version 1"},
-		"no document":          {portAnnotation, "{", "x{", "JSON document"},
-		"a list":               {networkAnnotation, `{"id":"n1","name":"net","mtu":1400}`, "[]", "JSON document"},
-		"no UUID":              {portAnnotation, portID(1), "br-int", "no UUID"},
-		"no MAC address":       {portAnnotation, macOf(1), "fa:16", "no MAC address"},
-		"a long MAC address":   {portAnnotation, macOf(1), "00:00:5e:00:53:01:00:00", "no MAC address"},
-		"no address":           {portAnnotation, "10.1.0.11", "10.1.0", "no address"},
-		"an address elsewhere": {portAnnotation, "10.1.0.11", "10.2.0.11", "not in cidr"},
-		"another subnet":       {portAnnotation, `"s4"`, `"s5"`, "do not have"},
-		"no range":             {subnetAnnotation, "10.1.0.0/16", "10.1.0.0", "cidr"},
-		"no gateway":           {subnetAnnotation, `"10.1.0.1"`, `"gateway"`, "gateway_ip"},
-		"an IPv6 gateway":      {subnetAnnotation, `"10.1.0.1"`, `"fd00::1"`, "gateway_ip"},
-		"no destination":       {subnetAnnotation, "10.7.0.0/16", "ten", "destination"},
-		"no next hop":          {subnetAnnotation, "10.1.0.2", "ten", "nexthop"},
-		"a negative MTU":       {networkAnnotation, "1400", "-1", "no MTU"},
+		"no port":              {contract.Port, "", "", "Raven writes"},
+		"no version":           {contract.VersionKey, "", "", "Raven writes"},
+		"no network":           {contract.Network, "", "", "Raven writes"},
+		"no subnet":            {contract.Subnet, "", "", "Raven writes"},
+		"another version":      {contract.VersionKey, "1", "2", "knows version 1"},
+		"no document":          {contract.Port, "{", "x{", "JSON document"},
+		"a list":               {contract.Network, `{"id":"n1","name":"net","mtu":1400}`, "[]", "JSON document"},
+		"no UUID":              {contract.Port, portID(1), "br-int", "no UUID"},
+		"no MAC address":       {contract.Port, macOf(1), "fa:16", "no MAC address"},
+		"a long MAC address":   {contract.Port, macOf(1), "00:00:5e:00:53:01:00:00", "no MAC address"},
+		"no address":           {contract.Port, "10.1.0.11", "10.1.0", "no address"},
+		"an address elsewhere": {contract.Port, "10.1.0.11", "10.2.0.11", "not in cidr"},
+		"another subnet":       {contract.Port, `"s4"`, `"s5"`, "do not have"},
+		"no range":             {contract.Subnet, "10.1.0.0/16", "10.1.0.0", "cidr"},
+		"no gateway":           {contract.Subnet, `"10.1.0.1"`, `"gateway"`, "gateway_ip"},
+		"an IPv6 gateway":      {contract.Subnet, `"10.1.0.1"`, `"fd00::1"`, "gateway_ip"},
+		"no destination":       {contract.Subnet, "10.7.0.0/16", "ten", "destination"},
+		"no next hop":          {contract.Subnet, "10.1.0.2", "ten", "nexthop"},
+		"a negative MTU":       {contract.Network, "1400", "-1", "no MTU"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +52,7 @@ func TestAttachment(t *testing.T) {
 			}
 			_, err := parseAttachment(bad)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.key) &&
-				!strings.Contains(err.Error(), portAnnotation) {
+				!strings.Contains(err.Error(), contract.Port) {
 				t.Errorf("error %v, want %q of %s", err, test.want, test.key)
 			}
 			var missing *missingError
@@ -65,7 +67,7 @@ func TestAttachment(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	annotations := portOf(1, "uid")
-	annotations[subnetAnnotation] = strings.Replace(annotations[subnetAnnotation], "10.7.0.0/16", "0.0.0.0/0", 1)
+	annotations[contract.Subnet] = strings.Replace(annotations[contract.Subnet], "10.7.0.0/16", "0.0.0.0/0", 1)
 	a, err := parseAttachment(annotations)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +75,7 @@ func TestRoutes(t *testing.T) {
 	if routes := a.routes(); len(routes) != 1 || routes[0].Gateway.String() != "10.1.0.2" {
 		t.Errorf("routes %v", routes)
 	}
-	annotations[subnetAnnotation] = strings.Replace(annotations[subnetAnnotation], "10.1.0.2", "0.0.0.0", 1)
+	annotations[contract.Subnet] = strings.Replace(annotations[contract.Subnet], "10.1.0.2", "0.0.0.0", 1)
 	if a, err = parseAttachment(annotations); err != nil {
 		t.Fatal(err)
 	}
@@ -108,13 +110,13 @@ func TestMark(t *testing.T) {
 // FuzzAttachment: no annotation, whoever wrote it, makes the daemon panic, or plug in without MAC address and address.
 func FuzzAttachment(f *testing.F) {
 	good := portOf(1, "uid")
-	f.Add(good[portAnnotation], good[subnetAnnotation], "["+good[subnetAnnotation]+"]", good[networkAnnotation],
+	f.Add(good[contract.Port], good[contract.Subnet], "["+good[contract.Subnet]+"]", good[contract.Network],
 		`["10.0.0.0/8"]`)
 	f.Add(`{"fixed_ips":null}`, `null`, `[null]`, `{"mtu":1e400}`, `{}`)
 	f.Fuzz(func(t *testing.T, port, subnet, subnets, network, ranges string) {
 		annotations := map[string]string{
-			versionAnnotation: "1", portAnnotation: port, subnetAnnotation: subnet, subnetsAnnotation: subnets,
-			networkAnnotation: network, podCIDRs: ranges,
+			contract.VersionKey: "1", contract.Port: port, contract.Subnet: subnet, contract.Subnets: subnets,
+			contract.Network: network, contract.PodCIDRs: ranges,
 		}
 		a, err := parseAttachment(annotations)
 		if err != nil {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kuryr/raven/service"
+	"github.com/kuryr/raven/service/config"
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/log"
+	"github.com/kuryr/raven/service/watch"
+)
+
+// TestNodeCheck: what a node lacks is named, with what to do; what it has is not.
+func TestNodeCheck(t *testing.T) {
+	r := started(t)
+	values := func(change map[string]string) *config.Values {
+		t.Helper()
+		sources := config.Sources{Args: map[config.Name][]string{}}
+		set := func(group, name, value string) { sources.Args[config.Name{Group: group, Name: name}] = []string{value} }
+		set("kubernetes", "api_root", r.api.URL())
+		for name, value := range map[string]string{
+			"node_name": nodeName, "ovs_connection": r.config.OVS, "socket": r.config.Socket, "cni_plugin": r.config.Plugin,
+			"cni_bin_dir": r.config.BinDir, "cni_chain": `[{"type":"raven-cni"}]`,
+		} {
+			set(optionGroup, name, value)
+		}
+		for name, value := range change {
+			set(optionGroup, name, value)
+		}
+		options := append(Options(), service.Options()...)
+		options = append(options, log.Options()...)
+		options = append(options, health.Options()...)
+		options = append(options, watch.Options()...)
+		v, _, err := config.Load(sources, options)
+		r.must(err)
+		return v
+	}
+	check := func(change map[string]string) map[string]Finding {
+		t.Helper()
+		findings, err := Check(t.Context(), values(change), "test")
+		r.must(err)
+		all := map[string]Finding{}
+		for _, f := range findings {
+			if all[f.What] = f; (f.Found == "") == (f.Lack == "") {
+				t.Errorf("finding %+v", f)
+			}
+		}
+		return all
+	}
+	good := check(nil)
+	for _, what := range []string{"Open vSwitch", "bridge", "chassis id", "chassis name", "API server", "plugin", "daemon"} {
+		if f := good[what]; f.Lack != "" || f.Found == "" {
+			t.Errorf("%s: %+v", what, f)
+		}
+	}
+	lacks := func(all map[string]Finding, what, says string) {
+		t.Helper()
+		if f := all[what]; !strings.Contains(f.Lack, says) {
+			t.Errorf("%s: %+v, want %q", what, f, says)
+		}
+	}
+	lacks(good, "tunnels", "ovn-encap-type")
+	lacks(good, "tunnel address", "ovn-encap-ip")
+	lacks(good, "other plugins", "loopback")
+	lacks(good, "node interface", "driver node")
+	lacks(check(map[string]string{"bridge": "br-none"}), "bridge", "br-none")
+	bad := check(map[string]string{
+		"node_name": "nobody", "ovs_connection": "unix:/nowhere", "cni_plugin": "/nowhere", "socket": "/nowhere/s",
+	})
+	lacks(bad, "Open vSwitch", "/nowhere")
+	lacks(bad, "API server", "nobody")
+	lacks(bad, "plugin", "/nowhere")
+	lacks(bad, "daemon", "/nowhere/s")
+}
+
+// TestEncapsulation: an address that no interface has, and an MTU that the tunnel's interface cannot carry.
+func TestEncapsulation(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		address string
+		mtu     int
+		lack    string
+	}{
+		{"127.0.0.1", 0, ""},
+		{"127.0.0.1", 1442, ""},
+		{"127.0.0.1", 65500, "65558"},
+		{"192.0.2.77", 1442, "no interface"},
+		{"", 1442, "no address"},
+	} {
+		if f := checkEncap(test.address, test.mtu); (f.Lack == "") != (test.lack == "") || !strings.Contains(f.Lack, test.lack) {
+			t.Errorf("%s with MTU %d: %+v", test.address, test.mtu, f)
+		}
+	}
+}
