@@ -93,7 +93,7 @@ func (l Loader) Check(ctx context.Context) *Check {
 		return c
 	}
 	options := append(Options(), authorityOptions(names)...)
-	programs, asked := c.programs(ctx, lenient, options, names, l.Version)
+	programs, asked := c.programs(ctx, lenient, options, names, l)
 	for _, p := range programs {
 		for _, o := range p.Info.Options {
 			options = append(options, driverOption(p.Name, o))
@@ -122,7 +122,7 @@ func (l Loader) Check(ctx context.Context) *Check {
 		c.add(LevelOK, "values: %s", filesText(sources))
 	}
 	c.Settings = &Settings{
-		Values: values, Warnings: warnings, Programs: programs, sources: sources, version: l.Version,
+		Values: values, Warnings: warnings, Programs: programs, sources: sources, loader: l,
 	}
 	c.connections()
 	c.opinions(ctx)
@@ -173,7 +173,7 @@ func (c *Check) names(sources config.Sources) ([]string, *config.Values) {
 
 // programs asks the drivers for what they declare; asked says that all answered.
 func (c *Check) programs(
-	ctx context.Context, sources config.Sources, options []config.Option, names []string, version string,
+	ctx context.Context, sources config.Sources, options []config.Option, names []string, l Loader,
 ) (programs []Program, asked bool) {
 	values, _, errs := config.Check(known(sources, options), options)
 	c.faults(errs)
@@ -188,7 +188,7 @@ func (c *Check) programs(
 			asked = false // its section is at fault, which the last look at the values tells
 			continue
 		}
-		p, err := inspectOne(ctx, name, values, sandbox, version)
+		p, err := l.inspectOne(ctx, name, values, sandbox)
 		if err = errors.Join(err, p.down); err != nil {
 			c.add(LevelError, "%v", err)
 			asked = false
@@ -215,7 +215,7 @@ func (c *Check) connections() {
 		c.tell(err, "credentials for the cloud: %s", cloud)
 	}
 	if !c.groups["kubernetes"] {
-		rest, err := watch.RESTConfig(v, c.Settings.version)
+		rest, err := watch.RESTConfig(v, c.Settings.loader.Version)
 		where := ""
 		if err == nil {
 			where = rest.Host

@@ -113,7 +113,7 @@ func (c *control) restart(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(report) // a client that has gone is nobody's error
+	_ = json.NewEncoder(w).Encode(report) // a client that has gone is no error
 }
 
 // restartDriver replaces one driver's process by what stands under its path now. No other driver and no watch is

@@ -97,7 +97,7 @@ func (d *Daemon) takeIn(w *Watcher) {
 
 // tryDown starts a driver as a reload would, and ends it.
 func (r *runtime) tryDown(ctx context.Context, w *Watcher) error {
-	p, err := inspectOne(ctx, w.Name(), r.loaded.Values, w.Program().Sandbox, r.loaded.version)
+	p, err := r.loaded.loader.inspectOne(ctx, w.Name(), r.loaded.Values, w.Program().Sandbox)
 	if err = errors.Join(err, p.down); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	r.script("driver", "exec "+program(t)+" driver:"+configmaps)
 	_, err = d.restartDriver(t.Context(), configmaps)
 	if err == nil || !strings.Contains(err.Error(), "it starts now") || len(signals) != 1 || <-signals != syscall.SIGHUP {
-		t.Errorf("raven driver restart, mended: %v", err)
+		t.Errorf("raven driver restart, repaired: %v", err)
 	}
 	l, err = from.loadDespite(t.Context(), d.without)
 	if err != nil || l.Programs[0].down != nil || l.Programs[0].Info.Name != configmaps {

@@ -31,7 +31,7 @@ func (l Loader) Hosting(path string, args []string) (host.Config, error) {
 	}
 	policy := sandboxPolicy(values)
 	if policy.Mode == host.SandboxOff {
-		policy.Mode = host.SandboxAuto // nobody knows the program yet
+		policy.Mode = host.SandboxAuto // the program is not known yet
 	}
 	sandbox, err := host.NewSandbox(policy)
 	if err != nil {

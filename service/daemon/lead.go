@@ -27,7 +27,7 @@ func (r *runtime) nominate() error {
 	if err != nil {
 		return err
 	}
-	if c.REST, err = watch.RESTConfig(r.loaded.Values, r.loaded.version); err != nil {
+	if c.REST, err = watch.RESTConfig(r.loaded.Values, r.loaded.loader.Version); err != nil {
 		return err
 	}
 	c.Logger = r.log

@@ -26,7 +26,9 @@ type Program struct {
 	runtimeDir string
 	Sandbox    *host.Sandbox
 	version    string // Raven's
-	Info       drivers.Info
+	// startTimeout is how long its start may take; 0: the host's default.
+	startTimeout time.Duration
+	Info         drivers.Info
 	// down says why it could not be asked: info is empty then.
 	down error
 }
@@ -37,6 +39,8 @@ type Loader struct {
 	Sources func() (config.Sources, error)
 	// Version is Raven's, for drivers and for the Kubernetes API.
 	Version string
+	// DriverStartTimeout is how long the start of a driver's process may take; 0: as host.Timeouts has it.
+	DriverStartTimeout time.Duration
 }
 
 // Settings is a configuration with the drivers that it enables.
@@ -45,7 +49,7 @@ type Settings struct {
 	Warnings []config.Warning
 	Programs []Program
 	sources  config.Sources
-	version  string
+	loader   Loader
 }
 
 // Load reads the configuration in rounds: the first says which drivers there are, the second which programs they are,
@@ -61,7 +65,7 @@ func (l Loader) loadDespite(ctx context.Context, without func(driver string) boo
 	if err != nil {
 		return nil, err
 	}
-	programs, err := enabled(ctx, sources, l.Version)
+	programs, err := l.enabled(ctx, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +90,7 @@ func (l Loader) loadDespite(ctx context.Context, without func(driver string) boo
 	if err != nil {
 		return nil, err
 	}
-	return &Settings{Values: values, Warnings: warnings, Programs: programs, sources: sources, version: l.Version}, nil
+	return &Settings{Values: values, Warnings: warnings, Programs: programs, sources: sources, loader: l}, nil
 }
 
 // Enabled finds the drivers that the configuration enables, by the first two rounds.
@@ -95,17 +99,17 @@ func (l Loader) Enabled(ctx context.Context) ([]Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return enabled(ctx, sources, l.Version)
+	return l.enabled(ctx, sources)
 }
 
-func enabled(ctx context.Context, sources config.Sources, version string) ([]Program, error) {
-	programs, err := enabledBy(ctx, sources, Options(), version)
+func (l Loader) enabled(ctx context.Context, sources config.Sources) ([]Program, error) {
+	programs, err := l.enabledBy(ctx, sources, Options())
 	if err == nil {
 		return programs, nil
 	}
-	// An option elsewhere is wrong, or a driver is. In the former case the drivers can be asked nevertheless, and the last
-	// round finds everything that is wrong at once.
-	if programs, again := enabledBy(ctx, sources, placeOptions(), version); again == nil {
+	// An option elsewhere is wrong, or a driver is. In the former case the drivers can be asked nevertheless, and the
+	// last round finds everything that is wrong at once.
+	if programs, again := l.enabledBy(ctx, sources, placeOptions()); again == nil {
 		return programs, nil
 	}
 	return nil, err
@@ -118,9 +122,7 @@ func placeOptions() []config.Option {
 	}), sandboxOptions()...)
 }
 
-func enabledBy(ctx context.Context, sources config.Sources, options []config.Option, version string) ([]Program,
-	error,
-) {
+func (l Loader) enabledBy(ctx context.Context, sources config.Sources, options []config.Option) ([]Program, error) {
 	sources.Strict = false
 	first, _, err := config.Load(known(sources, options), options)
 	if err != nil {
@@ -132,7 +134,7 @@ func enabledBy(ctx context.Context, sources config.Sources, options []config.Opt
 	if err != nil {
 		return nil, err
 	}
-	return inspectAll(ctx, names, second, version)
+	return l.inspectAll(ctx, names, second)
 }
 
 // LoadCore reads what needs no driver.
@@ -160,7 +162,7 @@ func known(s config.Sources, options []config.Option) config.Sources {
 
 // inspect finds drivers and asks each for what it declares.
 func (l Loader) inspect(ctx context.Context, names []string, v *config.Values) ([]Program, error) {
-	programs, err := inspectAll(ctx, names, v, l.Version)
+	programs, err := l.inspectAll(ctx, names, v)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +175,7 @@ func (l Loader) inspect(ctx context.Context, names []string, v *config.Values) (
 }
 
 // inspectAll is inspect that notes which drivers do not start.
-func inspectAll(ctx context.Context, names []string, v *config.Values, version string) ([]Program, error) {
+func (l Loader) inspectAll(ctx context.Context, names []string, v *config.Values) ([]Program, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("[%s] drivers is empty: name at least one, for example namespace,pod", OptionGroup)
 	}
@@ -192,7 +194,7 @@ func inspectAll(ctx context.Context, names []string, v *config.Values, version s
 			return nil, fmt.Errorf("[%s] drivers names %q twice", OptionGroup, name)
 		}
 		wg.Go(func() {
-			programs[i], errs[i] = inspectOne(ctx, name, v, sandbox, version)
+			programs[i], errs[i] = l.inspectOne(ctx, name, v, sandbox)
 		})
 	}
 	wg.Wait()
@@ -204,12 +206,12 @@ func inspectAll(ctx context.Context, names []string, v *config.Values, version s
 	return programs, checkSharedSecrets(programs)
 }
 
-func inspectOne(ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox, version string) (Program,
-	error,
-) {
+func (l Loader) inspectOne(
+	ctx context.Context, name string, v *config.Values, sandbox *host.Sandbox,
+) (Program, error) {
 	p := Program{
 		Name: name, Authority: authorityOf(v, name), runtimeDir: RuntimeDir(v), Sandbox: sandbox,
-		version: version,
+		version: l.Version, startTimeout: l.DriverStartTimeout,
 	}
 	if p.Authority.attach != "" && !v.Bool(OptionGroup, "allow_attach") {
 		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name,
@@ -246,7 +248,7 @@ func (p Program) launch(values drivers.Values) host.Config {
 		Accepted: accepted,
 		Name:     p.Name, Path: p.Path, Args: p.Args, SHA256: p.Authority.SHA256, CoreVersion: p.version, Values: values,
 		RuntimeDir: p.runtimeDir, Sandbox: p.Sandbox, AllowRead: p.Authority.allowRead,
-		Attach: p.Authority.attach,
+		Attach: p.Authority.attach, Timeouts: host.Timeouts{Start: p.startTimeout},
 	}
 }
 

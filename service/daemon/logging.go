@@ -28,7 +28,7 @@ func (l *Settings) secrets() []string {
 	secrets := l.Values.Secrets()
 	cloud, _ := openstack.FromConfig(l.Values) // what is missing in it is told where it is used
 	secrets = append(secrets, cloud.Secrets()...)
-	if rest, err := watch.RESTConfig(l.Values, l.version); err == nil {
+	if rest, err := watch.RESTConfig(l.Values, l.loader.Version); err == nil {
 		secrets = append(secrets, watch.Secrets(rest)...)
 	}
 	return secrets

@@ -17,8 +17,8 @@ import (
 // ovnComponent is OVN's northbound database, in /readyz and raven status.
 const ovnComponent = "ovn"
 
-// mayDropOVN refuses a configuration without OVN's northbound database while load balancers of ours are in it, as far
-// as that was seen: nobody would see them any more, so that they served on, as they are, beside those of another
+// mayDropOVN refuses a configuration without OVN's northbound database while load balancers of Raven's are in it, as
+// far as that was seen: nobody would see them any more, so that they served on, as they are, beside those of another
 // driver.
 func (r *runtime) mayDropOVN(next *config.Values) error {
 	if r == nil || r.northbound == nil {

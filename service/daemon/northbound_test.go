@@ -132,7 +132,7 @@ func TestOVNIsNotDropped(t *testing.T) {
 	check("it is gone", false)
 	serve()
 	server.Kill()
-	for end := time.Now().Add(20 * time.Second); n.Status().Connected; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); n.Status().Connected; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the database is dead, and still counts as connected")
 		}

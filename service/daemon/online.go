@@ -42,7 +42,7 @@ func (c *Check) Online(ctx context.Context, rights []authorizationv1.ResourceAtt
 }
 
 func (c *Check) onlineKubernetes(ctx context.Context, rights []authorizationv1.ResourceAttributes) {
-	rest, err := watch.RESTConfig(c.Settings.Values, c.Settings.version)
+	rest, err := watch.RESTConfig(c.Settings.Values, c.Settings.loader.Version)
 	if err != nil {
 		return // which was said
 	}

@@ -34,7 +34,7 @@ const (
 )
 
 // patience is how long anything may take that a test waits for.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // rig is a cluster, a cloud, and a kuryr.conf that enables the two drivers.
 type rig struct {
@@ -64,7 +64,7 @@ func newRig(t *testing.T) *rig {
 	if _, err := r.cloud.Start(context.WithoutCancel(t.Context()), ""); err != nil {
 		t.Fatal(err)
 	}
-	r.set("DEFAULT", "graceful_shutdown_timeout", "20")
+	r.set("DEFAULT", "graceful_shutdown_timeout", "60")
 	r.set("kubernetes", "kubeconfig", r.write("kubeconfig", string(r.kube.Kubeconfig()), 0o600))
 	r.set("neutron", "cloud", simcloud.CloudMember)
 	r.set("neutron", "clouds_file", r.write("clouds.yaml", string(r.cloud.CloudsYAML()), 0o600))
@@ -127,7 +127,7 @@ func (r *rig) set(group, name, value string) {
 
 // loader reads the rig's kuryr.conf, with options that are stronger than it.
 func (r *rig) loader(args map[config.Name][]string) Loader {
-	return Loader{Version: "test", Sources: func() (config.Sources, error) {
+	return Loader{Version: "test", DriverStartTimeout: patience, Sources: func() (config.Sources, error) {
 		return config.Sources{Files: []string{filepath.Join(r.dir, "kuryr.conf")}, Args: args}, nil
 	}}
 }

@@ -96,7 +96,7 @@ func prepare(ctx context.Context, l *Settings, log *slog.Logger, elect bool) (*r
 }
 
 func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) {
-	rest, err := watch.RESTConfig(r.loaded.Values, r.loaded.version)
+	rest, err := watch.RESTConfig(r.loaded.Values, r.loaded.loader.Version)
 	if err != nil {
 		return watch.Clients{}, err
 	}
@@ -223,7 +223,8 @@ func (r *runtime) newWatcher(p Program, separate bool) *Watcher {
 	return newWatcher(watcherConfig{
 		Program: p, Values: values, Manager: r.manager, Logger: r.log,
 		Timeouts: host.Timeouts{
-			Call: v.Duration(OptionGroup, "translate_timeout"), Quarantine: v.Duration(OptionGroup, "driver_quarantine"),
+			Start: p.startTimeout,
+			Call:  v.Duration(OptionGroup, "translate_timeout"), Quarantine: v.Duration(OptionGroup, "driver_quarantine"),
 		},
 		MaxLosses:    int(v.Int(OptionGroup, "driver_max_losses")),
 		Engine:       func() engine { return r.engine() },

@@ -210,7 +210,7 @@ type Status struct {
 }
 
 // Launch starts a driver and returns when it can be asked: after its Info is known and, where Values are given, it is
-// configured. What is wrong with the first start is returned, in one line; later losses are mended by restarts. ctx
+// configured. What is wrong with the first start is returned, in one line; later losses are followed by restarts. ctx
 // bounds the launch alone. The caller must Stop the Plugin.
 func Launch(ctx context.Context, config Config) (*Plugin, error) {
 	config = config.withDefaults()
@@ -225,7 +225,7 @@ func Launch(ctx context.Context, config Config) (*Plugin, error) {
 	}
 	first, err := start(ctx, config, p.folder.path)
 	if err == nil {
-		if err = p.adopt(ctx, first); err != nil {
+		if err = p.activate(ctx, first); err != nil {
 			_ = first.stop(ctx, config.Timeouts, false)
 		}
 	}

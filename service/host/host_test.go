@@ -149,23 +149,22 @@ func TestExitIsExplained(t *testing.T) {
 
 func TestStoppedProcess(t *testing.T) {
 	t.Run("Stop is bounded", func(t *testing.T) {
-		config := testConfig(t, "plain")
-		config.Timeouts.Ping = time.Minute
-		p := launch(t, config)
+		p := launch(t, testConfig(t, "plain"))
 		pid := p.Status().PID
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
-		if err := p.Stop(t.Context()); err != nil {
+		if err := p.Stop(t.Context()); err != nil { // without a bound it would not return
 			t.Errorf("stopping: %v", err)
 		}
-		if took := time.Since(began); took > 5*time.Second || alive(pid) {
-			t.Errorf("took %s, alive %t", took, alive(pid))
+		if alive(pid) {
+			t.Error("the process is alive")
 		}
 	})
 	t.Run("is noticed and replaced", func(t *testing.T) {
-		p := launch(t, testConfig(t, "plain"))
+		config := testConfig(t, "plain")
+		config.Timeouts.Ping = 2 * time.Second
+		p := launch(t, config)
 		pid := p.Status().PID
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -180,23 +179,22 @@ func TestStoppedProcess(t *testing.T) {
 	})
 	t.Run("an ended context kills at once", func(t *testing.T) {
 		config := testConfig(t, "plain")
-		config.Timeouts.Ping, config.Timeouts.Drain, config.Timeouts.Kill = time.Minute, time.Minute, time.Minute
+		config.Timeouts.Drain, config.Timeouts.Kill = time.Hour, time.Hour
 		p := launch(t, config)
 		if err := syscall.Kill(p.Status().PID, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		began := time.Now()
-		if err := p.Stop(ctx); err != nil || time.Since(began) > 10*time.Second {
-			t.Errorf("took %s: %v", time.Since(began), err)
+		if err := p.Stop(ctx); err != nil { // which would take an hour otherwise
+			t.Error(err)
 		}
 	})
 }
 
 func TestHangingObjects(t *testing.T) {
 	config := testConfig(t, "plain")
-	config.Timeouts.Call = 100 * time.Millisecond
+	config.Timeouts.Call = 2 * time.Second
 	p := launch(t, config)
 	for _, name := range []string{"hang", "spin"} {
 		if _, err := ask(t, p, name, ""); !errors.Is(err, context.DeadlineExceeded) {

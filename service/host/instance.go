@@ -163,7 +163,7 @@ var errSurvives = errors.New("the process does not end")
 // and hangs on a process that a signal stopped: so drain first, then let it end, then kill the group.
 func (i *instance) stop(ctx context.Context, timeouts Timeouts, drain bool) error {
 	i.retired.CompareAndSwap(false, drain)
-	if drain && i.client != nil && !i.attached { // it would serve nobody afterwards
+	if drain && i.client != nil && !i.attached { // it would serve no caller afterwards
 		bounded, cancel := context.WithTimeout(ctx, timeouts.Drain)
 		_ = i.client.Drain(bounded) // whatever comes of it, the process ends
 		cancel()

@@ -63,7 +63,7 @@ func testDriver(mode string) {
 		fmt.Fprintln(os.Stderr, "no database today")
 		os.Exit(3)
 	case "silent":
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	case "succeeds":
 		return
 	case "ofthefuture": // it speaks today's protocol and later ones
@@ -208,10 +208,11 @@ func testConfig(tb testing.TB, mode string) Config {
 	return Config{
 		Name: "subject", Path: own, Args: []string{"driver:" + mode}, RuntimeDir: dir,
 		Values: drivers.Values{"g": {"watch": "pods"}},
-		// A health check that is too impatient takes a loaded machine for a hanging driver.
+		// A health check that is too impatient takes a loaded machine for a hanging driver: tests in which none hangs
+		// have none.
 		Timeouts: Timeouts{
-			Start: 60 * time.Second, Ping: 2 * time.Second, Overdue: 500 * time.Millisecond, Drain: 300 * time.Millisecond,
-			Kill: 300 * time.Millisecond, BackoffMin: 10 * time.Millisecond,
+			Start: hostPatience, Ping: time.Hour, Overdue: time.Hour, Drain: 300 * time.Millisecond,
+			Kill: 3 * time.Second, BackoffMin: 10 * time.Millisecond,
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	}
@@ -231,10 +232,13 @@ func launch(tb testing.TB, config Config) *Plugin {
 	return p
 }
 
+// hostPatience ends a test that would wait for ever.
+const hostPatience = 2 * time.Minute
+
 // eventually waits for a condition.
 func eventually(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(hostPatience); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("never: %s", what)
 		}

@@ -105,16 +105,16 @@ func TestFirstStartErrors(t *testing.T) {
 }
 
 func TestCancelledLaunch(t *testing.T) {
+	config := testConfig(t, "silent")
+	config.Timeouts.Start = time.Hour // so that only the context ends it while the test runs
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	began := time.Now()
-	if _, err := Launch(ctx, testConfig(t, "silent")); err == nil || time.Since(began) > 10*time.Second {
-		t.Errorf("%v after %s", err, time.Since(began))
+	if _, err := Launch(ctx, config); err == nil {
+		t.Error("a driver that says nothing has started")
 	}
 	cancel() // with a context that has ended nothing is executed
-	began = time.Now()
-	if _, err := Launch(ctx, testConfig(t, "silent")); err == nil || time.Since(began) > 2*time.Second {
-		t.Errorf("with a context that has ended: %v after %s", err, time.Since(began))
+	if _, err := Launch(ctx, config); err == nil {
+		t.Error("a driver has started with a context that has ended")
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// adopt makes an instance the current one, configured with the newest values.
-func (p *Plugin) adopt(ctx context.Context, next *instance) error {
+// activate makes an instance the current one, configured with the newest values.
+func (p *Plugin) activate(ctx context.Context, next *instance) error {
 	info := next.client.Info()
 	if p.config.Name != "" && info.Name != p.config.Name {
 		return fmt.Errorf("%s calls itself driver %q", p.config.Path, info.Name)
@@ -225,7 +225,7 @@ func (p *Plugin) restart(ctx context.Context) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.adopt(ctx, next); err != nil {
+	if err := p.activate(ctx, next); err != nil {
 		_ = next.stop(ctx, p.config.Timeouts, false)
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -52,9 +51,10 @@ func TestOneVIPTwiceInOneTransaction(t *testing.T) {
 	attrs := map[string]any{
 		"group_id": g.ID, "vips": []any{map[string]any{"protocol": "TCP", "address": "10.0.0.1", "port": int64(80)}},
 	}
-	var wg sync.WaitGroup
+	var wg, asked sync.WaitGroup
 	n.mu.Lock() // what is asked for waits, and goes together
 	for i := range 10 {
+		asked.Add(1)
 		wg.Go(func() {
 			identity := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb"}
 			want := &balancer{identity: identity}
@@ -66,12 +66,13 @@ func TestOneVIPTwiceInOneTransaction(t *testing.T) {
 				done: make(chan error, 1),
 			}
 			n.changes <- c
+			asked.Done()
 			if err := <-c.done; err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	time.Sleep(10 * time.Millisecond)
+	asked.Wait()
 	n.mu.Unlock()
 	wg.Wait()
 	list, err := n.List(drivers.KindOVNLoadBalancer)
@@ -177,7 +178,6 @@ func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 		n.changes <- c
 		wg.Go(func() { errs[i] = <-c.done })
 	}
-	time.Sleep(10 * time.Millisecond)
 	n.mu.Unlock()
 	wg.Wait()
 	for i, err := range errs {
@@ -214,7 +214,6 @@ func TestManyLargeChangesAreSeveralTransactions(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(10 * time.Millisecond)
 	n.mu.Unlock()
 	wg.Wait()
 	if got := n.Status().Transactions["committed"]; got < 2 || got >= changes {

@@ -22,8 +22,8 @@ func (a *AwayError) Unwrap() error { return a.Err }
 // MissingError says that rows are not there that others have to join: Neutron has not made them yet, or somebody has
 // taken them away.
 type MissingError struct {
-	// Rows are the names of the rows, sorted: of switches and routers of Neutron's, or the ID of a group of ours. There
-	// is one at least.
+	// Rows are the names of the rows, sorted: of switches and routers of Neutron's, or the ID of a group of Raven's.
+	// There is one at least.
 	Rows []string
 }
 
@@ -40,8 +40,8 @@ func (m *MissingError) Error() string {
 	return fmt.Sprintf("%s %s not in OVN's northbound database yet", text, verb)
 }
 
-// ConflictError says that a VIP is not served since another load balancer of ours serves it in the same group: of two
-// who want it the first one has it. All else of the load balancer is as it should be.
+// ConflictError says that a VIP is not served since another load balancer of Raven's serves it in the same group: of
+// two who want it the first one has it. All else of the load balancer is as it should be.
 type ConflictError struct {
 	VIP string // protocol, address and port
 	// Holder is the ID of the other load balancer, Name its name.

@@ -55,7 +55,7 @@ func TestConflictingChangesAreRepaired(t *testing.T) {
 		"its backends are chosen otherwise": {"selection fields", func(r *rig) []string {
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "selection_fields=ip_src,ip_dst"}
 		}},
-		"clients are learnt": {"affinity timeout", func(r *rig) []string { // as rows of ours had it once
+		"clients are learnt": {"affinity timeout", func(r *rig) []string { // as rows of Raven's had it once
 			return []string{"set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:affinity_timeout=60"}
 		}},
 		"its backends are checked": {"health check", func(r *rig) []string {
@@ -112,19 +112,19 @@ func TestConflictingChangesAreRepaired(t *testing.T) {
 			r.until("it is told: "+test.what, func() bool { return r.seen.hasChanged(was.ID) })
 			now, there, err := r.Get(kindBalancer, was.ID)
 			if err != nil || there && cmp.Equal(now, was) {
-				t.Fatalf("it is shown as it was (error %v), so that nobody would mend it", err)
+				t.Fatalf("it is shown as it was (error %v), so that it would not be repaired", err)
 			}
 			if r.group("net1") != g {
 				t.Error("the group is another one")
 			}
-			var mended plan.Observed
+			var repaired plan.Observed
 			if there {
 				// all that differs
-				mended, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"name": "web/u1", "vips": vips})
+				repaired, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"name": "web/u1", "vips": vips})
 			} else {
-				mended = r.balancer("u1", g, vips...)
+				repaired = r.balancer("u1", g, vips...)
 			}
-			if diff := cmp.Diff(was, mended); err != nil || diff != "" {
+			if diff := cmp.Diff(was, repaired); err != nil || diff != "" {
 				t.Error(err, diff)
 			}
 			if rows := r.column("Load_Balancer", "name"); !cmp.Equal(rows, []string{"web/u1:tcp", "web/u1:udp"}) {

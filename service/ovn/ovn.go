@@ -28,9 +28,9 @@ import (
 
 // Follower is told what changes by itself. It is called from one goroutine, and must not wait for a write.
 type Follower interface {
-	// Changed says that resources of ours are not as they were last listed, written or told of.
+	// Changed says that resources of Raven's are not as they were last listed, written or told of.
 	Changed(resources []Resource)
-	// Arrived names rows that are there now: switches and routers of Neutron's by name, groups of ours by ID.
+	// Arrived names rows that are there now: switches and routers of Neutron's by name, groups of Raven's by ID.
 	Arrived(rows []string)
 	// Back says that the database can be asked again, or for the first time.
 	Back()
@@ -127,7 +127,7 @@ func (n *Northbound) run(ctx context.Context) {
 		began := n.config.Clock.Now()
 		s, err := n.connect(ctx)
 		if err == nil {
-			n.adopt(s)
+			n.activate(s)
 			n.log.Info("connected to OVN's northbound database", "endpoint", s.endpoint)
 			n.work.Go(func() { n.probe(ctx, s) })
 			select {
@@ -155,9 +155,9 @@ func (n *Northbound) run(ctx context.Context) {
 	}
 }
 
-// adopt makes a session the one that is used: its rows are read as a whole, and what differs from what was known is
+// activate makes a session the one that is used: its rows are read as a whole, and what differs from what was known is
 // told.
-func (n *Northbound) adopt(s *session) {
+func (n *Northbound) activate(s *session) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b, t := newRowIndex(n.config.Cluster), newDirtySet()

@@ -256,7 +256,7 @@ func TestForeignRowsStay(t *testing.T) {
 	if list, err := r.List(kindBalancer); err != nil || len(list) != 1 {
 		t.Errorf("list %v, error %v, want ours only", list, err)
 	}
-	// What others add to a row of ours stays as well.
+	// What others add to a row of Raven's stays as well.
 	r.ctl("set", "Load_Balancer", r.uuidOf("web/u1:tcp", "raven"), "options:hairpin_snat_ip=10.0.0.9",
 		"external_ids:note=mine")
 	if _, err := r.Update(t.Context(), kindBalancer, id,

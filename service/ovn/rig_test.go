@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // rig is a real northbound database with a connection to it.
 type rig struct {
@@ -196,6 +196,6 @@ func (r *rig) uuidOf(name, word string) string {
 			return line[:36]
 		}
 	}
-	r.Fatalf("no row of ours has the name %s", name)
+	r.Fatalf("no row of Raven's has the name %s", name)
 	return ""
 }

@@ -40,7 +40,7 @@ type place struct {
 	groups      []string // UUIDs
 }
 
-// group is a Load_Balancer_Group row of ours.
+// group is a Load_Balancer_Group row of Raven's.
 type group struct {
 	uuid     string
 	id       string
@@ -63,9 +63,9 @@ type rowIndex struct {
 	joined    map[string]map[string]bool // UUIDs of places by the UUID of the group
 	taken     map[string]map[string]bool // UUIDs of rows by group and VIP: see vipKey
 	belongs   map[string]map[string]bool // UUIDs of rows by the ID of the group that they say they are of
-	memberOf  map[string]map[string]bool // UUIDs of groups of ours by the UUID of the row that is in them
-	// The rows with UUIDs like ours that say nothing of us: where one is in the place of a row of ours, another client has
-	// changed what it says.
+	memberOf  map[string]map[string]bool // UUIDs of groups of Raven's by the UUID of the row that is in them
+	// The rows with UUIDs like ours that carry no identity of Raven's: where one is in the place of a row of Raven's,
+	// another client has changed what it says.
 	strays      map[string]*nbdb.LoadBalancer
 	strayGroups map[string]*nbdb.LoadBalancerGroup
 }
@@ -126,7 +126,7 @@ func (b *rowIndex) balancer(uuid string, have *nbdb.LoadBalancer, t *dirtySet) {
 	t.balancer(id)
 }
 
-// at returns the row in the place of one of ours, whatever it says of whose it is; nil: there is none.
+// at returns the row in the place of one of Raven's, whatever it says of whose it is; nil: there is none.
 func (b *rowIndex) at(uuid string) *nbdb.LoadBalancer {
 	if have := b.balancers[uuid]; have != nil {
 		return have

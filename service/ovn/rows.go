@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// A resource and its rows. A load balancer of ours is one Load_Balancer row for each protocol and affinity of its
+// A resource and its rows. A load balancer of Raven's is one Load_Balancer row for each protocol and affinity of its
 // VIPs, since OVN has these per row, not per VIP:
 //
 //	name          <name>:<part>                     for people
@@ -37,14 +37,14 @@ import (
 //	                                                is not OVN's option affinity_timeout, with which it learns a client's backend by the first connection, and
 //	                                                drops that one (see docs/adr/0015). ip_src means IPv4 alone: an IPv6 client is known by its MAC address
 //
-// A group of ours is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its
-// name. The UUIDs of all rows of ours follow from the identity: a second row for the same part is refused by the
+// A group of Raven's is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its
+// name. The UUIDs of all rows of Raven's follow from the identity: a second row for the same part is refused by the
 // database itself, and a row that is in such a place is ours, whatever somebody has made of its external_ids or its
 // name.
 //
 // health_check and ip_port_mappings are empty, and selection_fields without an affinity. What others add to options
 // and external_ids stays. A part whose row is not as it would be written is as good as not there: the load balancer
-// then shows no VIPs, and is mended as a whole.
+// then shows no VIPs, and is repaired as a whole.
 const (
 	clusterID = "raven:cluster"
 	ownerID   = "raven:owner"
@@ -82,7 +82,7 @@ func (v vip) part() string {
 	return part
 }
 
-// balancer is a load balancer of ours, as it should be or as its rows have it.
+// balancer is a load balancer of Raven's, as it should be or as its rows have it.
 type balancer struct {
 	identity plan.Identity
 	title    string
@@ -144,7 +144,7 @@ func (r row) is(have *nbdb.LoadBalancer) bool {
 		have.Options[affinityOption] == "" && have.Options[flushOption] == r.options[flushOption]
 }
 
-// plain says whether a row has nothing in the columns that are empty in rows of ours: health checks would take
+// plain says whether a row has nothing in the columns that are empty in rows of Raven's: health checks would take
 // backends away that Kubernetes calls ready.
 func plain(have *nbdb.LoadBalancer) bool { return len(have.HealthCheck)+len(have.IPPortMappings) == 0 }
 
@@ -222,7 +222,7 @@ func ID(kind drivers.Kind, identity plan.Identity) string {
 	return fmt.Sprintf("%s:%s/%s", kind, ownerText(k), k.Name)
 }
 
-// rowUUID is the UUID of a row of ours: a hash of the identity and the part, so that no row is made twice.
+// rowUUID is the UUID of a row of Raven's: a hash of the identity and the part, so that no row is made twice.
 func rowUUID(kind drivers.Kind, identity plan.Identity, part string) string {
 	k := identity.Key()
 	sum := sha256.Sum256(

@@ -19,7 +19,7 @@ type Status struct {
 	Outdated  string    `json:"outdated,omitempty"` // what an OVN of that version does not do of what is asked of it
 	Since     time.Time `json:"since"`              // of that it is connected, or not
 	Error     string    `json:"error,omitempty"`    // why it is not
-	// Balancers and Groups count what is ours, Rows the rows of load balancers.
+	// Balancers and Groups count what is Raven's, Rows the rows of load balancers.
 	Balancers int `json:"balancers"`
 	Groups    int `json:"groups"`
 	Rows      int `json:"rows"`

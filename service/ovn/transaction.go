@@ -13,7 +13,7 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// transaction gathers what becomes one transaction of the database: rows of ours, and references to our groups in
+// transaction gathers what becomes one transaction of the database: rows of Raven's, and references to our groups in
 // rows of others, of which nothing else is touched. What many changes do to one set is one operation.
 type transaction struct {
 	ops  []ovsdb.Operation

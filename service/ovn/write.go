@@ -37,7 +37,7 @@ func (n *Northbound) Create(
 }
 
 // Update changes what is given of a load balancer or a group; "description" is an identity as a text, of which
-// another policy is taken over. What else is not as it should be is mended with it. Where all that is left to do of a
+// another policy is taken over. What else differs is repaired with it. Where all that is left to do of a
 // group waits for a row, the error is a MissingError; in all else it is as of Create, or a GoneError.
 func (n *Northbound) Update(
 	ctx context.Context, kind drivers.Kind, id string, attrs map[string]any,
