@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Notifier tells systemd about the service's state (sd_notify). A nil Notifier tells nobody. Why it is no library:
+// Notifier tells systemd about the service's state (sd_notify). A nil Notifier sends nothing. Why it is no library:
 // docs/adr/0016-sd-notify-without-a-library.md.
 type Notifier struct {
 	address  string
@@ -38,7 +38,7 @@ func NewNotifier(getenv func(string) string) *Notifier {
 	return n
 }
 
-// Send sends assignments in one datagram, for example "READY=1". A manager that does not listen is nobody's error: it
+// Send sends assignments in one datagram, for example "READY=1". A manager that does not listen is no error: it
 // is dropped.
 func (n *Notifier) Send(assignments ...string) {
 	if n == nil {

@@ -135,12 +135,15 @@ func (r *rig) run(services ...*fake) {
 	go func() { r.result <- r.launcher.Run(r.ctx) }()
 }
 
+// patience ends a test that would wait for ever.
+const patience = 2 * time.Minute
+
 func (r *rig) wait(t *testing.T) error {
 	t.Helper()
 	select {
 	case err := <-r.result:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("the launcher does not end; so far: %v\n%s", r.all(), r.log)
 		return nil
 	}
@@ -148,7 +151,7 @@ func (r *rig) wait(t *testing.T) error {
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if condition() {
 			return
 		}

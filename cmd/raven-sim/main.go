@@ -40,7 +40,7 @@ func stopSignals() (ctx context.Context, stop func(), hurry <-chan struct{}) {
 	return ctx, stop, now
 }
 
-// output is standard output; when nobody reads it any more, that is a signal to stop.
+// output is standard output; when no process reads it any more, that is a signal to stop.
 type output struct {
 	*os.File
 	stop func()

@@ -94,7 +94,7 @@ type cleanupReport struct {
 	Retained []cleanupRow       `json:"retained"`
 	Removed  int                `json:"removed"`
 	Left     []cleanup.Leftover `json:"left"`
-	// Unseen says of what nobody knows whether there is any.
+	// Unseen says of what it is not known whether there is any.
 	Unseen []string `json:"unseen,omitempty"`
 }
 

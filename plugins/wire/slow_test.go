@@ -58,7 +58,7 @@ func TestCancelledWhileQueued(t *testing.T) {
 			}
 			cancel()
 			wait.Wait()
-			until := time.Now().Add(20 * time.Second)
+			until := time.Now().Add(2 * time.Minute)
 			for client.InFlight() > 0 || client.Overdue() > 0 {
 				if time.Now().After(until) {
 					t.Fatalf("%d calls are still in flight, one for %s too long", client.InFlight(), client.Overdue())

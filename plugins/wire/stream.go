@@ -143,7 +143,7 @@ func (s *clientSession) remaining(call *pendingCall, timeout time.Duration) time
 	return timeout - s.client.config.Clock.Since(call.sent)
 }
 
-// leave takes back what nobody waits for any more: from the queue, or else from the driver.
+// leave takes back what no caller waits for any more: from the queue, or else from the driver.
 func (s *clientSession) leave(call *pendingCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

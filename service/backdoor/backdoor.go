@@ -207,7 +207,7 @@ func text(w http.ResponseWriter, write func(io.Writer) error) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, b.String()) // a client that has gone is nobody's error
+	_, _ = io.WriteString(w, b.String()) // a client that has gone is no error
 }
 
 // stacks is what every goroutine is doing, up to 64 MiB.

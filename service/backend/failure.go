@@ -36,7 +36,7 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Permanent returns a failure that another try cannot mend: only a new object, driver or configuration can.
+// Permanent returns a failure that another try cannot repair: only a new object, driver or configuration can.
 func Permanent(err error) *Failure { return &Failure{Phase: state.Terminal, Err: err} }
 
 // Permanentf is Permanent with a text.

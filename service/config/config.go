@@ -145,7 +145,7 @@ func (e *Error) Error() string {
 	return b.String() + e.Message
 }
 
-// Warning is something an operator should mend but that does not prevent running.
+// Warning is something an operator should fix but that does not prevent running.
 type Warning Error
 
 // String returns the warning in the form of an error's text.

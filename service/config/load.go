@@ -118,7 +118,7 @@ func (l *loader) parse(o Option, r *resolved) any {
 	return parsed
 }
 
-// fallback is the option's default, substituted. Where that cannot be had, nothing is: whoever set the option mended
+// fallback is the option's default, substituted. Where that cannot be had, nothing is: whoever set the option fixed
 // it.
 func (l *loader) fallback(o Option, val value) any {
 	switch {
@@ -127,7 +127,7 @@ func (l *loader) fallback(o Option, val value) any {
 	case val.origin.Source == FromDefault:
 		return val.value
 	}
-	quiet := *l // what is wrong with a default that is not in force is nobody's concern
+	quiet := *l // what is wrong with a default that is not in force is not reported
 	quiet.errs = nil
 	texts := slices.Clone(splitMulti(o, o.Default))
 	for i, text := range texts {
@@ -247,7 +247,7 @@ func flatten(err error) []error {
 	return []error{err}
 }
 
-// sorted orders errors by file and line, so that an operator mends a file from top to bottom.
+// sorted orders errors by file and line, so that an operator fixes a file from top to bottom.
 func sorted(errs []error) []error {
 	slices.SortStableFunc(errs, func(a, b error) int {
 		x, isX := errors.AsType[*Error](a)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// unknown reports options and groups in files that nobody declares, and environment variables that look like options
+// unknown reports options and groups in files that are not declared, and environment variables that look like options
 // of a known group but are none.
 func (l *loader) unknown(strict bool) {
 	report := func(w Warning) {
@@ -74,7 +74,7 @@ func (r *registry) knowsGroup(group string) bool {
 	return false
 }
 
-// suggest returns "; did you mean …?" for an option that nobody declares, or "".
+// suggest returns "; did you mean …?" for an option that are not declared, or "".
 func (r *registry) suggest(n Name) string {
 	var here []string
 	var elsewhere []string

@@ -287,7 +287,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, what string, mor
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(b.String())) // a prober that has gone is nobody's error
+	_, _ = w.Write([]byte(b.String())) // a prober that has gone is no error
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
@@ -318,5 +318,5 @@ func writeJSON(w http.ResponseWriter, code int, document any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n')) // a client that has gone is nobody's error
+	_, _ = w.Write(append(body, '\n')) // a client that has gone is no error
 }

@@ -63,7 +63,7 @@ func (c Config) Check() error {
 	return err
 }
 
-// resolve makes gophercloud's options of ours, or of clouds.yaml's.
+// resolve makes gophercloud's options of Raven's, or of clouds.yaml's.
 func (c Config) resolve() (gophercloud.AuthOptions, *tls.Config, Config, error) {
 	if c.Cloud != "" {
 		return c.fromClouds()

@@ -60,7 +60,7 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := createLater(t.Context(), c)
-	for deadline := time.Now().Add(10 * time.Second); s.Faults()[0].Acted == 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); s.Faults()[0].Acted == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the create is not under way")
 		}
@@ -71,7 +71,7 @@ func TestTheFenceLetsNoChangePass(t *testing.T) {
 		if openstack.Classify(err) != openstack.ClassAmbiguous {
 			t.Errorf("broken off: %v (%v)", err, openstack.Classify(err))
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the create goes on after the end of the term")
 	}
 	if err := create("late"); !errors.Is(err, openstack.ErrFenced) {

@@ -149,7 +149,8 @@ func (l *limiter) overloaded(done sample, now time.Time) {
 	l.cut(hardCut, done.started, now)
 }
 
-// cut lowers the limit, unless the request began before the last cut: then it tells of what is mended already.
+// cut lowers the limit, unless the request began before the last cut: then it tells of what the cut has answered
+// already.
 func (l *limiter) cut(factor float64, started, now time.Time) {
 	if started.Before(l.cutAt) {
 		return

@@ -22,7 +22,7 @@ const maxBody = 256 << 20
 const (
 	// OpCreate is the op of a create.
 	OpCreate = "creating"
-	// OpList is the op of a request whose cost nobody knows before.
+	// OpList is the op of a request whose cost is not known before.
 	OpList = "listing"
 )
 

@@ -165,7 +165,7 @@ func TestCompute(t *testing.T) {
 		{"retained", "retain is never deleted", plan.Input{
 			Observed: []plan.Observed{with(network, func(o *plan.Observed) { o.Identity.Policy = drivers.Retain })}, Prune: true,
 		}, nil, 0},
-		{"foreign", "what has no identity of ours is never touched", plan.Input{
+		{"foreign", "what has no identity of Raven's is never touched", plan.Input{
 			Observed: []plan.Observed{with(network, func(o *plan.Observed) { o.Managed = false })}, Prune: true,
 		}, nil, 0},
 		{"other cluster", "a caller's mistake deletes nothing of another cluster", plan.Input{
@@ -322,7 +322,7 @@ func TestCompute(t *testing.T) {
 			0,
 		},
 		{
-			"interface, made", "a crash between the two is mended",
+			"interface, made", "a crash between the two is repaired",
 			plan.Input{Desired: []plan.Desired{wantRif}, Observed: []plan.Observed{loose}, Resolve: refs(there)},
 			[]string{"attach router_interface rif.if p1"},
 			0,

@@ -10,7 +10,7 @@
 //	yes      immutable difference  delete the old one, then create; what of this owner uses it goes and comes with it,
 //	                               as soon as nothing else uses it
 //	yes      twice                 one is kept, the other deleted when nothing uses it
-//	no       policy delete         delete, when nothing of ours uses it any more
+//	no       policy delete         delete, when nothing of Raven's uses it any more
 //	no       policy retain         none
 //
 // What is peculiar to one kind of resource stands in its Descriptor, which its backend registers: this package names no
@@ -140,12 +140,12 @@ type Input struct {
 	// Resolve returns the value of a ref, within the set and by role, and false when it is not there yet. Nil resolves
 	// nothing.
 	Resolve func(drivers.Ref) (any, bool)
-	// Dependants returns what of ours, of any owner, uses the resource with that id: ports and router interfaces of a
+	// Dependants returns what of Raven's, of any owner, uses the resource with that id: ports and router interfaces of a
 	// subnet; these and subnets of a network; interfaces of a router; ports and rules of a security group; subnets of a
 	// pool; floating IPs of a port. Nil means that nothing uses anything.
 	Dependants func(drivers.Kind, string) []Observed
 	// Unsure are kinds of what is wanted and not known: what is there of them, and what uses it, is not deleted for
-	// that nobody wants it any more.
+	// that it is not wanted any more.
 	Unsure map[drivers.Kind]bool
 	// Blocked says of resources, by their id, why they must not be deleted for now.
 	Blocked map[string]string

@@ -157,7 +157,7 @@ func (c *Computation) identify(m *Match) {
 	step.Op, step.Reason = Tag, "its tags do not prove its identity"
 	for _, tag := range d.Tags {
 		if !slices.Contains(o.Tags, tag) {
-			missing = append([]string{tag}, missing...) // first: nobody looks for it alone
+			missing = append([]string{tag}, missing...) // first: it is not searched for alone
 		}
 	}
 	step.Attrs = map[string]any{"tags": missing}
@@ -225,7 +225,7 @@ func (c *Computation) departures() {
 	}
 }
 
-// users returns a wait for each resource of ours that must be gone before this one can be deleted.
+// users returns a wait for each resource of Raven's that must be gone before this one can be deleted.
 func (c *Computation) users(o *Observed) []Wait {
 	var waits []Wait
 	kind := c.KindOf(o)
@@ -247,8 +247,8 @@ func (c *Computation) users(o *Observed) []Wait {
 	return waits
 }
 
-// stayers returns a wait for each resource of ours that stays with what causes a departure, however far back: as long
-// as that cannot go, what hangs on it has to stay as well.
+// stayers returns a wait for each resource of Raven's that stays with what causes a departure, however far back: as
+// long as that cannot go, what hangs on it has to stay as well.
 func (c *Computation) stayers(gone departure) []Wait {
 	var waits []Wait
 	for cause := gone.cause; cause != nil; cause = c.going[cause.ID].cause {

@@ -264,7 +264,7 @@ func (m *Manager) removeUser(ctx context.Context) error {
 	file := m.sysusersFile()
 	text, err := os.ReadFile(file)
 	if err != nil || !strings.HasPrefix(string(text), m.marker()) {
-		return nil //nolint:nilerr // none of ours
+		return nil //nolint:nilerr // none of Raven's
 	}
 	if _, err := m.run(ctx, "userdel", m.c.User); err != nil && !strings.Contains(err.Error(), "does not exist") {
 		return fmt.Errorf("removing user %s: %w", m.c.User, err)

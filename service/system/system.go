@@ -151,7 +151,7 @@ func (m *Manager) unit() string {
 	return b.String()
 }
 
-// marker is how a unit of ours begins.
+// marker is how a unit of Raven's begins.
 func (m *Manager) marker() string {
 	return fmt.Sprintf("# Made by `%s service install`, and removed by `%s service uninstall`.", m.c.Name, m.c.Name)
 }

@@ -3,11 +3,15 @@
 package watch
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/drivers"
 )
@@ -216,5 +220,28 @@ func TestVanish(t *testing.T) {
 		if _, complete := must.Keys("pods"); complete != (step.name != "not served") {
 			t.Errorf("%s: complete to who does not allow that: %t", step.name, complete)
 		}
+	}
+}
+
+// A reflector that backs off does not hold up the end.
+func TestEndingClock(t *testing.T) {
+	for _, cancelled := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := endingClock{clock.RealClock{}, func(f func()) func() bool { return context.AfterFunc(ctx, f) }}
+			began := time.Now()
+			fired := c.After(time.Hour)
+			want := time.Hour
+			if cancelled {
+				want = time.Minute
+				time.AfterFunc(want, cancel)
+			}
+			<-fired
+			if took := time.Since(began); took != want {
+				t.Errorf("cancelled %t: it fired after %s, want %s", cancelled, took, want)
+			}
+			time.Sleep(time.Hour) // the timer's end
+		})
 	}
 }

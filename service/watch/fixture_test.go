@@ -157,9 +157,12 @@ func (w *woken) await(t *testing.T, wake string) {
 	})
 }
 
+// patience ends a test that would wait for ever.
+const patience = 2 * time.Minute
+
 func eventually(t *testing.T, condition func() bool, describe func() any) {
 	t.Helper()
-	timeout, tick := time.After(20*time.Second), time.NewTicker(2*time.Millisecond)
+	timeout, tick := time.After(patience), time.NewTicker(2*time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {

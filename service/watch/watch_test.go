@@ -405,12 +405,7 @@ func TestUnreachable(t *testing.T) {
 	if err := s.WaitSynced(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want the context's", err)
 	}
-	// The end does not wait for a reflector that backs off.
-	started := time.Now()
 	s.Close()
-	if took := time.Since(started); took > time.Second {
-		t.Errorf("Close took %s", took)
-	}
 }
 
 func TestForbiddenNeedIsUnknown(t *testing.T) {
@@ -552,13 +547,9 @@ func TestStopWhileTheServerHangs(t *testing.T) {
 			s, _ := f.subscribe(t, "pod", nil, podWatch("spec"))
 			f.start(t)
 			<-arrived
-			started := time.Now()
-			f.manager.Stop()
+			f.manager.Stop() // which would not return if it waited for an answer
 			<-f.ended
 			s.Close()
-			if took := time.Since(started); took > 2*time.Second {
-				t.Errorf("took %s", took)
-			}
 		})
 	}
 }

@@ -58,7 +58,7 @@ func TestTheFenceLetsNoWritePass(t *testing.T) {
 	}
 	fenced.Event(target, drivers.Warning, "Allowed", "somebody reads this")
 	events := f.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("default")
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		list, err := events.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)

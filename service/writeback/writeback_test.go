@@ -281,14 +281,13 @@ func TestEventsDisabled(t *testing.T) {
 	}
 }
 
-// TestEventsNeverBlock records into an API server that does not answer.
+// TestEventsNeverBlock records into an API server that does not answer: were it waited for, there would be no end.
 func TestEventsNeverBlock(t *testing.T) {
 	release := make(chan struct{})
 	f := setup(t, writeback.Events{Queue: 2})
 	target := f.pod(t)
 	f.api.OnRequest(func(kube.Request) { <-release })
 	t.Cleanup(func() { close(release) })
-	started := time.Now()
 	for n := range 20 {
 		f.writer.Event(target, drivers.Warning, "Reason", fmt.Sprint(n))
 	}
@@ -298,7 +297,7 @@ func TestEventsNeverBlock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	f.writer.Close(ctx)
-	if took := time.Since(started); took > 2*time.Second {
-		t.Errorf("took %s", took)
+	if ctx.Err() == nil {
+		t.Error("Close has not waited for what is under way")
 	}
 }

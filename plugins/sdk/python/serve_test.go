@@ -207,7 +207,7 @@ func TestDebug(t *testing.T) {
 		t.Errorf("others may connect: %v, %v", folder, err)
 	}
 	client := attach(t, path, insecure.NewCredentials())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := client.Connect(ctx); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestDebug(t *testing.T) {
 
 func connects(t *testing.T, path string, config *tls.Config) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	client := attach(t, path, credentials.NewTLS(config))
 	defer client.Close()

@@ -66,7 +66,7 @@ func failed(report conformance.Report) []string {
 
 func TestGoodDriverPasses(t *testing.T) {
 	t.Parallel()
-	report := check(t, "none", 20*time.Second)
+	report := check(t, "none", 2*time.Minute)
 	if report.Failed() || report.Driver != "widget" || len(report.Results) != 17 {
 		t.Errorf("%d results: %+v", len(report.Results), report)
 	}

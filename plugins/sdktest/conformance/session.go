@@ -29,7 +29,7 @@ type session struct {
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]chan *ravenv1.TranslateResult
-	strange []string // results that nobody waits for
+	strange []string // results that no caller waits for
 	err     error
 }
 
@@ -116,7 +116,7 @@ func (s *session) send(items []*ravenv1.TranslateItem, cancel bool) ([]pending, 
 		return nil, s.reason(err)
 	}
 	if cancel {
-		// the last is none of ours
+		// the last is none of Raven's
 		if err := s.stream.Send(&ravenv1.TranslateRequest{Cancel: append(ids, 1<<60)}); err != nil {
 			return nil, s.reason(err)
 		}

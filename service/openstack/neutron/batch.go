@@ -111,7 +111,7 @@ func (b *batcher) dispatch(ctx context.Context) {
 }
 
 // gather lets callers that are ready to run get into the batch: it yields for as long as that makes more of them. It
-// waits for nobody.
+// waits for no caller.
 func (b *batcher) gather() {
 	const yields = 16
 	for before, i := -1, 0; i < yields; i++ {

@@ -79,7 +79,7 @@ func (f *Finder) run(ctx context.Context) {
 	}
 }
 
-// answer answers a batch of searches and ends early when nobody waits for them any more.
+// answer answers a batch of searches and ends early when no caller waits for them any more.
 func (f *Finder) answer(ctx context.Context, batch []*search) {
 	ctx, cancel := context.WithCancel(ctx)
 	finished := make(chan struct{})
