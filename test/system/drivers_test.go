@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kuryr/raven/test/harness"
 )
@@ -134,7 +133,7 @@ func TestDriverInfoShowsWhatItTakes(t *testing.T) {
 	} {
 		r.conf.Set("driver:pod", option, c.value)
 		run := r.start()
-		if status := run.end(time.Minute); status == 0 || !strings.Contains(run.log.String(), c.says) {
+		if status := run.end(); status == 0 || !strings.Contains(run.log.String(), c.says) {
 			t.Errorf("[driver:pod] %s = %s: status %d, %s", option, c.value, status, run.tail())
 		}
 		delete(r.conf["driver:pod"], option)

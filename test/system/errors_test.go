@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -196,12 +195,7 @@ func TestMistakesEndInOneLineThatSaysWhatAndWhere(t *testing.T) {
 			args = []string{"run"}
 		}
 		conf := r.configure()
-		began := time.Now()
-		got := r.raven(append(args, "--config-file", conf)...)
-		r.oneLine(got, m)
-		if took := time.Since(began); took > 30*time.Second {
-			t.Errorf("it took %s", took)
-		}
+		r.oneLine(r.raven(append(args, "--config-file", conf)...), m)
 		if writes := r.cloud.Stats().Writes; writes > 0 {
 			t.Errorf("it wrote to the cloud %d times before", writes)
 		}

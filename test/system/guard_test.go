@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // portIDs are the ports of pods in the cloud.
@@ -22,6 +21,19 @@ func (r *rig) portIDs() []string {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// awaitDriftChecks waits for so many further drift checks, each of which is followed by garbage collection.
+func (r *rig) awaitDriftChecks(n int) {
+	r.t.Helper()
+	lists := func() int { return r.cloud.Stats().Counts["GET network"] }
+	before := lists()
+	must(r.t, "drift checks", func() string {
+		if now := lists(); now <= before+n {
+			return fmt.Sprintf("networks were listed %d times, not more than %d", now-before, n)
+		}
+		return ""
+	})
 }
 
 // held says whether the mass-deletion guard of the pod driver does not hold.
@@ -67,6 +79,7 @@ func TestDriverThatWantsNothingAfterAnUpgradeDeletesNothing(t *testing.T) {
 	},
 		func(t *testing.T, way string) {
 			r := newRig(t)
+			r.conf.Set("raven", "drift_check_interval", 1)
 			p := r.start()
 			r.createNamespace("shop")
 			for i := range 30 {
@@ -80,7 +93,7 @@ func TestDriverThatWantsNothingAfterAnUpgradeDeletesNothing(t *testing.T) {
 			p = ways[way](r, p)
 			must(t, "the guard", p.held)
 			r.saysHeld(p)
-			time.Sleep(2 * time.Second) // some sweeps
+			r.awaitDriftChecks(3)
 			if got := r.portIDs(); !slices.Equal(got, ports) {
 				t.Errorf("of %d ports %d are left", len(ports), len(got))
 			}

@@ -71,7 +71,7 @@ func TestListThatFailsAtStartEndsInAnErrorAndChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			p = r.start()
-			if status := p.end(patience); status != 1 {
+			if status := p.end(); status != 1 {
 				t.Errorf("%s: the exit status is %d, wanted 1", b.name, status)
 			}
 			last := lastLine(p.log.String())

@@ -20,10 +20,10 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
-// The Lease of the rigs: short, since tests wait for its end.
+// The Lease of the rigs: short, since tests wait for its end, and long enough for a leader on a loaded machine.
 const (
-	leaseDuration = 4 * time.Second
-	renewDeadline = 3 * time.Second
+	leaseDuration = 8 * time.Second
+	renewDeadline = 5 * time.Second
 )
 
 // peer is one of several ravens that contend for a Lease. Each reaches cluster and cloud on a way of its own.
@@ -218,7 +218,7 @@ func (g *gateway) sentAfter(when time.Time) []string {
 
 // page fetches a page of the daemon's health server.
 func (p *raven) page(path string) string {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + p.address() + path)
 	if err != nil {
 		return err.Error()

@@ -83,13 +83,13 @@ func (p *raven) signal(s syscall.Signal) {
 }
 
 // end waits for the end and returns the exit status.
-func (p *raven) end(bound time.Duration) int {
+func (p *raven) end() int {
 	p.rig.t.Helper()
 	select {
 	case <-p.Ended:
 		return p.Cmd.ProcessState.ExitCode()
-	case <-time.After(bound):
-		p.rig.t.Fatalf("raven has not ended within %s", bound)
+	case <-time.After(patience):
+		p.rig.t.Fatalf("raven has not ended within %s", patience)
 		return -1
 	}
 }
@@ -98,7 +98,7 @@ func (p *raven) end(bound time.Duration) int {
 func (p *raven) stop() {
 	p.rig.t.Helper()
 	p.signal(syscall.SIGTERM)
-	if status := p.end(20 * time.Second); status != 0 {
+	if status := p.end(); status != 0 {
 		p.rig.t.Errorf("raven stopped with exit status %d", status)
 	}
 }
@@ -175,7 +175,7 @@ func (p *raven) status() (*status, error) {
 	if address == "" {
 		return nil, errors.New("it serves no status yet")
 	}
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + address + "/status")
 	if err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ import (
 // The secret that every rig's cloud wants. No output may ever contain it.
 const password = "Corvus-corax-9471"
 
-// patience is how long anything may take that a test waits for.
-const patience = 60 * time.Second
+// patience is how long anything may take that a test waits for. It only ends tests that would never end.
+const patience = 2 * time.Minute
 
 // rig is one cluster, one cloud, and a folder with links to the programs and the files of one raven.
 type rig struct {
@@ -90,7 +90,7 @@ func newCloud(t *testing.T, o simcloud.Options) *simcloud.Cloud {
 // defaults are the settings of a raven that finds its cluster and its cloud, and is quick about it.
 func (r *rig) defaults() {
 	r.conf = harness.Settings{}
-	r.conf.Set("DEFAULT", "graceful_shutdown_timeout", 10)
+	r.conf.Set("DEFAULT", "graceful_shutdown_timeout", 60)
 	r.conf.Set("kubernetes", "kubeconfig", r.path("kubeconfig"))
 	r.conf.Set("neutron", "auth_url", r.cloud.AuthURL()).Set("neutron", "username", simcloud.UserKuryr).
 		Set("neutron", "password", password).Set("neutron", "project_name", simcloud.ProjectKuryr).

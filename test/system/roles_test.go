@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A namespace driver from outside takes the place of the in-tree one; the pod driver finds its network by role.
@@ -75,7 +74,7 @@ func TestDisabledNamespaceDriverKeepsWhatItMade(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.install("raven-driver-flatns", "plugins/raven-driver-flatns")
-	r.conf.Set("raven", "drivers", "namespace")
+	r.conf.Set("raven", "drivers", "namespace").Set("raven", "drift_check_interval", 1)
 	p := r.start()
 	r.createNamespace("shop")
 	must(t, "rest", func() string { return p.settled() + r.clusterAmiss() })
@@ -98,7 +97,7 @@ func TestDisabledNamespaceDriverKeepsWhatItMade(t *testing.T) {
 		}
 		return ""
 	})
-	time.Sleep(2 * time.Second) // some sweeps
+	r.awaitDriftChecks(3)
 	p.stop()
 	after := r.dump()
 	for line := range strings.Lines(before) {

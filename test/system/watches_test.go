@@ -66,13 +66,14 @@ func TestWatchesThatEndLoseNothing(t *testing.T) {
 			do(r)
 			r.churn("shop", 30)
 		}
-		for round := 0; round < 40 && r.leastRewatched(kinds, before) < 3; round++ {
-			r.churn("shop", 30)
-		}
+		must(t, "watches that were cut three times", func() string {
+			if again := r.leastRewatched(kinds, before); again < 3 {
+				r.churn("shop", 30)
+				return fmt.Sprintf("a resource was watched again %d times only", again)
+			}
+			return ""
+		})
 		stop()
-		if again := r.leastRewatched(kinds, before); again < 3 {
-			t.Errorf("a resource was watched again %d times only: the watches were not cut", again)
-		}
 		last := len(ref.dumps) - 1
 		must(t, "the state of an undisturbed run", func() string {
 			return harness.LineDiff(ref.dumps[last], r.dump()) + r.amiss(p)

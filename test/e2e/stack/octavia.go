@@ -98,7 +98,7 @@ func (b *builder) rabbitMQ() {
 	})
 }
 
-// pythonFiles writes the stand-in for Nova with its entry point, and the mended API and worker.
+// pythonFiles writes the stand-in for Nova with its entry point, and the patched API and worker.
 func (b *builder) pythonFiles() {
 	b.write("octavia_compute.py", "py/raven_e2e_compute.py")
 	b.write("octavia_api.py", "py/octavia_api.py")

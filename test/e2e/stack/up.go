@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// files are the configurations and the mends that the servers get.
+// files are the configurations and the patches that the servers get.
 //
 //go:embed files
 var files embed.FS
