@@ -3,6 +3,7 @@
 package etc_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -28,7 +30,14 @@ func manifests(t *testing.T) map[string]metav1.Object {
 		"v1 Secret":                     func() metav1.Object { return &corev1.Secret{} },
 		"v1 Service":                    func() metav1.Object { return &corev1.Service{} },
 		"apps/v1 Deployment":            func() metav1.Object { return &appsv1.Deployment{} },
+		"apps/v1 DaemonSet":             func() metav1.Object { return &appsv1.DaemonSet{} },
 		"policy/v1 PodDisruptionBudget": func() metav1.Object { return &policyv1.PodDisruptionBudget{} },
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy": func() metav1.Object {
+			return &admissionv1.ValidatingAdmissionPolicy{}
+		},
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() metav1.Object {
+			return &admissionv1.ValidatingAdmissionPolicyBinding{}
+		},
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
 		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
@@ -82,7 +91,8 @@ func TestManifestsFitTogether(t *testing.T) {
 	deployment := get[*appsv1.Deployment](t, all, "Deployment raven")
 	pod := deployment.Spec.Template
 	for name, object := range all {
-		cluster := strings.HasPrefix(name, "Cluster") || strings.HasPrefix(name, "Namespace")
+		cluster := strings.HasPrefix(name, "Cluster") || strings.HasPrefix(name, "Namespace") ||
+			strings.HasPrefix(name, "ValidatingAdmissionPolicy")
 		if want := map[bool]string{true: "", false: "raven"}[cluster]; object.GetNamespace() != want {
 			t.Errorf("%s is in namespace %q", name, object.GetNamespace())
 		}
@@ -118,6 +128,74 @@ func TestManifestsFitTogether(t *testing.T) {
 			if labels[key] != value {
 				t.Errorf("a selector wants %s=%s, which the pod does not have", key, value)
 			}
+		}
+	}
+}
+
+// The policy lets those write who are Raven and nodes' daemons by the other manifests.
+func TestPolicyNamesTheAccounts(t *testing.T) {
+	all := manifests(t)
+	policy := get[*admissionv1.ValidatingAdmissionPolicy](t, all, "ValidatingAdmissionPolicy raven-annotations")
+	binding := get[*admissionv1.ValidatingAdmissionPolicyBinding](t, all, "ValidatingAdmissionPolicyBinding raven-annotations")
+	if binding.Spec.PolicyName != policy.Name {
+		t.Errorf("the binding is of %s", binding.Spec.PolicyName)
+	}
+	users := map[string]string{}
+	for _, v := range policy.Spec.Variables {
+		users[v.Name] = v.Expression
+	}
+	deployment := get[*appsv1.Deployment](t, all, "Deployment raven")
+	daemons := get[*appsv1.DaemonSet](t, all, "DaemonSet raven-node")
+	for variable, account := range map[string]string{
+		"raven":     deployment.Namespace + ":" + deployment.Spec.Template.Spec.ServiceAccountName,
+		"ravenNode": daemons.Namespace + ":" + daemons.Spec.Template.Spec.ServiceAccountName,
+	} {
+		if want := "['system:serviceaccount:" + account + "']"; users[variable] != want {
+			t.Errorf("variable %s is %s, want %s", variable, users[variable], want)
+		}
+	}
+}
+
+// A node's daemon must start on a node that has no network, beside a Raven, and see what it is configured for.
+func TestDaemonSetStartsOnANewNode(t *testing.T) {
+	all := manifests(t)
+	pod := get[*appsv1.DaemonSet](t, all, "DaemonSet raven-node").Spec.Template.Spec
+	container := pod.Containers[0]
+	if !pod.HostNetwork || pod.DNSPolicy != corev1.DNSDefault {
+		t.Errorf("hostNetwork %t, dnsPolicy %s", pod.HostNetwork, pod.DNSPolicy)
+	}
+	if len(pod.Tolerations) != 1 || pod.Tolerations[0] != (corev1.Toleration{Operator: corev1.TolerationOpExists}) {
+		t.Errorf("it does not tolerate every taint: %v", pod.Tolerations)
+	}
+	for name, probe := range map[string]*corev1.Probe{
+		"startup": container.StartupProbe, "liveness": container.LivenessProbe, "readiness": container.ReadinessProbe,
+	} {
+		if probe == nil || probe.HTTPGet.Host != "127.0.0.1" {
+			t.Errorf("the %s probe does not ask on 127.0.0.1, where the daemon answers", name)
+		}
+	}
+	conf := get[*corev1.ConfigMap](t, all, "ConfigMap raven-node").Data["kuryr.conf"]
+	if !strings.Contains(conf, "\napi_root = https://") || strings.Contains(conf, "kubernetes.default") {
+		t.Error("the configuration does not name the API server itself")
+	}
+	ports := get[*appsv1.Deployment](t, all, "Deployment raven").Spec.Template.Spec.Containers[0].Ports
+	for _, port := range container.Ports {
+		if !strings.Contains(conf, fmt.Sprintf("port = %d\n", port.HostPort)) {
+			t.Errorf("the configuration does not have the port %d", port.HostPort)
+		}
+		if slices.ContainsFunc(ports, func(p corev1.ContainerPort) bool { return p.HostPort == port.HostPort }) {
+			t.Errorf("a Raven on the same node has the port %d", port.HostPort)
+		}
+	}
+	mounted := map[string]bool{}
+	for _, m := range container.VolumeMounts {
+		mounted[m.MountPath] = true
+	}
+	for _, path := range []string{
+		"/run/openvswitch", "/run/raven-node", "/run/netns", "/var/run/netns", "/etc/cni/net.d", "/opt/cni/bin",
+	} {
+		if !mounted[path] {
+			t.Errorf("%s of the node is not mounted", path)
 		}
 	}
 }

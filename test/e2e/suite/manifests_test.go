@@ -25,7 +25,10 @@ func TestManifestsAreTakenByTheAPIServer(t *testing.T) {
 		"Service": "services", "Deployment": "deployments", "ClusterRole": "clusterroles",
 		"ClusterRoleBinding": "clusterrolebindings",
 		"Role":               "roles", "RoleBinding": "rolebindings",
-		"PodDisruptionBudget": "poddisruptionbudgets",
+		"PodDisruptionBudget":              "poddisruptionbudgets",
+		"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
+		"ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+		"DaemonSet":                        "daemonsets",
 	}
 	files, err := filepath.Glob("../../../etc/kubernetes/*.yaml")
 	if err != nil || len(files) < 5 {
