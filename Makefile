@@ -26,7 +26,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples install uninstall package run test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-systemd e2e-down e2e-able e2e-command
+.PHONY: help build examples install install-node uninstall package run test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-systemd e2e-down e2e-able e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,12 +51,22 @@ install: ## Install what `make build` has built, with its unit and documents; PR
 	install -m 0644 README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE kuryr.conf.sample $(wildcard docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/
 	install -m 0644 $(wildcard docs/drivers/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/drivers/
 
+install-node: ## Install what a node needs beside that: the CNI plugin, the unit of its daemon and its configuration
+	@test -x $(BIN)/raven-cni || { echo "there is no $(BIN)/raven-cni: run make build first" >&2; exit 1; }
+	install -d $(LIBEXEC) $(UNITS)
+	install -m 0755 $(BIN)/raven-cni $(LIBEXEC)/
+	sed 's|^ExecStart=/usr/bin/raven |ExecStart=$(PREFIX)/bin/raven |' etc/raven-node.service > $(UNITS)/raven-node.service
+	chmod 0644 $(UNITS)/raven-node.service
+	test -e $(DESTDIR)/etc/kuryr/raven-node.conf || install -D -m 0640 etc/raven-node.conf $(DESTDIR)/etc/kuryr/raven-node.conf
+	install -D -m 0644 docs/cni.md $(DESTDIR)$(PREFIX)/share/doc/raven-node/cni.md
+	install -m 0644 docs/nodes.md etc/raven-node.conf $(DESTDIR)$(PREFIX)/share/doc/raven-node/
+
 uninstall: ## Remove what `make install` has installed, but the configuration
-	rm -rf $(LIBEXEC) $(DESTDIR)$(PREFIX)/share/doc/raven
-	rm -f $(DESTDIR)$(PREFIX)/bin/raven $(UNITS)/raven.service $(DESTDIR)/etc/logrotate.d/raven
+	rm -rf $(LIBEXEC) $(DESTDIR)$(PREFIX)/share/doc/raven $(DESTDIR)$(PREFIX)/share/doc/raven-node
+	rm -f $(DESTDIR)$(PREFIX)/bin/raven $(UNITS)/raven.service $(UNITS)/raven-node.service $(DESTDIR)/etc/logrotate.d/raven
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
 
-package: ## Make a Debian package and an OCI image layout in dist/; ARCHES='amd64 arm64' for several
+package: ## Make the Debian packages raven and raven-node and an OCI image layout in dist/; ARCHES='amd64 arm64' for several
 	.ci/package/run $(VERSION) $(ARCHES)
 
 examples: build ## Build, test and run the drivers of examples/, and follow docs/writing-a-driver.md to the letter; Python with grpcio

@@ -11,6 +11,16 @@ import _ "embed"
 //go:embed raven.service
 var Unit string
 
+// NodeUnit is the systemd unit of a node's daemon, with /usr/bin/raven as its program.
+//
+//go:embed raven-node.service
+var NodeUnit string
+
+// NodeConf is the configuration of a node's daemon that is installed.
+//
+//go:embed raven-node.conf
+var NodeConf string
+
 // Sysusers declares the user that the unit names.
 //
 //go:embed sysusers.d/raven.conf

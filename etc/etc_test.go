@@ -36,25 +36,42 @@ func analyze(t *testing.T, args ...string) string {
 }
 
 // unitFile writes the unit with a program that there is on every machine.
-func unitFile(t *testing.T) string {
+func unitFile(t *testing.T) string { return fileOf(t, "raven.service", etc.Unit) }
+
+func fileOf(t *testing.T, name, unit string) string {
 	t.Helper()
-	text := strings.Replace(etc.Unit, "ExecStart=/usr/bin/raven ", "ExecStart=/bin/true ", 1)
-	if text == etc.Unit {
+	text := strings.Replace(unit, "ExecStart=/usr/bin/raven ", "ExecStart=/bin/true ", 1)
+	if text == unit {
 		t.Fatal("the unit does not start /usr/bin/raven")
 	}
-	path := filepath.Join(t.TempDir(), "raven.service")
+	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-func TestUnitIsValid(t *testing.T) {
-	out := analyze(t, "verify", "--man=no", unitFile(t))
-	for line := range strings.Lines(out) {
-		if strings.Contains(line, "raven") { // it also speaks of other units of the machine
-			t.Error(line)
+func TestUnitsAreValid(t *testing.T) {
+	for name, unit := range map[string]string{"raven.service": etc.Unit, "raven-node.service": etc.NodeUnit} {
+		out := analyze(t, "verify", "--man=no", fileOf(t, name, unit))
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, "raven") { // it also speaks of other units of the machine
+				t.Error(line)
+			}
 		}
+	}
+}
+
+// The daemon of a node is root who makes interfaces, and not much more.
+func TestNodeUnitIsConfined(t *testing.T) {
+	const most = 4.0
+	out := analyze(t, "security", "--offline=true", "--no-pager", fileOf(t, "raven-node.service", etc.NodeUnit))
+	found := regexp.MustCompile(`Overall exposure level for raven-node.service: ([0-9.]+)`).FindStringSubmatch(out)
+	if found == nil {
+		t.Fatalf("no exposure in:\n%s", out)
+	}
+	if level, err := strconv.ParseFloat(found[1], 64); err != nil || level > most {
+		t.Errorf("the exposure is %s, more than %.1f:\n%s", found[1], most, out)
 	}
 }
 
