@@ -117,6 +117,9 @@ func runStatus(ctx context.Context, out streams, address string, query url.Value
 }
 
 func printStatus(out streams, r daemon.Report) error {
+	if r.WaitsFor != "" {
+		fmt.Fprintf(out.out, "%s %s\n\n", out.paint(yellow, "the start waits for"), r.WaitsFor)
+	}
 	if r.Leader != nil {
 		fmt.Fprintf(out.out, "%s\n\n", r.Leader)
 	}

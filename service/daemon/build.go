@@ -107,9 +107,16 @@ func OpenNorthbound(ctx context.Context, values *config.Values, cluster string) 
 }
 
 func (r *runtime) connectOpenStack(ctx context.Context) error {
-	var err error
-	r.cloud, err = OpenCloud(ctx, r.loaded.Values, r.log)
-	return err
+	c, err := openstack.FromConfig(r.loaded.Values)
+	if err != nil {
+		return err
+	}
+	connection, err := openstack.Connect(ctx, c, r.log)
+	if err != nil {
+		return unreached(linkKeystone, err)
+	}
+	r.cloud, err = cloud.New(ctx, connection)
+	return unreached(linkNeutron, err)
 }
 
 func (r *runtime) engineConfig() reconcile.Config {

@@ -66,6 +66,8 @@ type Daemon struct {
 	mu      sync.Mutex
 	loaded  *Settings
 	runtime *runtime
+	waiting *waiting // for a cluster or a cloud that is away at the start; nil: not
+	awaited string   // what the start waits for, and why; empty: nothing
 	cancel  context.CancelFunc
 	ended   chan struct{}
 	failed  error
@@ -96,6 +98,9 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 	}
 	d.state = d.registry.Component("raven")
 	d.state.NotReady("starting")
+	for _, link := range []string{linkKubernetes, linkKeystone, linkNeutron} {
+		d.registry.Component(link)
+	}
 	return d, nil
 }
 
@@ -162,9 +167,18 @@ func (d *Daemon) current() *runtime {
 	return d.runtime
 }
 
-// Start reaches both sides, launches the drivers, waits for the caches, and begins to reconcile.
+// Start reaches both sides, launches the drivers, waits for the caches, and begins to reconcile. Where the configuration
+// is valid but a cluster or a cloud cannot be reached now, it returns nil and goes on trying.
 func (d *Daemon) Start(ctx context.Context) error {
-	return d.begin(ctx, d.loaded)
+	err := d.begin(ctx, d.loaded)
+	if _, again := errors.AsType[*unreachedError](err); !again || ctx.Err() != nil {
+		return err
+	}
+	if refusal := d.loaded.checkDrivers(ctx); refusal != nil {
+		return refusal
+	}
+	d.wait(ctx, err)
+	return nil
 }
 
 func (d *Daemon) begin(ctx context.Context, l *Settings) error {
@@ -187,6 +201,7 @@ func (d *Daemon) take(ctx context.Context, r *runtime) error {
 	ended := make(chan struct{})
 	d.mu.Lock()
 	d.loaded, d.runtime, d.cancel, d.ended = r.loaded, r, cancel, ended
+	d.awaited = ""
 	d.mu.Unlock()
 	go func() {
 		defer close(ended)
@@ -196,6 +211,7 @@ func (d *Daemon) take(ctx context.Context, r *runtime) error {
 	}()
 	r.work.Go(func() { d.awaitStart(running, r) })
 	r.work.Go(func() { r.reportReadiness(running, d.registry, d.config.Notify, d.progress) })
+	r.reportLinks(d.registry)
 	d.state.Ready()
 	d.log.Info(r.started(), "cluster", r.cluster, "project", r.cloud.ProjectID()) //nolint:sloglint // one of two constants
 	return nil
@@ -210,6 +226,7 @@ func (d *Daemon) fail(err error) {
 
 // Stop ends the runtime. What is in flight may finish for as long as ctx lasts.
 func (d *Daemon) Stop(ctx context.Context, _ bool) error {
+	d.stopWaiting()
 	err := d.end(ctx)
 	d.once.Do(func() { close(d.done) })
 	return err

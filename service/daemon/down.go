@@ -19,6 +19,9 @@ import (
 // A driver that does not start is left out: the others work, what it made stays, and it is tried again like one in
 // quarantine. What it declares is not known until it starts, so that a reload takes it in.
 
+// isNotStarted says that a driver does not start, which is no fault of the configuration.
+func isNotStarted(err error) bool { return errors.Is(err, host.ErrNotStarted) }
+
 // leaveOut tells of the drivers that did not start. With none that did there is nothing to do.
 func (r *runtime) leaveOut() error {
 	var all error // in one line

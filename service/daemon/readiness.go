@@ -54,6 +54,7 @@ func (r *runtime) reportReadiness(ctx context.Context, registry *health.Registry
 	loop := service.Loop{Clock: clock.RealClock{}, Name: "readiness", Logger: r.log, Interval: readinessInterval}
 	err := loop.Run(ctx, func(context.Context) error {
 		r.readiness(components)
+		r.reportLinks(registry)
 		notify.Status("%s", r.sentence(registry.Reports()))
 		works.look(r.engine().Work(), r.cloud.Busy())
 		beat.Turn()

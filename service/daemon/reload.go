@@ -20,7 +20,12 @@ import (
 // launched, changes nothing; a good one takes the place of the old one. If neither works any more, both are tried until
 // one does: a cloud that is away for a while ends no daemon. Where nothing but drivers' programs is new, only those are
 // started anew.
-func (d *Daemon) Reset(ctx context.Context) error { return d.told(d.reload(ctx)) }
+func (d *Daemon) Reset(ctx context.Context) error {
+	if d.stopWaiting() {
+		return d.reconfigure(ctx)
+	}
+	return d.told(d.reload(ctx))
+}
 
 func (d *Daemon) reload(ctx context.Context) error {
 	l, err := d.config.Loader.loadDespite(ctx, d.without)

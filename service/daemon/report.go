@@ -20,6 +20,9 @@ func (d *Daemon) status(q url.Values) (any, error) {
 	r := d.current()
 	report := Report{Version: d.config.Loader.Version, Started: d.started}
 	if r == nil {
+		d.mu.Lock()
+		report.WaitsFor = d.awaited
+		d.mu.Unlock()
 		return report, nil
 	}
 	report.Ready = r.engine().Replayed()
@@ -75,7 +78,8 @@ type Report struct {
 	Project   string                     `json:"project"`
 	Started   time.Time                  `json:"started"`
 	Ready     bool                       `json:"ready"`
-	Leader    *LeaderReport              `json:"leader,omitempty"` // absent without [kubernetes] controller_ha
+	WaitsFor  string                     `json:"waitsFor,omitempty"` // a service that the start cannot reach, and why
+	Leader    *LeaderReport              `json:"leader,omitempty"`   // absent without [kubernetes] controller_ha
 	Drivers   []DriverReport             `json:"drivers"`
 	Disabled  []reconcile.DisabledStatus `json:"frozen,omitempty"`
 	Counts    map[state.Phase]int        `json:"counts"`

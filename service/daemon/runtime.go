@@ -105,7 +105,7 @@ func (r *runtime) connectKubernetes(ctx context.Context) (watch.Clients, error) 
 		return watch.Clients{}, err
 	}
 	if r.cluster, err = clusterID(ctx, r.loaded.Values, clients, rest.Host); err != nil {
-		return clients, err
+		return clients, unreached(linkKubernetes, err)
 	}
 	r.clients = clients
 	r.manager = watch.New(watch.Config{
@@ -160,7 +160,7 @@ func (r *runtime) start(ctx context.Context) error {
 	}
 	if r.candidate == nil {
 		if err := r.engine().Observe(ctx); err != nil {
-			return err
+			return unreached(linkNeutron, err)
 		}
 	}
 	for w := range r.launched() {
@@ -175,6 +175,9 @@ func (r *runtime) start(ctx context.Context) error {
 	})
 	for w := range r.launched() {
 		if err := w.Start(ctx); err != nil {
+			if _, watches := errors.AsType[*watch.SyncError](err); watches {
+				return unreached(linkKubernetes, err)
+			}
 			return err
 		}
 	}

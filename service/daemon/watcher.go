@@ -354,6 +354,20 @@ func (w *Watcher) Health(c *health.Component, of reconcile.DriverStatus) {
 	}
 }
 
+// unreachable says which of its watches finds no API server now, and why.
+func (w *Watcher) unreachable() string {
+	source := w.subscription()
+	if source == nil {
+		return ""
+	}
+	for _, s := range source.Status() {
+		if s.Cause == watch.Unreachable && s.Error != "" {
+			return s.Error
+		}
+	}
+	return ""
+}
+
 // failing says which of its watches does not work now, and why.
 func (w *Watcher) failing() string {
 	source := w.subscription()

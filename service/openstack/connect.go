@@ -35,11 +35,12 @@ func Connect(ctx context.Context, config Config, logger *slog.Logger) (*Connecti
 	if transport == nil {
 		transport = newTransport(tlsConfig, config.MaxConcurrency)
 	}
-	client, err := login(ctx, config, options, transport)
+	identity := &reach{clock: config.Clock}
+	client, err := login(ctx, config, options, transport, identity)
 	if err != nil {
 		return nil, err
 	}
-	c := newConnection(config, client, transport, logger)
+	c := newConnection(config, client, transport, identity, logger)
 	service, err := networking(config, options, client)
 	if err != nil {
 		return nil, err
@@ -194,7 +195,7 @@ func newTransport(tlsConfig *tls.Config, connections int) *http.Transport {
 // login gets the first token. A new one is got when a request is refused; the contexts of the request that happens to
 // be the first does not end that, since others wait for it too.
 func login(
-	ctx context.Context, config Config, options gophercloud.AuthOptions, transport http.RoundTripper,
+	ctx context.Context, config Config, options gophercloud.AuthOptions, transport http.RoundTripper, identity *reach,
 ) (*gophercloud.ProviderClient, error) {
 	client, err := openstack.NewClient(options.IdentityEndpoint)
 	if err != nil {
@@ -207,11 +208,18 @@ func login(
 	if err := openstack.Authenticate(ctx, client, options); err != nil {
 		return nil, loginError(config, options.IdentityEndpoint, err)
 	}
+	identity.note(nil)
 	if renew := client.ReauthFunc; renew != nil {
 		client.ReauthFunc = func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), config.Timeout)
 			defer cancel()
-			return renew(ctx)
+			err := renew(ctx)
+			if err != nil {
+				identity.note(loginError(config, options.IdentityEndpoint, err))
+				return err
+			}
+			identity.note(nil)
+			return nil
 		}
 	}
 	return client, nil

@@ -34,6 +34,7 @@ type Connection struct {
 	fence     *fence
 	stats     *stats
 
+	identity   *reach
 	networking *Service
 	balancing  *Service
 
@@ -44,11 +45,12 @@ type Connection struct {
 
 // newConnection builds a Connection around an authenticated client.
 func newConnection(
-	config Config, provider *gophercloud.ProviderClient, transport http.RoundTripper, logger *slog.Logger,
+	config Config, provider *gophercloud.ProviderClient, transport http.RoundTripper, identity *reach,
+	logger *slog.Logger,
 ) *Connection {
 	c := &Connection{
 		config: config, log: logger, clock: config.Clock, transport: transport, provider: provider,
-		fence: &fence{}, stats: newStats(), stop: make(chan struct{}),
+		identity: identity, fence: &fence{}, stats: newStats(), stop: make(chan struct{}),
 	}
 	c.networking, c.balancing = newService(c), newService(c)
 	return c

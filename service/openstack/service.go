@@ -33,13 +33,14 @@ type Service struct {
 	client     atomic.Pointer[gophercloud.ServiceClient] // nil as long as the catalog has no such service
 	limiter    *limiter
 	gate       *gate
+	reach      *reach
 	polls      chan struct{} // semaphore of requests that look at what is busy, without a slot of the limiter
 }
 
 func newService(c *Connection) *Service {
 	return &Service{
 		connection: c, limiter: newLimiter(c.config.MaxConcurrency, c.clock), gate: newGate(c.clock),
-		polls: make(chan struct{}, MaxPolls),
+		reach: &reach{clock: c.clock}, polls: make(chan struct{}, MaxPolls),
 	}
 }
 
@@ -188,10 +189,12 @@ func (s *Service) Send(ctx context.Context, r Call) (map[string]any, error) {
 	took := s.connection.clock.Since(started)
 	done := sample{n: max(r.Items, 1), took: took, started: started, key: r.Op + " " + r.Collection.Path}
 	s.note(r, response, failure, done)
-	if failure != nil {
-		return nil, failure
+	if failure == nil {
+		s.reach.note(nil)
+		return doc, nil
 	}
-	return doc, nil
+	s.reach.note(failure)
+	return nil, failure
 }
 
 // note tells the limiter, the gate and the statistics how a request went.

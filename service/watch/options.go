@@ -64,7 +64,7 @@ func Options() []config.Option {
 		},
 		{
 			Name: "watch_retry_timeout", Type: config.Duration, Default: "60", Min: new(1.0),
-			Help: "Seconds to wait for the first list of what a driver watches before it is said to fail. The watches go on " +
+			Help: "Seconds to wait for the first list of what a driver watches before it is said to fail. The start goes on " +
 				"being tried.",
 		},
 	}

@@ -54,6 +54,7 @@ type mistake struct {
 	args   []string   // nil: run with the configuration
 	status int
 	says   string // a regular expression for the one line
+	waits  bool   // the daemon waits until it is otherwise, other commands end
 }
 
 func daemonMistakes() []mistake {
@@ -64,19 +65,19 @@ func daemonMistakes() []mistake {
 		},
 		{
 			name: "unreachable cloud", make: func(r *rig) { r.conf.Set("neutron", "auth_url", "http://"+closedPort(r.t)+"/v3") },
-			status: 1, says: `http://127\.0\.0\.1:\d+/v3.*connection refused`,
+			waits: true, status: 1, says: `http://127\.0\.0\.1:\d+/v3.*connection refused`,
 		},
 		{
-			name:   "unreachable network service",
-			make:   func(r *rig) { r.conf.Set("neutron", "endpoint_override", "http://"+closedPort(r.t)) },
-			status: 1, says: `http://127\.0\.0\.1:\d+.*connection refused`,
+			name:  "unreachable network service",
+			make:  func(r *rig) { r.conf.Set("neutron", "endpoint_override", "http://"+closedPort(r.t)) },
+			waits: true, status: 1, says: `http://127\.0\.0\.1:\d+.*connection refused`,
 		},
 		{
 			name: "unreachable Kubernetes API", make: func(r *rig) {
 				delete(r.conf["kubernetes"], "kubeconfig")
 				r.conf.Set("kubernetes", "api_root", "http://"+closedPort(r.t))
 			},
-			status: 1, says: `kube-system at http://127\.0\.0\.1:\d+.*connection refused.*\[kubernetes\]`,
+			waits: true, status: 1, says: `kube-system at http://127\.0\.0\.1:\d+.*connection refused.*\[kubernetes\]`,
 		},
 		{
 			name: "missing kubeconfig", make: func(r *rig) { r.conf.Set("kubernetes", "kubeconfig", r.path("nowhere")) },
@@ -195,7 +196,13 @@ func TestMistakesEndInOneLineThatSaysWhatAndWhere(t *testing.T) {
 			args = []string{"run"}
 		}
 		conf := r.configure()
-		r.oneLine(r.raven(append(args, "--config-file", conf)...), m)
+		if m.waits {
+			p := r.start()
+			p.logged(`WARN.*the start waits for.*` + m.says)
+			p.stop()
+		} else {
+			r.oneLine(r.raven(append(args, "--config-file", conf)...), m)
+		}
 		if writes := r.cloud.Stats().Writes; writes > 0 {
 			t.Errorf("it wrote to the cloud %d times before", writes)
 		}

@@ -27,6 +27,11 @@ func Connect(ctx context.Context, config openstack.Config, logger *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
+	return New(ctx, connection)
+}
+
+// New reads what the services of a connection can do. It closes the connection where it returns an error.
+func New(ctx context.Context, connection *openstack.Connection) (*Cloud, error) {
 	networking, err := neutron.New(ctx, connection)
 	if err != nil {
 		connection.Close()
