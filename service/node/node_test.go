@@ -28,7 +28,6 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
-	"github.com/kuryr/raven/test/sim/vswitch"
 )
 
 // codeOf is the code of a CNI error.
@@ -205,9 +204,7 @@ func TestAddWaits(t *testing.T) {
 	r.annotate(pod, other)
 	still("another chassis")
 	r.annotate(pod, portOf(1, pod.UID))
-	if r.south != nil {
-		still("not in the southbound database")
-	}
+	still("not in the southbound database")
 	r.bind(1, pod.UID)
 	r.until("the row", func() bool { return len(r.rows()) == 1 })
 	still("not installed")
@@ -250,15 +247,18 @@ func TestAddSaysWhatItWaitsFor(t *testing.T) {
 	version := portOf(1, pod.UID)
 	version[contract.VersionKey] = "2"
 	r.annotate(pod, version)
-	r.until("the annotation", func() bool {
-		seen, _ := r.node.objects.pod(pod.Namespace, pod.Name)
-		return seen.Annotations[contract.VersionKey] == "2"
-	})
+	seen := func(version string) {
+		t.Helper()
+		r.until("the annotation", func() bool {
+			seen, _ := r.node.objects.pod(pod.Namespace, pod.Name)
+			return seen.Annotations[contract.VersionKey] == version
+		})
+	}
+	seen("2")
 	expect("another version", codeRefused, contract.VersionKey, "raven-node")
 	r.annotate(pod, portOf(1, pod.UID))
-	if r.south != nil {
-		expect("unknown to OVN", 11, "southbound")
-	}
+	seen("1")
+	expect("unknown to OVN", 11, "southbound")
 	r.bind(1, pod.UID)
 	r.controller.Pause()
 	expect("not installed", 11, "ovn-installed")
@@ -276,9 +276,6 @@ func TestAddSaysWhatItWaitsFor(t *testing.T) {
 // TestHostileAnnotation: who may patch pods cannot have another one's port.
 func TestHostileAnnotation(t *testing.T) {
 	r := started(t)
-	if r.south == nil {
-		t.Skip(vswitch.Available(vswitch.SouthboundSchema))
-	}
 	victim, thief := r.pod("victim", nil), r.pod("thief", nil)
 	r.attach(victim, 1)
 	r.annotate(thief, portOf(1, thief.UID)) // device_id is made up

@@ -14,31 +14,74 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 )
 
-// The schemas, where Debian's openvswitch-switch and ovn-central have them.
+// The whole schemas, where Debian's openvswitch-switch and ovn-central have them. The parts of them that the project has
+// itself serve where these packages, which start servers, are not installed.
 const (
 	LocalSchema      = "/usr/share/openvswitch/vswitch.ovsschema"
 	SouthboundSchema = "/usr/share/ovn/ovn-sb.ovsschema"
 )
 
 // ErrMissing says what is not installed.
-var ErrMissing = errors.New(
-	"install openvswitch-switch, openvswitch-common and ovn-central (Debian) to run real OVSDB servers")
+var ErrMissing = errors.New("install openvswitch-common (Debian) to run real OVSDB servers")
 
-// Available says whether a real database of a schema can run here. The error is ErrMissing with the reason.
-func Available(schema string) error {
+// Available says whether real databases can run here. The error is ErrMissing with the reason.
+func Available() error {
 	for _, program := range []string{"ovsdb-server", "ovsdb-tool", "ovsdb-client"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("there is no %s: %w", program, ErrMissing)
 		}
 	}
-	if _, err := os.Stat(schema); err != nil {
-		return fmt.Errorf("there is no %s: %w", schema, ErrMissing)
-	}
 	return nil
+}
+
+// Either returns a whole schema where it is installed, else the part of it that is given.
+func Either(whole, part string) string {
+	if _, err := os.Stat(whole); err == nil {
+		return whole
+	}
+	return part
+}
+
+// CheckPart says where the part of a schema is not word for word what the installed whole has. It returns os.ErrNotExist
+// where that is not installed.
+func CheckPart(part, whole string) error {
+	type table struct{ Columns map[string]any }
+	type document struct {
+		Name   string
+		Tables map[string]table
+	}
+	read := func(path string) (d document, err error) {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(text, &d)
+		}
+		return d, err
+	}
+	of, err := read(whole)
+	if err != nil {
+		return err
+	}
+	own, err := read(part)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	if own.Name != of.Name {
+		problems = append(problems, fmt.Errorf("database %s, not %s", own.Name, of.Name))
+	}
+	for name, t := range own.Tables {
+		for column, schema := range t.Columns {
+			if !reflect.DeepEqual(schema, of.Tables[name].Columns[column]) {
+				problems = append(problems, fmt.Errorf("%s.%s is %v, not %v", name, column, schema, of.Tables[name].Columns[column]))
+			}
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // Server is one ovsdb-server.
@@ -51,7 +94,7 @@ type Server struct {
 
 // Start makes a database in an existing folder, and a server for it. Where the folder has one already, that is served.
 func Start(ctx context.Context, dir, schema string) (*Server, error) {
-	if err := Available(schema); err != nil {
+	if err := Available(); err != nil {
 		return nil, err
 	}
 	s := &Server{dir: dir, schema: schema}
