@@ -83,7 +83,9 @@ func run(ctx context.Context, args []string, io streams) int {
 }
 
 const rootHelp = `Raven watches a Kubernetes API and keeps an OpenStack cloud's network in step with it:
-namespaces become networks, subnets and routers; pods become ports.
+namespaces become networks, subnets and routers; pods become ports. Services become load balancers when one of the
+drivers lbaas (Octavia) and kubeproxy (OVN) is enabled; neither is by default: raven run --set
+raven.drivers=namespace,pod,lbaas
 
 Exit statuses:
   0    done as asked; for plan: nothing to do
@@ -115,6 +117,7 @@ func newRoot(io streams) *cobra.Command {
 	root.AddCommand(
 		newRunCommand(flags, io), newPlanCommand(flags, io), newTranslateCommand(flags, io), newStatusCommand(flags, io),
 		newConfigCommand(flags, io), newDriverCommand(flags, io), newCleanupCommand(flags, io), newServiceCommand(flags, io),
+		newVersionCommand(io),
 		newNodeCommand(flags, io),
 	)
 	usageErrors(root)

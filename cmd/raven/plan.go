@@ -28,7 +28,7 @@ func newPlanCommand(flags *globalFlags, io streams) *cobra.Command {
 		Long: `Print what Raven would create, change and delete now, and why. Nothing is written, neither to the cloud
 nor to Kubernetes.
 
-With -f neither is asked: it prints what would be made of the objects in the files, if they were all of a cluster
+With -f neither is asked, and each object of the files is accounted for: it prints what would be made of the objects in the files, if they were all of a cluster
 and nothing of it existed in the cloud. What an operator names there is taken to exist, and shown by its name in
 place of its id.
 
@@ -69,10 +69,13 @@ func runPlan(ctx context.Context, flags *globalFlags, io streams, format string)
 
 // finishPlan prints a plan and makes an exit status of it.
 func finishPlan(io streams, p daemon.DryRun, format string) error {
-	report := planReport{Cluster: p.Cluster, Project: p.Project, Objects: p.Objects, Held: p.Held}
+	report := planReport{
+		FormatVersion: formatVersion, Cluster: p.Cluster, Project: p.Project, Objects: p.Objects, Held: p.Held,
+		Unread: p.Unread, Unchanged: p.Unchanged,
+	}
 	report.count()
 	if format != "table" {
-		if err := structured(io.out, format, report); err != nil {
+		if err := structured(io.out, format, report.document()); err != nil {
 			return err
 		}
 	} else {
@@ -88,17 +91,15 @@ func finishPlan(io streams, p daemon.DryRun, format string) error {
 	}
 }
 
-// planReport is what `raven plan` prints.
+// planReport is what `raven plan` prints; planDocument is its form in JSON.
 type planReport struct {
-	Cluster  string              `json:"cluster"`
-	Project  string              `json:"project"`
-	Create   int                 `json:"create"`
-	Change   int                 `json:"change"`
-	Delete   int                 `json:"delete"`
-	Write    int                 `json:"write"` // objects whose annotations or labels would be written
-	Problems int                 `json:"problems"`
-	Held     []reconcile.Guard   `json:"held,omitempty"`
-	Objects  []reconcile.Planned `json:"objects"`
+	FormatVersion                           int
+	Cluster, Project                        string
+	Create, Change, Delete, Write, Problems int // Write: objects whose annotations or labels would be written
+	Held                                    []reconcile.Guard
+	Objects                                 []reconcile.Planned
+	Unread                                  []daemon.Unread
+	Unchanged                               []string
 }
 
 func (p *planReport) count() {
@@ -138,10 +139,17 @@ func printPlan(io streams, p planReport) {
 			fmt.Fprintf(io.out, "  %s %s\n", io.paint(red, "!"), problem)
 		}
 	}
+	for _, object := range p.Unchanged {
+		fmt.Fprintf(io.out, "%s  %s\n", io.paint(bold, object), io.paint(dim, "nothing is to be made of it"))
+	}
+	for _, u := range p.Unread {
+		fmt.Fprintf(io.out, "%s  %s %s\n", io.paint(bold, u.Object), io.paint(yellow, "not read:"), u.Reason)
+	}
 	for _, g := range p.Held {
 		fmt.Fprintln(io.out, io.paint(yellow, "held: ")+g.String())
 	}
-	if p.Create+p.Change+p.Delete+p.Write == 0 && p.Problems == 0 && len(p.Held) == 0 {
+	if p.Create+p.Change+p.Delete+p.Write == 0 && p.Problems == 0 && len(p.Held) == 0 &&
+		len(p.Unread)+len(p.Unchanged) == 0 {
 		fmt.Fprintln(io.out, "Nothing to do: the cloud is as the cluster wants it.")
 		return
 	}

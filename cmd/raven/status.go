@@ -47,7 +47,7 @@ func newStatusCommand(flags *globalFlags, io streams) *cobra.Command {
 		Long: `Ask a running daemon, over its status endpoint on this machine, how each driver stands and what became of
 each source object: done; waiting, and for what; failing, since when, why and until when; and its resources.
 
-Exit statuses: 0 the daemon answered, 1 it did not.`,
+Exit statuses: 0 the daemon answered, 1 it did not, or it knows no object of that driver, kind, namespace and name.`,
 		Example: `  raven status
   raven status --namespace shop --state waiting
   raven status --kind Pod -o json | jq '.objects[].reasons'`,
@@ -83,37 +83,69 @@ Exit statuses: 0 the daemon answered, 1 it did not.`,
 }
 
 func runStatus(ctx context.Context, out streams, address string, query url.Values, format string) error {
+	report, err := askStatus(ctx, address, query)
+	if err != nil {
+		return err
+	}
+	if format == "table" {
+		err = printStatus(out, report)
+	} else {
+		err = structured(out.out, format, report)
+	}
+	if err != nil || len(report.Objects) > 0 || report.Leader != nil && !report.Leader.Leading || report.WaitsFor != "" {
+		return err
+	}
+	return unknownObject(ctx, address, query)
+}
+
+// unknownObject is the error of a filter that names what the daemon does not know. That nothing is in some state is none.
+func unknownObject(ctx context.Context, address string, query url.Values) error {
+	named := url.Values{}
+	var texts []string
+	for _, name := range []string{"driver", "kind", "namespace", "name"} {
+		if value := query.Get(name); value != "" {
+			named.Set(name, value)
+			texts = append(texts, name+" "+value)
+		}
+	}
+	if len(named) == 0 {
+		return nil
+	}
+	if query.Get("state") != "" {
+		report, err := askStatus(ctx, address, named)
+		if err != nil || len(report.Objects) > 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("the daemon knows no object of %s; raven status shows all", strings.Join(texts, ", "))
+}
+
+// askStatus asks a daemon for its status.
+func askStatus(ctx context.Context, address string, query url.Values) (report daemon.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	target := url.URL{Scheme: "http", Host: address, Path: "/status", RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return fmt.Errorf("asking the daemon at %s: %w", address, err)
+		return report, fmt.Errorf("asking the daemon at %s: %w", address, err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?", address,
+		return report, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?", address,
 			err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", address, err)
+		return report, fmt.Errorf("reading the answer of %s: %w", address, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status, strings.TrimSpace(string(body)))
+		return report, fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status, strings.TrimSpace(string(body)))
 	}
-	var report daemon.Report
 	if err := json.Unmarshal(body, &report); err != nil {
-		return fmt.Errorf("what answers at %s is no Raven: %w", address, err)
+		return report, fmt.Errorf("what answers at %s is no Raven: %w", address, err)
 	}
-	if format != "table" {
-		return structured(out.out, format, report)
-	}
-	if len(report.Objects) == 0 && len(query) > 0 && (report.Leader == nil || report.Leader.Leading) {
-		fmt.Fprintln(out.err, "no object matches")
-	}
-	return printStatus(out, report)
+	return report, nil
 }
 
 func printStatus(out streams, r daemon.Report) error {

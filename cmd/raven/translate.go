@@ -32,9 +32,10 @@ func newTranslateCommand(flags *globalFlags, io streams) *cobra.Command {
 		Use:   "translate -f FILE",
 		Short: "Print what the enabled drivers make of objects in a file, with no cluster and no cloud",
 		Long: `Print what the enabled drivers make of the objects in manifest files. Neither a cluster nor a cloud is asked:
-what one object needs of another is answered from the same files, and what is not in them is absent.
+what one object needs of another is answered from the same files, and what is not in them is absent. Each object of
+the files is accounted for: under "unread" stands why no enabled driver translates it.
 
-Exit statuses: 0 everything was translated, 1 something could not be.`,
+Exit statuses, as of plan: 0 the drivers want nothing, 2 they want something, 1 an error.`,
 		Example: `  raven translate -f manifest.yaml
   kubectl get namespaces,pods -A -o yaml | raven translate -f - -o json`,
 		Args: cobra.NoArgs,
@@ -59,7 +60,9 @@ type translated struct {
 	Object string         `json:"object"`
 	Driver string         `json:"driver"`
 	Set    map[string]any `json:"set,omitempty"`
-	Error  string         `json:"error,omitempty"`
+	// UndecidedBecause says why the Set leaves names undecided: what it needs and the files lack.
+	UndecidedBecause []string `json:"undecidedBecause,omitempty"`
+	Error            string   `json:"error,omitempty"`
 }
 
 func runTranslate(ctx context.Context, flags *globalFlags, out streams, files []string, format string) error {
@@ -72,33 +75,41 @@ func runTranslate(ctx context.Context, flags *globalFlags, out streams, files []
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(out.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	var results []translated
+	results, watches := []translated{}, map[string][]drivers.Watch{}
 	for _, p := range l.Programs {
-		list, err := translateAll(ctx, l, p, log, objects)
+		list, of, err := translateAll(ctx, l, p, log, objects)
 		if err != nil {
 			return err
 		}
-		results = append(results, list...)
+		results, watches[p.Name] = append(results, list...), of
+	}
+	unread, err := daemon.Account(watches, objects)
+	if err != nil {
+		return err
+	}
+	document := translationDocument{FormatVersion: formatVersion, Objects: results, Unread: unread}
+	if err := structured(out.out, format, document); err != nil {
+		return err
 	}
 	if len(results) == 0 {
-		return fmt.Errorf("none of the %d objects in the files is watched by the enabled drivers", len(objects))
-	}
-	if err := structured(out.out, format, results); err != nil {
-		return err
+		return fmt.Errorf("none of the %d objects in the files is read by the enabled drivers", len(objects))
 	}
 	failed := slices.IndexFunc(results, func(t translated) bool { return t.Error != "" })
 	if failed >= 0 {
 		return fmt.Errorf("%s: %s", results[failed].Object, results[failed].Error)
+	}
+	if slices.ContainsFunc(results, func(t translated) bool { return len(t.Set) > 0 }) {
+		return statusError{status: exitChanges}
 	}
 	return nil
 }
 
 func translateAll(
 	ctx context.Context, l *daemon.Settings, p daemon.Program, log *slog.Logger, objects []*unstructured.Unstructured,
-) ([]translated, error) {
+) ([]translated, []drivers.Watch, error) {
 	plugin, err := l.Launch(ctx, p, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = plugin.Stop(context.WithoutCancel(ctx)) }()
 	contents := make([]map[string]any, 0, len(objects))
@@ -113,49 +124,70 @@ func translateAll(
 		for _, o := range objects {
 			matches, err := drivers.Matches(w, o.Object)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if !matches {
 				continue
 			}
-			t := translated{Object: w.Kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), Driver: p.Name}
-			set, err := translateOne(ctx, plugin, p.Info, w, o, contents)
+			t := translated{Object: daemon.ObjectText(o), Driver: p.Name}
+			set, absent, err := translateOne(ctx, plugin, p.Info, w, o, contents)
 			if err != nil {
 				t.Error = err.Error()
 			} else {
 				t.Set = set.Render()
 			}
+			if len(set.Undecided) > 0 {
+				t.UndecidedBecause = undecidedBecause(set, absent)
+			}
 			results = append(results, t)
 		}
 	}
-	return results, nil
+	return results, plugin.Watches(), nil
+}
+
+// undecidedBecause says why a driver has no opinion on something: by its own words, or by what it asked for in vain.
+func undecidedBecause(set drivers.Set, absent []drivers.Need) []string {
+	var reasons []string
+	for _, need := range absent {
+		reasons = append(reasons, "the files lack "+need.String())
+	}
+	for _, d := range set.Diagnostics {
+		reasons = append(reasons, d.Message)
+	}
+	if len(reasons) == 0 {
+		reasons = []string{"the driver leaves it to what exists in the cloud"}
+	}
+	return reasons
 }
 
 func translateOne(
 	ctx context.Context, driver drivers.Driver, info drivers.Info, w drivers.Watch, o *unstructured.Unstructured,
 	all []map[string]any,
-) (drivers.Set, error) {
+) (set drivers.Set, absent []drivers.Need, err error) {
 	object, err := w.Object(o.Object)
 	if err != nil {
-		return drivers.Set{}, err
+		return set, nil, err
 	}
 	answers := map[drivers.Need][]drivers.Object{}
 	for round := range drivers.MaxRounds {
 		needs := drivers.NewNeeds(answers).WithRound(round + 1)
 		set, err := driver.Translate(ctx, object, needs)
 		if err != nil {
-			return drivers.Set{}, err
+			return drivers.Set{}, nil, err
 		}
 		if !needs.Open() {
-			return set, set.Validate(info)
+			return set, absent, set.Validate(info)
 		}
 		for _, need := range needs.Asked() {
 			if answers[need], err = drivers.Answer(driver.Watches(), need, all); err != nil {
-				return drivers.Set{}, err
+				return drivers.Set{}, nil, err
+			}
+			if len(answers[need]) == 0 {
+				absent = append(absent, need)
 			}
 		}
 	}
-	return drivers.Set{}, fmt.Errorf("its needs did not settle in %d rounds", drivers.MaxRounds)
+	return drivers.Set{}, nil, fmt.Errorf("its needs did not settle in %d rounds", drivers.MaxRounds)
 }
 
 // readManifests reads all documents of the files; lists are opened.

@@ -15,6 +15,10 @@ type DryRun struct {
 	Objects          []reconcile.Planned
 	// Held are the deletions that would be held back.
 	Held []reconcile.Guard
+	// Unread are objects of files that no enabled driver translates.
+	Unread []Unread
+	// Unchanged are objects of files that a driver translates and that need nothing.
+	Unchanged []string
 }
 
 // Plan says what would be changed now. Nothing is written, neither to the cloud nor to Kubernetes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/watch"
 	"github.com/kuryr/raven/service/writeback"
 )
@@ -37,6 +38,7 @@ func (l *Settings) PlanOffline(ctx context.Context, objects []*unstructured.Unst
 	if err := engine.Observe(ctx); err != nil {
 		return DryRun{}, err
 	}
+	watches := map[string][]drivers.Watch{}
 	for _, p := range l.Programs {
 		plugin, launched := l.Launch(ctx, p, log)
 		if launched != nil {
@@ -46,6 +48,7 @@ func (l *Settings) PlanOffline(ctx context.Context, objects []*unstructured.Unst
 		if err := p.Authority.checkWatches(p.Name, plugin.Watches()); err != nil {
 			return DryRun{}, err
 		}
+		watches[p.Name] = plugin.Watches()
 		source, err := newFileSource(plugin.Watches(), objects)
 		if err != nil {
 			return DryRun{}, err
@@ -55,7 +58,32 @@ func (l *Settings) PlanOffline(ctx context.Context, objects []*unstructured.Unst
 		}
 	}
 	planned, err := engine.DryRun(ctx)
-	return DryRun{Cluster: offlineCluster, Project: offlineProject, Objects: planned}, err
+	if err != nil {
+		return DryRun{}, err
+	}
+	unread, err := Account(watches, objects)
+	return DryRun{
+		Cluster: offlineCluster, Project: offlineProject, Objects: planned, Unread: unread,
+		Unchanged: unchanged(objects, planned, unread),
+	}, err
+}
+
+// unchanged are the objects of which neither a change nor a reason is told.
+func unchanged(objects []*unstructured.Unstructured, planned []reconcile.Planned, unread []Unread) []string {
+	told := map[string]bool{}
+	for _, p := range planned {
+		told[p.Object] = true
+	}
+	for _, u := range unread {
+		told[u.Object] = true
+	}
+	var list []string
+	for _, o := range objects {
+		if text := ObjectText(o); !told[text] {
+			list = append(list, text)
+		}
+	}
+	return list
 }
 
 // fileSource shows a driver the objects of files as a cluster would that holds them and nothing else.

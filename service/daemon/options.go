@@ -37,7 +37,8 @@ func ravenOptions() []config.Option {
 			Group: OptionGroup, Name: "drivers", Type: config.List, Default: "namespace,pod", Pattern: driverName,
 			Declarer: declarer,
 			Help: "The drivers to run, by name: each is a program raven-driver-<name>, looked for in plugin_dir and then " +
-				"beside the raven program.",
+				"beside the raven program. The default serves no Services, since how is a choice with a price: add lbaas for an " +
+				"Octavia load balancer each, or kubeproxy for OVN load balancers, which needs [ovn] nb_connection.",
 		},
 		{
 			Group: OptionGroup, Name: "plugin_dir", Declarer: declarer, Default: "/usr/lib/raven/plugins",

@@ -18,7 +18,7 @@ import (
 // status serves /status.
 func (d *Daemon) status(q url.Values) (any, error) {
 	r := d.current()
-	report := Report{Version: d.config.Loader.Version, Started: d.started}
+	report := Report{FormatVersion: FormatVersion, Version: d.config.Loader.Version, Started: d.started}
 	if r == nil {
 		d.mu.Lock()
 		report.WaitsFor = d.awaited
@@ -71,8 +71,14 @@ func (d *Daemon) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// FormatVersion is that of the documents that commands print, and that the daemon serves, as JSON.
+const FormatVersion = 1
+
 // Report is what the daemon serves at /status and `raven status` prints.
 type Report struct {
+	// FormatVersion is that of the document: another number means that a key has another meaning, or is gone.
+	FormatVersion int `json:"formatVersion"`
+
 	Version   string                     `json:"version"`
 	Cluster   string                     `json:"cluster"`
 	Project   string                     `json:"project"`

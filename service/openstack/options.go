@@ -26,7 +26,12 @@ func credentials() []config.Option {
 		{
 			Group: group, Name: "auth_type",
 			Choices: []string{"password", "v3password", "v3applicationcredential", "token", "v3token"},
-			Help:    "How to authenticate. Left out, it follows from what is given.",
+			ChoiceHelp: map[string]string{
+				"password": "Older name of v3password", "v3password": "By username and password",
+				"v3applicationcredential": "By an application credential", "token": "Older name of v3token",
+				"v3token": "By a token, which cannot be renewed when it expires",
+			},
+			Help: "How to authenticate. Left out, it follows from what is given.",
 		},
 		{
 			Group: group, Name: "auth_url", Type: config.URI, Schemes: web(), Help: "URL of Keystone.",

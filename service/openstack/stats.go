@@ -8,20 +8,19 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Request says how requests of one method, kind and outcome went.
 type Request struct {
-	Method   string        `json:"method"`
-	Kind     string        `json:"kind"`   // Neutron's plural name
-	Status   string        `json:"status"` // "2xx", "4xx", …, or "none" where no answer came
-	Count    int64         `json:"count"`
-	Items    int64         `json:"items"` // resources that they were about
-	Duration time.Duration `json:"duration"`
-	Longest  time.Duration `json:"longest"`
+	Method   string  `json:"method"`
+	Kind     string  `json:"kind"`   // Neutron's plural name
+	Status   string  `json:"status"` // "2xx", "4xx", …, or "none" where no answer came
+	Count    int64   `json:"count"`
+	Items    int64   `json:"items"`           // resources that they were about
+	Duration float64 `json:"durationSeconds"` // of all of them, added up
+	Longest  float64 `json:"longestSeconds"`
 }
 
 // Stats is what was asked of the cloud since the connection was made, and how requests to the networking service are
@@ -33,7 +32,7 @@ type Stats struct {
 	InFlight int `json:"inFlight"`
 	Waiting  int `json:"waiting"`
 	// HeldBack is how long the service asked to be left alone from now.
-	HeldBack time.Duration `json:"heldBack,omitempty"`
+	HeldBack float64 `json:"heldBackSeconds,omitempty"`
 }
 
 // Total is the number of requests, and of the resources that they were about.
@@ -73,8 +72,8 @@ func (s *stats) add(method, kind string, status int, done sample) {
 	}
 	r.Count++
 	r.Items += int64(done.n)
-	r.Duration += done.took
-	r.Longest = max(r.Longest, done.took)
+	r.Duration += done.took.Seconds()
+	r.Longest = max(r.Longest, done.took.Seconds())
 }
 
 // Stats returns the counts so far.
@@ -89,7 +88,7 @@ func (c *Connection) Stats() Stats {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Method, b.Method), cmp.Compare(a.Status, b.Status))
 	})
 	out.Slots, out.InFlight, out.Waiting = c.networking.limiter.state()
-	out.HeldBack = c.networking.HeldBack()
+	out.HeldBack = c.networking.HeldBack().Seconds()
 	return out
 }
 
@@ -142,7 +141,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for _, r := range s.Requests {
 		counter(c.requests, float64(r.Count), r.Method, r.Kind, r.Status)
 		counter(c.items, float64(r.Items), r.Method, r.Kind, r.Status)
-		counter(c.seconds, r.Duration.Seconds(), r.Method, r.Kind, r.Status)
+		counter(c.seconds, r.Duration, r.Method, r.Kind, r.Status)
 	}
 	gauge(c.slots, s.Slots)
 	gauge(c.inFlight, s.InFlight)

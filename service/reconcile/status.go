@@ -40,7 +40,7 @@ type ObjectStatus struct {
 	Deleted   bool        `json:"deleted,omitempty"` // the object is gone, what it had is going
 	// HandoverGap is for how many seconds a Service was not served when it was handed over from one kind of load
 	// balancers to the other.
-	HandoverGap float64 `json:"handoverGap,omitempty"`
+	HandoverGap float64 `json:"handoverGapSeconds,omitempty"`
 	// Messages are the driver's diagnostics.
 	Messages  []string         `json:"messages,omitempty"`
 	Resources []ResourceStatus `json:"resources"`

@@ -126,21 +126,38 @@ apiVersion: v1
 kind: Pod
 metadata: {name: host, namespace: shop}
 spec: {hostNetwork: true}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {template: {spec: {}}}
 `)
 	type entry struct {
 		Object string         `json:"object"`
 		Driver string         `json:"driver"`
 		Set    map[string]any `json:"set"`
 	}
-	var fromYAML, fromJSON []entry
+	type document struct {
+		FormatVersion int     `json:"formatVersion"`
+		Objects       []entry `json:"objects"`
+		Unread        []struct {
+			Object string `json:"object"`
+			Reason string `json:"reason"`
+		} `json:"unread"`
+	}
+	var fromYAML, fromJSON document
 	conf := r.write("translate.conf", "") // neither a cluster nor a cloud is named
-	for format, into := range map[string]*[]entry{"yaml": &fromYAML, "json": &fromJSON} {
+	for format, into := range map[string]*document{"yaml": &fromYAML, "json": &fromJSON} {
 		got := r.raven("translate", "--config-file", conf, "-f", manifest, "-o", format)
-		if got.status != 0 {
+		if got.status != 2 {
 			t.Errorf("-o %s: exit status %d: %s", format, got.status, got.errors)
 		}
-		if err := yaml.Unmarshal([]byte(got.out), into); err != nil {
-			t.Errorf("-o %s: %v", format, err)
+		if err := yaml.Unmarshal([]byte(got.out), into); err != nil || into.FormatVersion != 1 {
+			t.Errorf("-o %s: version %d, %v", format, into.FormatVersion, err)
+		}
+		if len(into.Unread) != 1 || into.Unread[0].Object != "Deployment shop/web" ||
+			!strings.Contains(into.Unread[0].Reason, "no enabled driver (namespace, pod) reads Deployment of apps/v1; the Pods") {
+			t.Errorf("-o %s: unread are %v", format, into.Unread)
 		}
 	}
 	objects := func(list []entry) string {
@@ -151,13 +168,28 @@ spec: {hostNetwork: true}
 		slices.Sort(names)
 		return strings.Join(names, ", ")
 	}
-	if want := "namespace Namespace shop, pod Pod shop/a, pod Pod shop/host"; objects(fromYAML) != want ||
-		objects(fromJSON) != want {
-		t.Errorf("translated: %s; as JSON: %s; wanted %s", objects(fromYAML), objects(fromJSON), want)
+	if want := "namespace Namespace shop, pod Pod shop/a, pod Pod shop/host"; objects(fromYAML.Objects) != want ||
+		objects(fromJSON.Objects) != want {
+		t.Errorf("translated: %s; as JSON: %s; wanted %s", objects(fromYAML.Objects), objects(fromJSON.Objects), want)
 	}
 	if text := r.raven("translate", "--config-file", conf, "-f", manifest).out; !strings.Contains(text,
 		"device_id: 22222222-2222-2222-2222-222222222222") {
 		t.Errorf("the port's device_id is not shown:\n%s", text)
+	}
+	planned := r.raven("plan", "--config-file", conf, "-f", manifest)
+	for _, want := range []string{
+		"Deployment shop/web  not read: no enabled driver", "Pod shop/host  nothing is to be made of it",
+	} {
+		if planned.status != 2 || !strings.Contains(planned.out, want) {
+			t.Errorf("raven plan -f: exit status %d, and no %q in:\n%s%s", planned.status, want, planned.out, planned.errors)
+		}
+	}
+	asJSON := r.raven("plan", "--config-file", conf, "-f", manifest, "-o", "json").out
+	for _, key := range regexp.MustCompile(`"([A-Z][A-Za-z]*)":`).FindAllString(asJSON, -1) {
+		t.Errorf("raven plan -o json has the key %s", key)
+	}
+	if !strings.Contains(asJSON, `"formatVersion": 1`) || !strings.Contains(asJSON, `"op": "create"`) {
+		t.Errorf("raven plan -o json:\n%s", tailOf(asJSON))
 	}
 	if len(r.kube.Requests()) > 0 || r.cloud.Stats().Requests > 0 {
 		t.Error("a cluster or a cloud was asked")
@@ -215,11 +247,24 @@ func TestStatusInEveryFormatAndFiltered(t *testing.T) {
 		{[]string{"--kind", "Pod", "--state", "done"}, []string{"blog/b", "shop/a"}},
 		{[]string{"--state", "terminal"}, []string{"blog/odd"}},
 		{[]string{"--driver", "namespace", "--name", "shop"}, []string{"shop"}},
-		{[]string{"--namespace", "nowhere"}, nil},
+		{[]string{"--namespace", "blog", "--state", "waiting"}, nil},
 	} {
 		if got := ask(c.args...); !slices.Equal(got, c.want) {
 			t.Errorf("raven status %v shows %v, wanted %v", c.args, got, c.want)
 		}
+	}
+	unknown := r.raven("status", "--address", d.address(), "--namespace", "nowhere")
+	if unknown.status != 1 || !strings.Contains(unknown.errors, "knows no object of namespace nowhere") {
+		t.Errorf("an unknown namespace: exit status %d: %s", unknown.status, unknown.errors)
+	}
+	document := r.raven("status", "--address", d.address(), "-o", "json").out
+	for _, want := range []string{`"formatVersion": 1`, `"durationSeconds": `, `"longestSeconds": `} {
+		if !strings.Contains(document, want) {
+			t.Errorf("raven status -o json has no %s", want)
+		}
+	}
+	if v := r.raven("version"); v.status != 0 || !strings.HasPrefix(v.out, "raven dev\ndriver protocol 1\n") {
+		t.Errorf("raven version: exit status %d: %s%s", v.status, v.out, v.errors)
 	}
 	got := r.raven("status", "--address", d.address())
 	for _, pattern := range []string{
