@@ -87,7 +87,7 @@ func TestRoutes(t *testing.T) {
 // TestMark: what a link is for can be read from its alias, whatever the names are; other aliases are none.
 func TestMark(t *testing.T) {
 	t.Parallel()
-	m := mark{Sandbox: strings.Repeat("f", 64), IfName: "eth0", UID: "8f48b953-7af9-4563-864c-6f7fbbb2a897"}
+	m := mark{Sandbox: strings.Repeat("f", 64), IfName: "eth0", Pod: hash("default/p"), UID: "8f48b953-7af9-4563-864c-6f7fbbb2a897"}
 	if got, ok := parseMark(m.String()); !ok || got != m || len(m.String()) > 255 {
 		t.Errorf("%q is %+v", m, got)
 	}

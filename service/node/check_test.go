@@ -6,11 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/config"
-	"github.com/kuryr/raven/service/health"
-	"github.com/kuryr/raven/service/log"
-	"github.com/kuryr/raven/service/watch"
 )
 
 // TestNodeCheck: what a node lacks is named, with what to do; what it has is not.
@@ -30,11 +26,7 @@ func TestNodeCheck(t *testing.T) {
 		for name, value := range change {
 			set(optionGroup, name, value)
 		}
-		options := append(Options(), service.Options()...)
-		options = append(options, log.Options()...)
-		options = append(options, health.Options()...)
-		options = append(options, watch.Options()...)
-		v, _, err := config.Load(sources, options)
+		v, _, err := config.Load(sources, allOptions())
 		r.must(err)
 		return v
 	}

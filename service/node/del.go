@@ -56,42 +56,48 @@ func (n *Node) gc(ctx context.Context, r cniapi.Request) error {
 	for _, one := range conf.ValidAttachments {
 		valid[hostName(one.ContainerID, one.IfName)] = true
 	}
-	stale := map[string]sandbox{}
-	view, _, err := n.ovs.View()
+	view, err := n.view(ctx)
 	if err != nil {
 		return err
-	}
-	for _, i := range view.Where(func(i openvswitch.Interface) bool { return i.ExternalIDs[openvswitch.Sandbox] != "" }) {
-		box := sandboxOfRow(i)
-		if !valid[box.link()] {
-			stale[box.link()] = box
-		}
 	}
 	links, err := n.links.ours()
 	if err != nil {
 		return err
 	}
-	for name, m := range links {
-		if !valid[name] && m.Sandbox != "" {
-			stale[name] = sandbox{ID: m.Sandbox, IfName: m.IfName}
-		}
-	}
 	var problems []error
-	for _, box := range stale {
-		problems = append(problems, n.collect(ctx, box))
+	for name, state := range states(view, links) {
+		if !valid[name] && state.box.ID != "" {
+			problems = append(problems, n.collect(ctx, name, state))
+		}
 	}
 	return errors.Join(problems...)
 }
 
-// collect removes one interface that GC does not want, unless it is being worked on right now.
-func (n *Node) collect(ctx context.Context, box sandbox) error {
-	ctx, done, _ := n.turns.tryTake(ctx, box.key())
-	if done == nil {
-		return nil
+// collect removes one interface that GC does not want, unless a request makes it anew right now.
+func (n *Node) collect(ctx context.Context, name string, state *interfaceState) error {
+	waiting, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	_, done, err := n.turns.take(waiting, state.box.key(), false)
+	if err != nil {
+		return ctx.Err() // the request is still at it, so that the runtime knows the sandbox
 	}
 	defer done()
-	n.log.Info("garbage collection of a sandbox that the runtime does not know", "sandbox", box.ID, "link", box.link())
-	return n.unplug(ctx, box)
+	view, err := n.view(ctx)
+	if err != nil {
+		return err
+	}
+	if now := view.Interfaces[name].UUID; now != "" && (state.row == nil || state.row.UUID != now) {
+		return nil // a request has just made it
+	}
+	n.log.Info("garbage collection of a sandbox that the runtime does not know", "sandbox", state.box.ID, "link", name)
+	return n.unplug(ctx, state.box)
+}
+
+// view waits for Open vSwitch's database, which a daemon that has just started is not connected to yet.
+func (n *Node) view(ctx context.Context) (*openvswitch.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	return n.ovs.Until(ctx, func(*openvswitch.View) error { return nil })
 }
 
 func sandboxOfRow(i openvswitch.Interface) sandbox {
@@ -100,7 +106,7 @@ func sandboxOfRow(i openvswitch.Interface) sandbox {
 }
 
 // check compares what an ADD has returned with what is there.
-func (n *Node) check(r cniapi.Request) error {
+func (n *Node) check(ctx context.Context, r cniapi.Request) error {
 	box, err := sandboxOf(r, true)
 	if err != nil {
 		return err
@@ -114,7 +120,7 @@ func (n *Node) check(r cniapi.Request) error {
 		return err
 	}
 	mac, addresses := expected(previous, box.IfName)
-	view, _, err := n.ovs.View()
+	view, err := n.view(ctx)
 	if err != nil {
 		return err
 	}

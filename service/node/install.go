@@ -28,11 +28,7 @@ func (n *Node) report(ctx context.Context) (again time.Duration) {
 		n.switched.Ready()
 		unready = n.lacks(view)
 	}
-	if err := n.objects.notSynced(podWatch); err != nil {
-		n.watched.NotReady("waiting for " + err.Error())
-	} else {
-		n.watched.Ready()
-	}
+	n.reportCluster()
 	if unready != nil {
 		n.served.NotReady(unready.Error())
 		return min(again, ownRetry)
@@ -49,6 +45,21 @@ func (n *Node) report(ctx context.Context) (again time.Duration) {
 		return min(again, ownRetry)
 	}
 	return again
+}
+
+// reportCluster says how the watches stand.
+func (n *Node) reportCluster() {
+	if err := n.objects.notSynced(podWatch); err != nil {
+		n.watched.NotReady("waiting for " + err.Error())
+		return
+	}
+	for _, status := range n.objects.seen.Status() {
+		if status.Error != "" {
+			n.watched.Degraded(status.Error)
+			return
+		}
+	}
+	n.watched.Ready()
 }
 
 // install puts the plugin, and then the CNI configuration, where the container runtime looks for them, each at once and

@@ -109,6 +109,7 @@ func (n *Node) pass(ctx context.Context) (ok bool) {
 // interfaceState is what is known of one sandbox's interface.
 type interfaceState struct {
 	box    sandbox
+	pod    string // a hash of the pod's namespace and name
 	uid    string // the pod's
 	row    *openvswitch.Interface
 	linked bool
@@ -142,12 +143,14 @@ func (n *Node) restore(ctx context.Context) error {
 func states(view *openvswitch.View, links map[string]hostLink) map[string]*interfaceState {
 	all := map[string]*interfaceState{}
 	for _, i := range view.Where(func(i openvswitch.Interface) bool { return i.ExternalIDs[openvswitch.Sandbox] != "" }) {
-		all[i.Name] = &interfaceState{box: sandboxOfRow(i), uid: i.ExternalIDs[openvswitch.PodUID], row: &i}
+		all[i.Name] = &interfaceState{
+			box: sandboxOfRow(i), pod: hash(i.ExternalIDs[openvswitch.Pod]), uid: i.ExternalIDs[openvswitch.PodUID], row: &i,
+		}
 	}
 	for name, m := range links {
 		state := all[name]
 		if state == nil {
-			state = &interfaceState{box: sandbox{ID: m.Sandbox, IfName: m.IfName}, uid: m.UID}
+			state = &interfaceState{box: sandbox{ID: m.Sandbox, IfName: m.IfName}, pod: m.Pod, uid: m.UID}
 			all[name] = state
 		}
 		state.linked, state.marked, state.index = true, m.Sandbox != "", m.index
@@ -170,7 +173,7 @@ func (n *Node) putRight(
 	if !n.unchanged(name, state) {
 		return nil // a request was faster
 	}
-	pod, there := podOf(pods, state.uid)
+	pod, there := podOf(pods, state)
 	switch {
 	case !state.linked:
 		return n.removeRow(ctx, name, "its link is gone")
@@ -264,9 +267,12 @@ const (
 	keepTimeout = 5 * time.Second
 )
 
-func podOf(pods []object, uid string) (object, bool) {
+// podOf returns the pod of an interface. Its name must be right as well as its UID: whoever makes pods may call one the
+// mirror of another one's UID.
+func podOf(pods []object, state *interfaceState) (object, bool) {
 	for _, pod := range pods {
-		if uid != "" && pod.hasUID(uid) {
+		name := podRef{Namespace: pod.Namespace, Name: pod.Name}
+		if state.uid != "" && pod.hasUID(state.uid) && hash(name.String()) == state.pod {
 			return pod, true
 		}
 	}

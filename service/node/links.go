@@ -47,8 +47,9 @@ type pair struct {
 	Offload bool
 }
 
-// mark says what a link is for. It is kept as the link's alias, so that it outlives daemon and database.
-type mark struct{ Sandbox, IfName, UID string }
+// mark says what a link is for. It is kept as the link's alias, so that it outlives daemon and database. Pod is a hash
+// of the pod's namespace and name, which an alias is too short for.
+type mark struct{ Sandbox, IfName, Pod, UID string }
 
 const (
 	noAddress  = 1 // IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
@@ -57,7 +58,7 @@ const (
 )
 
 func (m mark) String() string {
-	return fmt.Sprintf(markPrefix+"sandbox=%s ifname=%s uid=%s", m.Sandbox, m.IfName, m.UID)
+	return fmt.Sprintf(markPrefix+"sandbox=%s ifname=%s pod=%s uid=%s", m.Sandbox, m.IfName, m.Pod, m.UID)
 }
 
 func parseMark(alias string) (mark, bool) {
@@ -72,6 +73,8 @@ func parseMark(alias string) (mark, bool) {
 			m.Sandbox = value
 		case "ifname":
 			m.IfName = value
+		case "pod":
+			m.Pod = value
 		case "uid":
 			m.UID = value
 		}
@@ -81,9 +84,12 @@ func parseMark(alias string) (mark, bool) {
 
 // hostName is the name of the link of a sandbox's interface in the switch: the same each time, so that what was left
 // behind is found again.
-func hostName(sandbox, ifName string) string {
-	sum := sha256.Sum256([]byte(sandbox + " " + ifName))
-	return hostPrefix + hex.EncodeToString(sum[:])[:12]
+func hostName(sandbox, ifName string) string { return hostPrefix + hash(sandbox+" "+ifName) }
+
+// hash is a short hash of a text, as 12 hexadecimal digits.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:12]
 }
 
 // isHostName says whether a name may be one of hostName's.

@@ -427,6 +427,38 @@ func TestStaticPod(t *testing.T) {
 	r.del(b, asked)
 }
 
+// TestFalseMirror: who makes a pod and calls it the mirror of another pod's UID gets nothing of that one, and gives it
+// nothing.
+func TestFalseMirror(t *testing.T) {
+	r := started(t)
+	victim := r.pod("victim", nil)
+	r.attach(victim, 1)
+	b := r.box("s")
+	result := r.add(b, victim)
+	r.stop(r.node)
+	for i := range 5 { // the order in which pods are looked at is not known
+		thief := r.pod(fmt.Sprintf("thief-%d", i), map[string]string{
+			hashAnnotation: victim.UID, mirrorAnnotation: victim.UID,
+		})
+		r.attach(thief, i+2)
+	}
+	r.start()
+	r.until("all pods to be known", func() bool {
+		pods, complete := r.node.objects.all()
+		return complete && len(pods) == 6
+	})
+	if !r.node.pass(t.Context()) {
+		t.Error("what is wrong?")
+	}
+	r.must(r.checkCall(b, victim, result))
+	if rows := r.rows(); len(rows) != 1 {
+		t.Errorf("rows %v", rows)
+	}
+	r.remove(victim)
+	r.until("the victim's row to go with it", func() bool { return len(r.rows()) == 0 })
+	r.del(b, victim)
+}
+
 // TestPortMadeAnew: Raven has made the port of a running pod anew. The interface follows, others stay.
 func TestPortMadeAnew(t *testing.T) {
 	r := started(t)

@@ -56,7 +56,7 @@ func Run(ctx context.Context, p Process) error {
 	}
 	defer c.Clients.Close()
 	logger.Info("starting", "version", p.Version, "pid", os.Getpid(), "node", c.Name)
-	err = p.launch(ctx, c)
+	err = p.launch(ctx, c, logs)
 	if err == nil {
 		logger.Info("stopped")
 		return nil
@@ -68,7 +68,7 @@ func Run(ctx context.Context, p Process) error {
 }
 
 // launch runs the services of the process.
-func (p Process) launch(ctx context.Context, c Config) error {
+func (p Process) launch(ctx context.Context, c Config, logs *log.Log) error {
 	registry := health.NewRegistry(clock.RealClock{})
 	n, err := New(c, registry)
 	if err != nil {
@@ -83,6 +83,10 @@ func (p Process) launch(ctx context.Context, c Config) error {
 		Logger: c.Logger, Signal: p.Signals, Notify: p.Notify,
 		Grace: func() time.Duration { return p.Values.Duration(config.DefaultGroup, "graceful_shutdown_timeout") },
 	})
+	launcher.Add("log", service.NewTask(func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}, logs.Reset))
 	launcher.Add("health", health.New(serving, registry))
 	launcher.Add("node", n)
 	return launcher.Run(context.WithoutCancel(ctx)) // what has ended ctx is in the signals too

@@ -104,7 +104,7 @@ func (n *Node) command(ctx context.Context, r cniapi.Request) (any, error) {
 	case cniapi.Del:
 		return struct{}{}, n.del(ctx, r)
 	case cniapi.Check:
-		return struct{}{}, n.check(r)
+		return struct{}{}, n.check(ctx, r)
 	case cniapi.GC:
 		return struct{}{}, n.gc(ctx, r)
 	case cniapi.Status:
