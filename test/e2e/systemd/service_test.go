@@ -107,11 +107,11 @@ func dist(t *testing.T) string {
 	return dir
 }
 
-func debianPackage(t *testing.T) string {
+func debianPackage(t *testing.T, name string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dist(t), "raven_*_"+runtime.GOARCH+".deb"))
+	found, err := filepath.Glob(filepath.Join(dist(t), name+"_*_"+runtime.GOARCH+".deb"))
 	if err != nil || len(found) != 1 {
-		t.Fatalf("there must be one Debian package in %s, there are %v: run make package", dist(t), found)
+		t.Fatalf("there must be one Debian package %s in %s, there are %v: run make package", name, dist(t), found)
 	}
 	return found[0]
 }
@@ -166,7 +166,7 @@ func TestPackage(t *testing.T) {
 
 func install(m *machine, w *world) {
 	t := m.t
-	m.write("/tmp/raven.deb", "644", "root", read(t, debianPackage(t)))
+	m.write("/tmp/raven.deb", "644", "root", read(t, debianPackage(t, "raven")))
 	t.Log(m.run("dpkg", "--install", "/tmp/raven.deb"))
 	if out, status := m.status("raven", "service", "status"); status != 3 || out != "stopped" {
 		t.Errorf("installed, not started: %q, exit status %d", out, status)
