@@ -221,8 +221,8 @@ func (c *Check) connections() {
 			where = rest.Host
 		}
 		c.tell(err, "cluster: %s", where)
-		if leader.Enabled(v) && !c.groups["neutron"] {
-			of, err := leader.FromConfig(v, cloud.Timeout)
+		if leader.Enabled(v) {
+			of, err := leader.FromConfig(v)
 			c.tell(err, "Lease: %s/%s", of.Namespace, of.Name)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/kuryr/raven/service/backdoor"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/log"
 )
 
@@ -73,6 +74,9 @@ type Daemon struct {
 	failed  error
 	done    chan struct{}
 	once    sync.Once
+
+	naming sync.Once
+	holder *leader.Holder // the name of this process for the Lease; nil before it is needed
 }
 
 // New reads the configuration and opens the log that it asks for. Nothing is reached before Run.
@@ -108,6 +112,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 // It is called once.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer func() { _ = d.logs.Close() }()
+	defer func() { _ = d.holder.Close() }()
 	l := d.loaded
 	l.report(d.log)
 	d.log.Info("starting", "version", d.config.Loader.Version, "pid", os.Getpid(),
@@ -183,7 +188,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 
 func (d *Daemon) begin(ctx context.Context, l *Settings) error {
 	d.config.Notify.Status("starting: connecting to the cluster and the cloud, launching the drivers")
-	r, err := prepare(ctx, l, d.log, true)
+	r, err := prepare(ctx, l, d.log, d.candidacy())
 	if err != nil {
 		return err
 	}

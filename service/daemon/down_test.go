@@ -30,7 +30,7 @@ func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := prepare(t.Context(), l, slog.New(slog.DiscardHandler), false)
+	made, err := prepare(t.Context(), l, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestConfigurationErrorsEndTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made, err := prepare(t.Context(), l, slog.New(slog.DiscardHandler), false); !errors.Is(err, host.ErrNotStarted) {
+	if made, err := prepare(t.Context(), l, slog.New(slog.DiscardHandler), nil); !errors.Is(err, host.ErrNotStarted) {
 		if err == nil {
 			made.stop(t.Context())
 		}

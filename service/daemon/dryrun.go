@@ -23,7 +23,7 @@ type DryRun struct {
 
 // Plan says what would be changed now. Nothing is written, neither to the cloud nor to Kubernetes.
 func (l *Settings) Plan(ctx context.Context) (DryRun, error) {
-	r, err := prepare(ctx, l, slog.New(slog.DiscardHandler), false) // what matters stands in the plan
+	r, err := prepare(ctx, l, slog.New(slog.DiscardHandler), nil) // what matters stands in the plan
 	if err != nil {
 		return DryRun{}, err
 	}

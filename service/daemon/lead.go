@@ -5,6 +5,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,16 +19,39 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
+// candidacy is what all runtimes of a daemon contend with.
+type candidacy struct {
+	holder  *leader.Holder
+	stalled func() []string
+}
+
+// candidacy names this process for the Lease, by a file of the folder for state or, without one, for sockets.
+func (d *Daemon) candidacy() *candidacy {
+	d.naming.Do(func() {
+		folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+		if folder == "" {
+			folder = RuntimeDir(d.configured().Values)
+		}
+		holder, err := leader.NewHolder(folder)
+		if err != nil {
+			d.log.Warn("this process has no name that stays", "error", err)
+		}
+		d.holder = holder
+	})
+	return &candidacy{holder: d.holder, stalled: d.progress.Stalled}
+}
+
 // nominate makes this runtime a candidate, if a leader is to be elected. Nothing is changed in the cloud then before it
 // leads.
-func (r *runtime) nominate() error {
-	if !leader.Enabled(r.loaded.Values) {
+func (r *runtime) nominate(as *candidacy) error {
+	if as == nil || !leader.Enabled(r.loaded.Values) {
 		return nil
 	}
-	c, err := leader.FromConfig(r.loaded.Values, r.cloud.RequestTimeout())
+	c, err := leader.FromConfig(r.loaded.Values)
 	if err != nil {
 		return err
 	}
+	c.Identity, c.Stalled = as.holder.Name, as.stalled
 	if c.REST, err = watch.RESTConfig(r.loaded.Values, r.loaded.loader.Version); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (d *Daemon) reload(ctx context.Context) error {
 	if err := d.current().mayDropOVN(l.Values); err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
-	next, err := prepare(ctx, l, d.log, true)
+	next, err := prepare(ctx, l, d.log, d.candidacy())
 	if err != nil {
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}

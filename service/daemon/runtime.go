@@ -58,9 +58,9 @@ type runtime struct {
 const RequestTimeout = 30 * time.Second
 
 // prepare connects to the cluster and the cloud and launches the drivers. It lists and writes no resources, so that
-// it may be done beside a runtime that is still working. elect says whether it is to work only while it leads, if so
-// configured.
-func prepare(ctx context.Context, l *Settings, log *slog.Logger, elect bool) (*runtime, error) {
+// it may be done beside a runtime that is still working. as is what it contends for leadership with, if so
+// configured; nil: it does not.
+func prepare(ctx context.Context, l *Settings, log *slog.Logger, as *candidacy) (*runtime, error) {
 	r := &runtime{loaded: l, log: log, beside: l.beside()}
 	ok := false
 	defer func() {
@@ -80,10 +80,8 @@ func prepare(ctx context.Context, l *Settings, log *slog.Logger, elect bool) (*r
 	}
 	events := writeback.Events{Disabled: writeback.EventsDisabled(l.Values), Logger: log}
 	r.writer = writeback.New(clients.Dynamic, events) //nolint:contextcheck // lasts until Close
-	if elect {
-		if err := r.nominate(); err != nil {
-			return nil, err
-		}
+	if err := r.nominate(as); err != nil {
+		return nil, err
 	}
 	if err := r.newEngine(); err != nil {
 		return nil, err

@@ -31,6 +31,9 @@ import (
 // ErrLost is the cause with which the contexts of work end when the Lease could not be renewed in time.
 var ErrLost = errors.New("the Lease could not be renewed in time")
 
+// ErrStalled is the cause where this process made no progress.
+var ErrStalled = errors.New("this process makes no progress, and gives leadership up")
+
 // Config says which Lease is contended for, and how.
 type Config struct {
 	// REST says how the API server is reached.
@@ -45,7 +48,10 @@ type Config struct {
 	RenewDeadline time.Duration
 	// RetryPeriod is the time between two renewals, or two looks at whether the Lease is free.
 	RetryPeriod time.Duration
-	Logger      *slog.Logger
+	// Stalled names what of this process makes no progress; a leader of which something does not gives the Lease up. It
+	// must not block. Nil: nothing is asked.
+	Stalled func() []string
+	Logger  *slog.Logger
 }
 
 // Validate says what cannot be, in the words of the options.
@@ -360,7 +366,15 @@ func (t *term) write(
 		t.mu.Unlock()
 		return context.Canceled // nobody wants to lead any more
 	}
+	held := t.timer != nil
 	t.mu.Unlock()
+	if held && c.config.Stalled != nil {
+		if parts := c.config.Stalled(); len(parts) > 0 {
+			c.config.Logger.Error("giving leadership up: there is no progress", "stalled", parts, "lease", c.status.Lease)
+			t.lose(ErrStalled)
+			return ErrStalled
+		}
+	}
 	sent := time.Now()
 	err := send(ctx, r)
 	t.note(ctx, err)

@@ -278,18 +278,16 @@ func TestALeaseThatIsTakenAwayIsLost(t *testing.T) {
 
 func TestFromConfig(t *testing.T) {
 	for name, c := range map[string]struct {
-		set     map[string]string
-		request time.Duration
-		wrong   string
+		set   map[string]string
+		wrong string
 	}{
-		"the defaults":        {nil, time.Minute, ""},
-		"requests too long":   {nil, 75 * time.Second, "[neutron] timeout (1m15s) must be less than"},
-		"a deadline too late": {map[string]string{"lease_renew_deadline": "75"}, time.Second, "two would lead at once"},
-		"a part of a second":  {map[string]string{"lease_duration": "75.5"}, time.Second, "whole seconds"},
+		"the defaults":        {nil, ""},
+		"a deadline too late": {map[string]string{"lease_renew_deadline": "15"}, "two would lead at once"},
+		"a part of a second":  {map[string]string{"lease_duration": "75.5"}, "whole seconds"},
 		"renewals too far apart": {
-			map[string]string{"lease_retry_period": "50"}, time.Second, "must be more than 1.2 times lease_retry_period",
+			map[string]string{"lease_retry_period": "9"}, "must be more than 1.2 times lease_retry_period",
 		},
-		"no name": {map[string]string{"lease_name": ""}, time.Second, "lease_name"},
+		"no name": {map[string]string{"lease_name": ""}, "lease_name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := map[config.Name][]string{}
@@ -300,13 +298,13 @@ func TestFromConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := leader.FromConfig(values, c.request)
+			got, err := leader.FromConfig(values)
 			switch {
 			case c.wrong == "" && err != nil:
 				t.Error(err)
 			case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
 				t.Errorf("the error is %v, wanted one with %q", err, c.wrong)
-			case c.wrong == "" && (got.Namespace != "kube-system" || got.Name != "raven" || got.Duration != 75*time.Second):
+			case c.wrong == "" && (got.Namespace != "kube-system" || got.Name != "raven" || got.Duration != 15*time.Second):
 				t.Errorf("read %+v", got)
 			}
 		})

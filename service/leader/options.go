@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -39,13 +38,14 @@ func Options() []config.Option {
 				"create and update Leases in it.",
 		},
 		{
-			Name: "lease_duration", Type: config.Duration, Default: "75", Min: new(2.0),
+			Name: "lease_duration", Type: config.Duration, Default: "15", Min: new(2.0),
 			Help: "With controller_ha, how long the others wait for a leader that is not heard of, in whole seconds, before " +
-				"one takes its place. It must be more than [neutron] timeout: no request outlives its leader's term.",
+				"one takes its place. A process on the same host that follows one which was killed does not wait.",
 		},
 		{
-			Name: "lease_renew_deadline", Type: config.Duration, Default: "60", Min: new(1.0),
-			Help: "With controller_ha, how long after its last renewal of the Lease a leader breaks off all work. What is " +
+			Name: "lease_renew_deadline", Type: config.Duration, Default: "10", Min: new(1.0),
+			Help: "With controller_ha, how long after its last renewal of the Lease a leader breaks off all work, requests " +
+				"in flight too. What is " +
 				"left to lease_duration is the margin for clocks that run at different speeds.",
 		},
 		{
@@ -67,9 +67,8 @@ func Options() []config.Option {
 // Enabled says whether a leader is to be elected.
 func Enabled(v *config.Values) bool { return v.Bool(group, "controller_ha") }
 
-// FromConfig reads the options that Options declares. request is the longest that one request to the cloud may take.
-// Its errors name the option at fault.
-func FromConfig(v *config.Values, request time.Duration) (Config, error) {
+// FromConfig reads the options that Options declares. Its errors name the option at fault.
+func FromConfig(v *config.Values) (Config, error) {
 	c := Config{
 		Name: v.String(group, "lease_name"), Namespace: v.String(group, "lease_namespace"),
 		Duration: v.Duration(group, "lease_duration"), RenewDeadline: v.Duration(group, "lease_renew_deadline"),
@@ -78,15 +77,7 @@ func FromConfig(v *config.Values, request time.Duration) (Config, error) {
 	if c.Namespace == "" {
 		c.Namespace = OwnNamespace()
 	}
-	if err := c.Validate(); err != nil {
-		return c, err
-	}
-	if request >= c.Duration {
-		return c,
-			fmt.Errorf("[neutron] timeout (%s) must be less than [kubernetes] lease_duration (%s): with controller_ha no "+
-				"request may outlive its leader's term; lower the one or raise the other", request, c.Duration)
-	}
-	return c, nil
+	return c, c.Validate()
 }
 
 // OwnNamespace is that of the pod that this process runs in.

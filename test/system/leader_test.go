@@ -305,16 +305,11 @@ func TestWhoLeadsIsSaid(t *testing.T) {
 func TestALeaseThatIsTooShortIsRefused(t *testing.T) {
 	t.Parallel()
 	r := pair(t)
-	r.conf.Set("neutron", "timeout", 60)
-	for _, command := range []string{"run", "config validate"} {
-		got := r.raven(append(strings.Fields(command), "--config-file", r.configure())...)
-		if got.status != 1 ||
-			!strings.Contains(got.out+got.errors, "[neutron] timeout (1m0s) must be less than [kubernetes] "+
-				"lease_duration (8s)") {
-			t.Errorf("raven %s: exit status %d: %s", command, got.status, got.errors)
-		}
+	r.conf.Set("neutron", "timeout", 60) // requests end with the Lease, however long they may take
+	if got := r.raven("config", "validate", "--config-file", r.configure()); got.status != 0 {
+		t.Errorf("exit status %d: %s", got.status, got.out)
 	}
-	r.conf.Set("neutron", "timeout", 3).Set("kubernetes", "lease_renew_deadline", 8)
+	r.conf.Set("kubernetes", "lease_renew_deadline", 8)
 	if got := r.raven("config", "validate", "--config-file", r.configure()); got.status != 1 ||
 		!strings.Contains(got.out, "two would lead at once") {
 		t.Errorf("exit status %d: %s", got.status, got.errors)
