@@ -20,7 +20,8 @@ func TestAttachment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Port != portID(1) || a.DeviceID != "uid-1" || a.HostID != "host-1" || a.MTU != 1400 ||
-		a.MAC.String() != macOf(1) || len(a.Addresses) != 1 || a.Addresses[0].Prefix.String() != "10.1.0.11/16" || len(a.DNS) != 1 {
+		a.MAC.String() != macOf(1) || len(a.Addresses) != 1 || len(a.DNS) != 1 ||
+		a.Addresses[0].Prefix.String() != "10.1.0.11/16" {
 		t.Errorf("attachment %+v", a)
 	}
 	for name, test := range map[string]struct{ key, old, replacement, want string }{
@@ -87,7 +88,9 @@ func TestRoutes(t *testing.T) {
 // TestMark: what a link is for can be read from its alias, whatever the names are; other aliases are none.
 func TestMark(t *testing.T) {
 	t.Parallel()
-	m := mark{Sandbox: strings.Repeat("f", 64), IfName: "eth0", Pod: hash("default/p"), UID: "8f48b953-7af9-4563-864c-6f7fbbb2a897"}
+	m := mark{
+		Sandbox: strings.Repeat("f", 64), IfName: "eth0", Pod: hash("default/p"), UID: "8f48b953-7af9-4563-864c-6f7fbbb2a897",
+	}
 	if got, ok := parseMark(m.String()); !ok || got != m || len(m.String()) > 255 {
 		t.Errorf("%q is %+v", m, got)
 	}

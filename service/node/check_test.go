@@ -43,7 +43,9 @@ func TestNodeCheck(t *testing.T) {
 		return all
 	}
 	good := check(nil)
-	for _, what := range []string{"Open vSwitch", "bridge", "chassis id", "chassis name", "API server", "plugin", "daemon"} {
+	for _, what := range []string{
+		"Open vSwitch", "bridge", "chassis id", "chassis name", "API server", "plugin", "daemon",
+	} {
 		if f := good[what]; f.Lack != "" || f.Found == "" {
 			t.Errorf("%s: %+v", what, f)
 		}
@@ -82,7 +84,8 @@ func TestEncapsulation(t *testing.T) {
 		{"192.0.2.77", 1442, "no interface"},
 		{"", 1442, "no address"},
 	} {
-		if f := checkEncap(test.address, test.mtu); (f.Lack == "") != (test.lack == "") || !strings.Contains(f.Lack, test.lack) {
+		f := checkEncap(test.address, test.mtu)
+		if (f.Lack == "") != (test.lack == "") || !strings.Contains(f.Lack, test.lack) {
 			t.Errorf("%s with MTU %d: %+v", test.address, test.mtu, f)
 		}
 	}

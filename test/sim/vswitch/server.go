@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// The whole schemas, where Debian's openvswitch-switch and ovn-central have them. The parts of them that the project has
-// itself serve where these packages, which start servers, are not installed.
+// The whole schemas, where Debian's openvswitch-switch and ovn-central have them. The parts of them that the project
+// has itself serve where these packages, which start servers, are not installed.
 const (
 	LocalSchema      = "/usr/share/openvswitch/vswitch.ovsschema"
 	SouthboundSchema = "/usr/share/ovn/ovn-sb.ovsschema"
@@ -47,8 +47,8 @@ func Either(whole, part string) string {
 	return part
 }
 
-// CheckPart says where the part of a schema is not word for word what the installed whole has. It returns os.ErrNotExist
-// where that is not installed.
+// CheckPart says where the part of a schema is not word for word what the installed whole has. It returns
+// os.ErrNotExist where that is not installed.
 func CheckPart(part, whole string) error {
 	type table struct{ Columns map[string]any }
 	type document struct {
@@ -77,7 +77,8 @@ func CheckPart(part, whole string) error {
 	for name, t := range own.Tables {
 		for column, schema := range t.Columns {
 			if !reflect.DeepEqual(schema, of.Tables[name].Columns[column]) {
-				problems = append(problems, fmt.Errorf("%s.%s is %v, not %v", name, column, schema, of.Tables[name].Columns[column]))
+				problems = append(problems, fmt.Errorf("%s.%s is %v, not %v", name, column, schema,
+					of.Tables[name].Columns[column]))
 			}
 		}
 	}
