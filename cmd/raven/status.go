@@ -180,6 +180,7 @@ func printStatus(out streams, r daemon.Report) error {
 	for _, f := range r.Disabled {
 		fmt.Fprintf(out.out, "\n%s\n", f)
 	}
+	printDrifts(out, r.Drifts)
 	fmt.Fprintln(out.out)
 	rows = nil
 	for _, o := range r.Objects {
@@ -190,6 +191,23 @@ func printStatus(out streams, r daemon.Report) error {
 		rows = append(rows, []string{o.Kind, name, o.Driver, string(o.State), age(o.Since), resourcesText(o), reasonText(o)})
 	}
 	return table(out.out, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "RESOURCES", "WHY"}, rows)
+}
+
+// maxShownDrifts is how many resources that others have changed are shown to people; -o json has more.
+const maxShownDrifts = 5
+
+func printDrifts(out streams, list []reconcile.DriftStatus) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(out.out, "\nOthers have changed these resources, and Raven puts them right:")
+	for i, d := range list {
+		if i == maxShownDrifts {
+			fmt.Fprintf(out.out, "  and %d more, see -o json\n", len(list)-i)
+			break
+		}
+		fmt.Fprintf(out.out, "  %s ago  %s %s (%s) %s\n", age(d.Found), d.Kind, d.ID, d.Of, d.What)
+	}
 }
 
 // age is for how long something has been so, for people.

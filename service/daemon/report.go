@@ -32,6 +32,7 @@ func (d *Daemon) status(q url.Values) (any, error) {
 		report.Objects = r.engine().Objects(filterFrom(q))
 	}
 	report.OVN, report.Handover = r.ovnReport(), r.loop().handover.Status()
+	report.Drifts = r.engine().Drifts()
 	report.Drivers, report.Disabled = r.driverReports(), r.engine().DisabledResources()
 	return report, nil
 }
@@ -79,21 +80,23 @@ type Report struct {
 	// FormatVersion is that of the document: another number means that a key has another meaning, or is gone.
 	FormatVersion int `json:"formatVersion"`
 
-	Version   string                     `json:"version"`
-	Cluster   string                     `json:"cluster"`
-	Project   string                     `json:"project"`
-	Started   time.Time                  `json:"started"`
-	Ready     bool                       `json:"ready"`
-	WaitsFor  string                     `json:"waitsFor,omitempty"` // a service that the start cannot reach, and why
-	Leader    *LeaderReport              `json:"leader,omitempty"`   // absent without [kubernetes] controller_ha
-	Drivers   []DriverReport             `json:"drivers"`
-	Disabled  []reconcile.DisabledStatus `json:"frozen,omitempty"`
-	Counts    map[state.Phase]int        `json:"counts"`
-	Requests  neutron.Stats              `json:"requests"`
-	OVN       *ovn.Status                `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
-	Handover  handover.Status            `json:"handover,omitzero"` // absent if no Service waits to be handed over
-	Objects   []reconcile.ObjectStatus   `json:"objects"`
-	Truncated bool                       `json:"-"`
+	Version  string                     `json:"version"`
+	Cluster  string                     `json:"cluster"`
+	Project  string                     `json:"project"`
+	Started  time.Time                  `json:"started"`
+	Ready    bool                       `json:"ready"`
+	WaitsFor string                     `json:"waitsFor,omitempty"` // a service that the start cannot reach, and why
+	Leader   *LeaderReport              `json:"leader,omitempty"`   // absent without [kubernetes] controller_ha
+	Drivers  []DriverReport             `json:"drivers"`
+	Disabled []reconcile.DisabledStatus `json:"frozen,omitempty"`
+	Counts   map[state.Phase]int        `json:"counts"`
+	Requests neutron.Stats              `json:"requests"`
+	OVN      *ovn.Status                `json:"ovn,omitempty"`     // absent without [ovn] nb_connection
+	Handover handover.Status            `json:"handover,omitzero"` // absent if no Service waits to be handed over
+	// Drifts are the last resources that others have changed or deleted, the latest first.
+	Drifts    []reconcile.DriftStatus  `json:"drifts,omitempty"`
+	Objects   []reconcile.ObjectStatus `json:"objects"`
+	Truncated bool                     `json:"-"`
 }
 
 // DriverReport is a watcher: the driver's process and its watches.

@@ -129,6 +129,17 @@ func StatusOf(err error) int {
 	return 0
 }
 
+// AnswerOf is what came of a request, without what was asked: the status and the server's words, or why no answer came.
+func AnswerOf(err error) string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return brief(err)
+	}
+	answer := *e
+	answer.Op, answer.Kind, answer.What = "", "", ""
+	return answer.Error()
+}
+
 // Classify says what an error from this package means. An error from elsewhere is ClassRetry.
 func Classify(err error) Class {
 	if err == nil {

@@ -412,7 +412,7 @@ func TestServiceThatFails(t *testing.T) {
 		c.AmbiguousWait = 100 * time.Millisecond
 	}))
 	w.createMap("a", "x")
-	r.stands("a", "x", state.Waiting, "the outcome of the last request is unknown")
+	r.stands("a", "x", state.Waiting, "it may have been carried out all the same")
 	w.told("fails again and again", "A fuse blew.")
 	if n := len(w.lbWrites()); n < 2 {
 		t.Errorf("it was told after %d tries", n)

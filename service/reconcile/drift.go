@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,17 +140,56 @@ func (e *Engine) noteListed(tx *state.LoopTx, l listing) (first bool) {
 	return first
 }
 
-// drifted counts and logs resources that others have changed.
+// The bounds of what is told of one drift check, and of what is kept of all.
+const (
+	maxDriftLines = 100
+	maxDrifts     = 100
+)
+
+// DriftStatus is a resource that others have changed or deleted, as a check found it.
+type DriftStatus struct {
+	Found time.Time    `json:"found"`
+	Kind  drivers.Kind `json:"kind"`
+	ID    string       `json:"id"`
+	Of    string       `json:"of"`   // the object that it is for
+	What  string       `json:"what"` // what differs: "is gone", "has another name, mtu"
+}
+
+// drifts are the last resources that others have changed.
+type drifts struct {
+	mu   sync.Mutex
+	last []DriftStatus
+}
+
+// Drifts returns the last resources that others have changed, the latest first.
+func (e *Engine) Drifts() []DriftStatus {
+	e.drifts.mu.Lock()
+	defer e.drifts.mu.Unlock()
+	list := slices.Clone(e.drifts.last)
+	slices.Reverse(list)
+	return list
+}
+
+// drifted counts, logs and keeps for the status resources that others have changed.
 func (e *Engine) drifted(changes []state.Drift) {
-	if len(changes) == 0 {
-		return
+	now := e.clock.Now()
+	for i, c := range changes {
+		e.metrics.drift(c)
+		if i < maxDriftLines {
+			e.log.Info("others have changed a resource", "kind", c.Kind, "id", c.ID, "of", c.Of, "what", c.What)
+		}
 	}
-	e.metrics.drift(len(changes))
-	names := make([]string, 0, len(changes))
+	if len(changes) > maxDriftLines {
+		e.log.Info("others have changed further resources", "resources", len(changes)-maxDriftLines)
+	}
+	e.drifts.mu.Lock()
+	defer e.drifts.mu.Unlock()
 	for _, c := range changes {
-		names = append(names, c.String())
+		e.drifts.last = append(e.drifts.last, DriftStatus{Found: now, Kind: c.Kind, ID: c.ID, Of: c.Of, What: c.What})
 	}
-	e.log.Info("the cloud has drifted", "resources", len(changes), "changes", state.Some(names))
+	if more := len(e.drifts.last) - maxDrifts; more > 0 {
+		e.drifts.last = slices.Delete(e.drifts.last, 0, more)
+	}
 }
 
 // driftLoop lists at intervals, with jitter, and once more when a create that was cut off before this process started

@@ -119,6 +119,7 @@ type Engine struct {
 	clock     clock.WithTickerAndDelayedExecution
 	log       *slog.Logger
 	metrics   *Metrics
+	drifts    drifts
 	state     *state.Loop
 
 	backends []*registered
@@ -187,6 +188,9 @@ func New(config Config, wb Writeback, clk clock.WithTickerAndDelayedExecution, l
 		MemoryPerDriver: config.HeldPerDriver,
 	})
 	e.metrics = newMetrics(e.state)
+	for _, d := range config.Kinds.List() {
+		e.metrics.drifted.WithLabelValues(string(d.Kind))
+	}
 	e.state.Update(func(tx *state.LoopTx) { tx.Standby = config.Standby })
 	if !config.Standby {
 		close(e.leads)

@@ -18,7 +18,7 @@ type Metrics struct {
 	took    *prometheus.HistogramVec
 	steps   *prometheus.CounterVec
 	writes  *prometheus.CounterVec
-	drifted prometheus.Counter
+	drifted *prometheus.CounterVec
 	objects *prometheus.Desc
 	state   *state.Loop
 }
@@ -36,9 +36,9 @@ func newMetrics(st *state.Loop) *Metrics {
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "raven_writebacks_total", Help: "Source objects that were written to, by driver.",
 		}, []string{"driver"}),
-		drifted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "raven_drifted_resources_total", Help: "Resources that a drift check found changed or gone.",
-		}),
+		drifted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "raven_drifted_resources_total", Help: "Resources that a drift check found changed or gone, by kind.",
+		}, []string{"kind"}),
 		objects: prometheus.NewDesc("raven_objects", "Source objects, by driver and state.", []string{"driver", "state"},
 			nil),
 	}
@@ -104,4 +104,5 @@ func (m *Metrics) step(s plan.Step, err error) {
 }
 
 func (m *Metrics) written(driver string) { m.writes.WithLabelValues(driver).Inc() }
-func (m *Metrics) drift(n int)           { m.drifted.Add(float64(n)) }
+
+func (m *Metrics) drift(d state.Drift) { m.drifted.WithLabelValues(string(d.Kind)).Inc() }

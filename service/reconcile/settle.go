@@ -190,8 +190,8 @@ func (e *Engine) stillUnknown(step plan.Step, now time.Time) (f *backend.Failure
 			// Soon at first, since most come soon if at all.
 			again := max(min(now.Sub(u.Since)/2+e.config.BackoffBase, u.Until.Sub(now)), time.Millisecond)
 			f = &backend.Failure{Phase: state.Waiting, RequeueAfter: again, Quiet: true, Err: fmt.Errorf(
-				"%s: the outcome of the last request is unknown: looking for it until %s before trying again",
-				backend.Doing(step), u.Until.Format(time.TimeOnly))}
+				"%s: the answer to the last request was: %s; it may have been carried out all the same: looking for it until %s "+
+					"before trying again", backend.Doing(step), u.Answer, u.Until.Format(time.TimeOnly))}
 		}
 	})
 	return f

@@ -360,6 +360,8 @@ type Drift struct {
 	Identity plan.Identity
 	// What has happened to it, for people: "is gone", "has another name, mtu".
 	What string
+	// Of names the resource by the object that it is for, as in `"port" of Pod shop/a`.
+	Of string
 }
 
 // String names the resource and what has happened to it.

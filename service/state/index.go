@@ -370,6 +370,7 @@ func (tx *LoopTx) Observe(listed func(drivers.Kind) bool, list []plan.Observed, 
 		}
 		tx.WakeOwner(o.Identity.Owner)
 		if drift, drifts := tx.Cache.Drift(change); drifts && change.Differs {
+			drift.Of = tx.Describe(drift.Identity)
 			drifted = append(drifted, drift)
 		}
 	}

@@ -148,6 +148,7 @@ func KeyOf(kind drivers.Kind, i plan.Identity) IdentityKey { return IdentityKey{
 // UnknownCreate is a create of which it is not known whether it was carried out, or will be.
 type UnknownCreate struct {
 	Since, Until time.Time
+	Answer       string // what came of the request, for people: the server's error, or that no answer came
 }
 
 // OwnerOf returns the owner of a driver and a UID as identities read from the cloud have it, that is, shortened.
@@ -416,10 +417,11 @@ func (tx *Tx) Describe(id plan.Identity) string {
 	return id.String()
 }
 
-// NoteUnknown notes a create of which it is not known whether it will be carried out until a time.
-func (tx *Tx) NoteUnknown(kind drivers.Kind, id plan.Identity, lasting time.Duration) {
+// NoteUnknown notes a create of which it is not known whether it will be carried out until a time; answer is what came of
+// the request.
+func (tx *Tx) NoteUnknown(kind drivers.Kind, id plan.Identity, lasting time.Duration, answer string) {
 	now := tx.Now()
-	tx.unknown[KeyOf(kind, id)] = UnknownCreate{now, now.Add(lasting)}
+	tx.unknown[KeyOf(kind, id)] = UnknownCreate{now, now.Add(lasting), answer}
 }
 
 // UnknownCreate returns the create of an identity whose outcome is unknown.

@@ -59,7 +59,12 @@ func (h *Handler) Handle(ctx context.Context, r Refusal) *backend.Failure {
 	switch openstack.Classify(r.Err) { //nolint:exhaustive // the other classes leave nothing to be done here
 	case openstack.ClassAmbiguous:
 		if step.Op == plan.Create {
-			h.Env.State.Update(func(tx *state.Tx) { tx.NoteUnknown(step.Kind, step.Identity, h.Env.Timing.UnknownWait) })
+			h.Env.State.Update(func(tx *state.Tx) {
+				tx.NoteUnknown(step.Kind, step.Identity, h.Env.Timing.UnknownWait, openstack.AnswerOf(r.Err))
+			})
+			if r.Note == "" {
+				r.Note = "it may have been carried out all the same: Raven looks for it before it tries again"
+			}
 		}
 	case openstack.ClassExists:
 		if step.Op != plan.Create {
