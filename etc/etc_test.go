@@ -36,7 +36,10 @@ func analyze(t *testing.T, args ...string) string {
 }
 
 // unitFile writes the unit with a program that there is on every machine.
-func unitFile(t *testing.T) string { return fileOf(t, "raven.service", etc.Unit) }
+func unitFile(t *testing.T) string {
+	t.Helper()
+	return fileOf(t, "raven.service", etc.Unit)
+}
 
 func fileOf(t *testing.T, name, unit string) string {
 	t.Helper()

@@ -136,7 +136,8 @@ func TestManifestsFitTogether(t *testing.T) {
 func TestPolicyNamesTheAccounts(t *testing.T) {
 	all := manifests(t)
 	policy := get[*admissionv1.ValidatingAdmissionPolicy](t, all, "ValidatingAdmissionPolicy raven-annotations")
-	binding := get[*admissionv1.ValidatingAdmissionPolicyBinding](t, all, "ValidatingAdmissionPolicyBinding raven-annotations")
+	binding := get[*admissionv1.ValidatingAdmissionPolicyBinding](t, all,
+		"ValidatingAdmissionPolicyBinding raven-annotations")
 	if binding.Spec.PolicyName != policy.Name {
 		t.Errorf("the binding is of %s", binding.Spec.PolicyName)
 	}

@@ -76,8 +76,8 @@ func parse(values drivers.Values) (config, error) {
 		families:     p.families(),
 	}
 	if values.String(conf.SubnetGroup, conf.OptTopology) == conf.DedicatedTopology {
-		p.refuse(conf.SubnetGroup, conf.OptTopology, "%s gives each namespace a router of its own, so that there is none that "+
-			"joins nodes and pods: set %s, or leave driver node out of %s", conf.DedicatedTopology, conf.SharedTopology,
+		p.refuse(conf.SubnetGroup, conf.OptTopology, "%s gives each namespace a router of its own, so that there is none "+
+			"that joins nodes and pods: set %s, or leave driver node out of %s", conf.DedicatedTopology, conf.SharedTopology,
 			conf.Name("raven", "drivers"))
 	}
 	if c.networkName == "" {

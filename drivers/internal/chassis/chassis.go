@@ -33,8 +33,8 @@ func HostID(name string, objects []drivers.Object) (string, error) {
 			continue
 		}
 		if utf8.RuneCountInString(chassis) > longest || strings.ContainsFunc(chassis, notInAName) {
-			return "", fmt.Errorf("annotation %s of Node %s is not the name of a chassis: %.64q has more than %d characters, or "+
-				"blanks or control characters among them; it must be external_ids:hostname of the node's Open vSwitch",
+			return "", fmt.Errorf("annotation %s of Node %s is not the name of a chassis: %.64q has more than %d characters, "+
+				"or blanks or control characters among them; it must be external_ids:hostname of the node's Open vSwitch",
 				contract.ChassisHostname, name, chassis, longest)
 		}
 		return chassis, nil
