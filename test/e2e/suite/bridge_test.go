@@ -5,6 +5,7 @@
 package suite
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -46,6 +47,11 @@ func (bridged) connect(t *testing.T, nodes []stack.Node) {
 			if _, err := sh(t.Context(), "ip", "-n", space, "route", "replace", node.PodCIDR, "via", node.Address); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() {
+				if _, err := sh(context.Background(), "ip", "-n", space, "route", "del", node.PodCIDR); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 		if err := os.WriteFile(filepath.Join(node.CNIConf, "10-bridge.conflist"), conf, 0o644); err != nil {
 			t.Fatal(err)

@@ -24,14 +24,14 @@ type ravenNetwork struct{ *site }
 // The range of the pods' subnets, which kube-proxy on nodes is told, too; and the network of the control plane's host.
 const (
 	nodePods     = "10.244.0.0/16"
-	controlRange = "10.77.0.0/24"
-	controlLeg   = "10.77.0.5"
+	controlRange = "10.78.0.0/24"
+	controlLeg   = "10.78.0.5"
 )
 
 func (r *ravenNetwork) prepare(t *testing.T) {
 	t.Helper()
 	r.site = proxying(t, "nodes", harness.Settings{}.Set("raven", "drivers", "namespace,pod,kubeproxy,node").
-		Set("namespace_subnet", "cluster_subnet_pool", nodePods))
+		Set("namespace_subnet", "cluster_subnet_pool", nodePods).Set("node_network", "node_selector", "type!=kwok"))
 }
 
 func (r *ravenNetwork) connect(t *testing.T, nodes []stack.Node) {
@@ -41,7 +41,19 @@ func (r *ravenNetwork) connect(t *testing.T, nodes []stack.Node) {
 		t.Fatal(err)
 	}
 	for _, node := range nodes {
+		masqueraded(t, node)
 		r.daemon(t, node)
+	}
+}
+
+// masqueraded sets up a node as docs/nodes.md says for hostPorts: what leaves by the node's own port has its address.
+// It goes with the node.
+func masqueraded(t *testing.T, node stack.Node) {
+	t.Helper()
+	const table = "table ip hostports { chain postrouting { type nat hook postrouting priority srcnat; " +
+		`oifname "raven-node0" masquerade; }; }`
+	if _, err := sh(t.Context(), append(node.Enter(), "nft", table)...); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -80,7 +92,7 @@ func (r *ravenNetwork) controlLeg(t *testing.T) {
 		}
 	})
 	port, err := world.cloud.create(ctx, "ports", thing{
-		"network_id": network.str("id"), "device_owner": "e2e:control-plane",
+		"network_id": network.str("id"), "device_owner": "e2e:control-plane", "port_security_enabled": false,
 		"fixed_ips": []thing{{"subnet_id": subnet.str("id"), "ip_address": controlLeg}},
 	})
 	if err != nil {

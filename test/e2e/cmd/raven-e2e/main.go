@@ -10,6 +10,7 @@
 //	raven-e2e [flags] kill|start SERVER  kill -9, or start and wait until it is ready
 //	raven-e2e [flags] forget             compacts etcd and starts the API server anew: watches of before get 410
 //	raven-e2e able                       whether a stack can stand on this machine, and why not
+//	raven-e2e relay                      a component of a stack; see stack.Relay
 //	raven-e2e prepare                    installs the packages, fetches and builds the programs
 //
 // It exits with 0 if something was shown and nothing failed; 1 if a scenario failed, or a server
@@ -254,7 +255,9 @@ func (o options) status(ctx context.Context) int {
 	status := 0
 	for _, c := range s.Components() {
 		state := "ready"
-		if err := s.Ready(ctx, c.Name); err != nil {
+		if c.OnDemand && !s.Running(c.Name) {
+			state = "not started: real nodes are up in scenarios that ask for them"
+		} else if err := s.Ready(ctx, c.Name); err != nil {
 			state, status = err.Error(), statusHarness
 		}
 		used, _ := s.CPU(c.Name) // one that does not run says so in its state
