@@ -39,7 +39,18 @@ func TestPackets(t *testing.T) {
 	r.must(err)
 	v, err := r.server.Vswitchd(t.Context())
 	r.must(err)
-	t.Cleanup(func() { v.Kill() })
+	t.Cleanup(func() {
+		v.Kill()
+		for _, name := range []string{"raven-node0", "br-int", "ovs-netdev"} { // they outlive a switch that was killed
+			link, err := netlink.LinkByName(name)
+			if err == nil {
+				err = netlink.LinkDel(link)
+			}
+			if err != nil && !isGone(err) {
+				t.Errorf("removing %s: %v", name, err)
+			}
+		}
+	})
 	r.start()
 	self := func() object { o, _ := r.node.objects.self(); return o }
 	r.until("the Node", func() bool { return self().UID != "" })
