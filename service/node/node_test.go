@@ -261,7 +261,10 @@ func TestAddSaysWhatItWaitsFor(t *testing.T) {
 	expect("unknown to OVN", 11, "southbound")
 	r.bind(1, pod.UID)
 	r.controller.Pause()
-	expect("not installed", 11, "ovn-installed")
+	r.until("an ADD that comes as far as ovn-controller in its time", func() bool {
+		_, err := r.call(b.request(cniapi.Add, pod))
+		return codeOf(err) == 11 && strings.Contains(err.Error(), "ovn-installed")
+	})
 	if rows := r.rows(); len(rows) > 0 {
 		t.Errorf("an ADD that has failed has left %v", rows)
 	}
