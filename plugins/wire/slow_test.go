@@ -77,7 +77,7 @@ func TestCancelledWhileQueued(t *testing.T) {
 
 // TestQueueingTakesNoTime has more work than the driver can do within the time of one object.
 func TestQueueingTakesNoTime(t *testing.T) {
-	const each, calls, timeout = 10 * time.Millisecond, 600, time.Second
+	const each, calls, timeout = 25 * time.Millisecond, 600, 3 * time.Second
 	driver := &scripted{translate: func(_ context.Context, object drivers.Object, _ *drivers.Needs) (drivers.Set, error) {
 		meta, err := object.Meta()
 		time.Sleep(each)

@@ -20,7 +20,7 @@ func providers() []octavia.Provider { return []octavia.Provider{octavia.OVN(), o
 
 func TestSimulation(t *testing.T) {
 	work := openstack.Work{
-		Create: 30 * time.Millisecond, Delete: 10 * time.Millisecond, Update: 10 * time.Millisecond,
+		Create: 300 * time.Millisecond, Delete: 100 * time.Millisecond, Update: 100 * time.Millisecond,
 		Listener: time.Millisecond,
 		Pool:     time.Millisecond, Member: time.Millisecond, Monitor: time.Millisecond,
 	}
