@@ -187,8 +187,16 @@ func (d *Daemon) waitAgain(ctx context.Context) {
 	d.wait(ctx, nil)
 }
 
-// checkDrivers asks the drivers for their opinion of the options, which a start that waits would hear late.
+// checkDrivers checks what a start that waits would hear late: whether the options suffice for a cloud, and the drivers'
+// opinion of theirs.
 func (l *Settings) checkDrivers(ctx context.Context) error {
+	cloud, err := openstack.FromConfig(l.Values)
+	if err == nil {
+		err = cloud.Check()
+	}
+	if err != nil {
+		return err
+	}
 	for _, p := range l.Programs {
 		if p.isDown() {
 			continue
