@@ -14,15 +14,15 @@ import (
 const unused = 7 * 24 * time.Hour
 
 // cached gives the folder or file of the cache whose name is the prefix and the hash of what it is made from. Where it
-// is missing, make makes it at partial, which is a folder at first; what make fails to make is removed. Others with the
+// is missing, fill makes it at partial, which is a folder at first; what it fails to make is removed. Others with the
 // prefix that were not asked for in a week go.
-func cached(cache, prefix string, key hash.Hash, make func(partial string) error) (string, error) {
+func cached(cache, prefix string, key hash.Hash, fill func(partial string) error) (string, error) {
 	path := filepath.Join(cache, prefix+fmt.Sprintf("%x", key.Sum(nil))[:16])
 	if _, err := os.Stat(path); err != nil {
 		partial := fmt.Sprintf("%s.%d", path, os.Getpid())
 		err := os.MkdirAll(partial, 0o755)
 		if err == nil {
-			err = make(partial)
+			err = fill(partial)
 		}
 		if err == nil {
 			err = os.Rename(partial, path)

@@ -117,8 +117,8 @@ func (p imageParts) fillBusybox(ctx context.Context, root string) error {
 	return errors.Join(errs...)
 }
 
-// fillAgnhost makes the file system of agnhost: upstream's program, and of Debian the tools that upstream's tests run in
-// its containers.
+// fillAgnhost makes the file system of agnhost: upstream's program, and Debian's tools that upstream's tests run in its
+// containers.
 func (p imageParts) fillAgnhost(ctx context.Context, root string) error {
 	if _, err := run(exec.CommandContext(ctx, "cp", "-a", p.userland+"/.", root)); err != nil {
 		return err
@@ -145,8 +145,9 @@ func (p imageParts) fillAgnhost(ctx context.Context, root string) error {
 		return err
 	}
 	// What the packages' scripts would have linked.
-	for link, target := range map[string]string{"agnhost-2": "agnhost", "bin/sh": "dash", "bin/nc": "nc.openbsd",
-		"usr/bin/awk": "mawk"} {
+	for link, target := range map[string]string{
+		"agnhost-2": "agnhost", "bin/sh": "dash", "bin/nc": "nc.openbsd", "usr/bin/awk": "mawk",
+	} {
 		if err := os.Symlink(target, filepath.Join(root, link)); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
@@ -235,7 +236,7 @@ func (i image) write(ctx context.Context, into string) error {
 	if err != nil {
 		return err
 	}
-	defer content.Close()
+	defer func() { _ = content.Close() }() // it is only read
 	info, err := content.Stat()
 	if err != nil {
 		return err

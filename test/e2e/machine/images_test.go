@@ -104,7 +104,7 @@ func readTar(t *testing.T, path string, files map[string][]byte) []*tar.Header {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it is only read
 	var headers []*tar.Header
 	for archive := tar.NewReader(file); ; {
 		header, err := archive.Next()

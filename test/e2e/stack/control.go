@@ -123,8 +123,8 @@ func (s *Stack) plainLink(ctx context.Context, space, link, otherSpace, other st
 	return nil
 }
 
-// PublishAPIServer makes an address of the control plane's host the endpoint of the Service kubernetes, as an API server
-// does that does not listen on loopback.
+// PublishAPIServer makes an address of the control plane's host the endpoint of the Service kubernetes, as an API
+// server does that does not listen on loopback.
 func (s *Stack) PublishAPIServer(ctx context.Context, address string) error {
 	if err := s.withdrawAPIServer(ctx); err != nil {
 		return err

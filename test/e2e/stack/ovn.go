@@ -11,8 +11,8 @@ import (
 )
 
 // ovn adds OVN's databases and daemons, and Open vSwitch of Debian 13 with the userspace datapath (the kernel's module
-// is not everywhere). The switch stands in a network namespace of its own: its devices (ovs-netdev, the bridges) collide
-// with nobody's, and go with it. Databases and ovn-controller talk through sockets in the stack's folder.
+// is not everywhere). The switch stands in a network namespace of its own: its devices (ovs-netdev, the bridges)
+// collide with nobody's, and go with it. Databases and ovn-controller talk through sockets in the stack's folder.
 func (b *builder) ovn() {
 	b.database(NorthDB, b.path("ovn", "nb.db"), b.path("ovn", "nb"), "/usr/share/ovn/ovn-nb.ovsschema")
 	b.database(SouthDB, b.path("ovn", "sb.db"), b.path("ovn", "sb"), "/usr/share/ovn/ovn-sb.ovsschema")
@@ -75,8 +75,8 @@ func (b *builder) ovnCentral() {
 	}, "OVN's databases begun")
 }
 
-// awaitChassis adds the step that waits for the stack's own chassis, which Neutron binds ports to and schedules gateways
-// on.
+// awaitChassis adds the step that waits for the stack's own chassis, which Neutron binds ports to and schedules
+// gateways on.
 func (b *builder) awaitChassis() {
 	b.step("chassis", []string{OVNController, Northd}, func(ctx context.Context) error {
 		return b.chassisWritten(ctx, b.Net().Chassis, OVNController)

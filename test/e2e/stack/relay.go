@@ -46,7 +46,7 @@ func (r Relay) Serve(ctx context.Context) error {
 			r.connect(ctx, &work, w, request)
 		}),
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }() // with its listener
 	ended := make(chan error, 2)
 	work.Go(func() { ended <- server.Serve(outward) })
 	work.Go(func() { ended <- r.accept(ctx, &work, inward) })

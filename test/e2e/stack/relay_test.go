@@ -30,7 +30,8 @@ func TestRelayConnectsTwoNetworkNamespaces(t *testing.T) {
 	free := answering(t, space, "none")
 	free.Close() // its port is free
 	r := Relay{
-		Space: space, Listen: free.Addr().String(), To: api.Addr().String(), Egress: filepath.Join(t.TempDir(), "egress.sock"),
+		Space: space, Listen: free.Addr().String(), To: api.Addr().String(),
+		Egress: filepath.Join(t.TempDir(), "egress.sock"),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -47,7 +48,7 @@ func TestRelayConnectsTwoNetworkNamespaces(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		defer connection.Close()
+		defer func() { _ = connection.Close() }()
 		content, err := io.ReadAll(connection)
 		said = string(content)
 		return err == nil
@@ -62,12 +63,16 @@ func TestRelayConnectsTwoNetworkNamespaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer connection.Close()
+		defer func() { _ = connection.Close() }()
 		fmt.Fprintf(connection, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", address, address)
 		reader := bufio.NewReader(connection)
 		response, err := http.ReadResponse(reader, &http.Request{Method: http.MethodConnect})
-		if err != nil || response.StatusCode != want {
-			t.Fatalf("CONNECT %s: %v, %v", address, response, err)
+		if err != nil {
+			t.Fatalf("CONNECT %s: %v", address, err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != want {
+			t.Fatalf("CONNECT %s: %s", address, response.Status)
 		}
 		if want != http.StatusOK {
 			continue

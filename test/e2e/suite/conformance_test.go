@@ -95,7 +95,7 @@ func upstream(t *testing.T, programs, focus, skip string) []spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // it is for people
 	cmd := exec.CommandContext(t.Context(), "nsenter", args...)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+net.Kubeconfig)

@@ -192,7 +192,7 @@ func (r *ravenNetwork) daemon(t *testing.T, node stack.Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the process has its own
 	enter := append(node.Enter(), filepath.Join(world.bin, "raven"), "node", "run", "--config-file", path)
 	cmd := exec.CommandContext(context.Background(), enter[0], enter[1:]...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + dir, world.stack.Mark()}

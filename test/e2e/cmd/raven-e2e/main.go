@@ -14,8 +14,8 @@
 //	raven-e2e prepare                    installs the packages, fetches and builds the programs
 //
 // It exits with 0 if something was shown and nothing failed; 1 if a scenario failed, or a server
-// of the stack ended by itself; 2 if the stack did not come up or go down, the run was interrupted, no scenario ran or every one
-// was skipped, or the call is wrong; 4 if this machine is not able to.
+// of the stack ended by itself; 2 if the stack did not come up or go down, the run was interrupted, no scenario ran or
+// every one was skipped, or the call is wrong; 4 if this machine is not able to.
 package main
 
 import (
