@@ -267,11 +267,11 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 			says: `nowhere\.conf: .*no such file`,
 		},
 		{
-			name: "empty configuration file", args: []string{"plan", "--config-file", empty}, status: 1,
+			name: "empty configuration file", args: []string{"run", "--config-file", empty}, status: 1,
 			says: `\[neutron\] auth_url is not set`,
 		},
 		{
-			name: "no configuration at all", args: []string{"plan"}, status: 1,
+			name: "no configuration at all", args: []string{"run"}, status: 1,
 			says: `\[neutron\] auth_url is not set`,
 		},
 		{
