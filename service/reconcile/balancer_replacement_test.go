@@ -182,7 +182,7 @@ func TestRefusedReplacementThatLeavesItsAddress(t *testing.T) {
 	a := script("a", always(want.set()))
 	r := w.start(with(a).configured(func(c *config) {
 		quick(c)
-		c.AmbiguousWait = 200 * time.Millisecond
+		c.AmbiguousWait = 3 * time.Second // it is seen waiting meanwhile
 	}))
 	w.createMap("a", "x")
 	r.settled(1)
