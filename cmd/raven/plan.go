@@ -28,9 +28,9 @@ func newPlanCommand(flags *globalFlags, io streams) *cobra.Command {
 		Long: `Print what Raven would create, change and delete now, and why. Nothing is written, neither to the cloud
 nor to Kubernetes.
 
-With -f neither is asked, and each object of the files is accounted for: it prints what would be made of the objects in the files, if they were all of a cluster
-and nothing of it existed in the cloud. What an operator names there is taken to exist, and shown by its name in
-place of its id.
+With -f neither is asked, and each object of the files is accounted for: it prints what would be made of the
+objects in the files, if they were all of a cluster and nothing of it existed in the cloud. What an operator names
+there is taken to exist, and shown by its name in place of its id.
 
 Exit statuses: 0 nothing to do, 2 there are changes, 1 an error.`,
 		Example: `  raven plan

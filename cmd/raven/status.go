@@ -98,7 +98,8 @@ func runStatus(ctx context.Context, out streams, address string, query url.Value
 	return unknownObject(ctx, address, query)
 }
 
-// unknownObject is the error of a filter that names what the daemon does not know. That nothing is in some state is none.
+// unknownObject is the error of a filter that names what the daemon does not know. That no object is in some state is
+// none.
 func unknownObject(ctx context.Context, address string, query url.Values) error {
 	named := url.Values{}
 	var texts []string
@@ -131,8 +132,8 @@ func askStatus(ctx context.Context, address string, query url.Values) (report da
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return report, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?", address,
-			err)
+		return report, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?",
+			address, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
@@ -140,7 +141,8 @@ func askStatus(ctx context.Context, address string, query url.Values) (report da
 		return report, fmt.Errorf("reading the answer of %s: %w", address, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return report, fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status, strings.TrimSpace(string(body)))
+		return report, fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status,
+			strings.TrimSpace(string(body)))
 	}
 	if err := json.Unmarshal(body, &report); err != nil {
 		return report, fmt.Errorf("what answers at %s is no Raven: %w", address, err)

@@ -187,8 +187,8 @@ func (d *Daemon) waitAgain(ctx context.Context) {
 	d.wait(ctx, nil)
 }
 
-// checkDrivers checks what a start that waits would hear late: whether the options suffice for a cloud, and the drivers'
-// opinion of theirs.
+// checkDrivers checks what a start that waits would hear late: whether the options suffice for a cloud, and the
+// drivers' opinion of theirs.
 func (l *Settings) checkDrivers(ctx context.Context) error {
 	cloud, err := openstack.FromConfig(l.Values)
 	if err == nil {

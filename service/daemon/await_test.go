@@ -19,7 +19,8 @@ import (
 func TestStartWaitsForServices(t *testing.T) {
 	away := map[string]func(r *rig) func(){
 		linkKubernetes: func(r *rig) func() {
-			_, err := r.kube.Inject(simkube.Fault{Path: "^/api/v1/namespaces/kube-system", Status: http.StatusInternalServerError})
+			fault := simkube.Fault{Path: "^/api/v1/namespaces/kube-system", Status: http.StatusInternalServerError}
+			_, err := r.kube.Inject(fault)
 			if err != nil {
 				r.t.Fatal(err)
 			}

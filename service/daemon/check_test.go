@@ -34,7 +34,9 @@ func TestCheckOfAGoodConfiguration(t *testing.T) {
 	if c.Errors() > 0 {
 		t.Errorf("there are errors: %v", c.Findings)
 	}
-	for _, says := range []string{"values: read from", "driver configmaps", "driver serviceaccounts", "cluster: ", "cloud"} {
+	for _, says := range []string{
+		"values: read from", "driver configmaps", "driver serviceaccounts", "cluster: ", "cloud",
+	} {
 		wantFound(t, c, LevelOK, says)
 	}
 }
@@ -53,8 +55,12 @@ func TestCheckTellsAllStagesAtOnce(t *testing.T) {
 	for _, says := range [][]string{
 		{"[raven] sweep_limit", "kuryr.conf:"},
 		{"[driver:serviceaccounts] sha256"},
-		{"driver(crow)"}, {`"Owl" does not match`}, {`names "configmaps" twice`},
-		{"/nowhere/kubeconfig"}, {`cloud "nowhere"`}, {"pigeon"},
+		{"driver(crow)"},
+		{`"Owl" does not match`},
+		{`names "configmaps" twice`},
+		{"/nowhere/kubeconfig"},
+		{`cloud "nowhere"`},
+		{"pigeon"},
 	} {
 		wantFound(t, c, LevelError, says...)
 	}

@@ -172,8 +172,8 @@ func (d *Daemon) current() *runtime {
 	return d.runtime
 }
 
-// Start reaches both sides, launches the drivers, waits for the caches, and begins to reconcile. Where the configuration
-// is valid but a cluster or a cloud cannot be reached now, it returns nil and goes on trying.
+// Start reaches both sides, launches the drivers, waits for the caches, and begins to reconcile. Where the
+// configuration is valid but a cluster or a cloud cannot be reached now, it returns nil and goes on trying.
 func (d *Daemon) Start(ctx context.Context) error {
 	err := d.begin(ctx, d.loaded)
 	if _, again := errors.AsType[*unreachedError](err); !again || ctx.Err() != nil {

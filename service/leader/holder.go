@@ -29,8 +29,8 @@ type Holder struct {
 	file *os.File
 }
 
-// NewHolder locks a file in the folder, which it makes if need be. Without a folder that can be used the error says why,
-// and the holder has a name that no process had before or will have again.
+// NewHolder locks a file in the folder, which it makes if need be. Without a folder that can be used the error says
+// why, and the holder has a name that no process had before or will have again.
 func NewHolder(folder string) (*Holder, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -26,7 +26,7 @@ func credentials() []config.Option {
 		{
 			Group: group, Name: "auth_type",
 			Choices: []string{"password", "v3password", "v3applicationcredential", "token", "v3token"},
-			ChoiceHelp: map[string]string{
+			ChoiceHelp: map[string]string{ //nolint:gosec // no credentials: what the types of them are called
 				"password": "Older name of v3password", "v3password": "By username and password",
 				"v3applicationcredential": "By an application credential", "token": "Older name of v3token",
 				"v3token": "By a token, which cannot be renewed when it expires",

@@ -164,7 +164,17 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 		"name": r.name, "protocol": protocol, "vips": texts(r.vips), "options": texts(options), "external_ids": texts(ids),
 		"selection_fields": fields,
 	}
-	if have != nil && !plain(have) {
+	if have == nil {
+		return columns
+	}
+	// Unchanged maps are not written: others may have added to them since they were read.
+	if maps.Equal(options, have.Options) {
+		delete(columns, "options")
+	}
+	if maps.Equal(ids, have.ExternalIDs) {
+		delete(columns, "external_ids")
+	}
+	if !plain(have) {
 		columns["health_check"], columns["ip_port_mappings"] = ovsdb.OvsSet{GoSet: []any{}}, texts(nil)
 	}
 	return columns

@@ -417,8 +417,8 @@ func (tx *Tx) Describe(id plan.Identity) string {
 	return id.String()
 }
 
-// NoteUnknown notes a create of which it is not known whether it will be carried out until a time; answer is what came of
-// the request.
+// NoteUnknown notes a create of which it is not known whether it will be carried out until a time; answer is what came
+// of the request.
 func (tx *Tx) NoteUnknown(kind drivers.Kind, id plan.Identity, lasting time.Duration, answer string) {
 	now := tx.Now()
 	tx.unknown[KeyOf(kind, id)] = UnknownCreate{now, now.Add(lasting), answer}

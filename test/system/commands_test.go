@@ -155,8 +155,9 @@ spec: {template: {spec: {}}}
 		if err := yaml.Unmarshal([]byte(got.out), into); err != nil || into.FormatVersion != 1 {
 			t.Errorf("-o %s: version %d, %v", format, into.FormatVersion, err)
 		}
+		const reason = "no enabled driver (namespace, pod) reads Deployment of apps/v1; the Pods"
 		if len(into.Unread) != 1 || into.Unread[0].Object != "Deployment shop/web" ||
-			!strings.Contains(into.Unread[0].Reason, "no enabled driver (namespace, pod) reads Deployment of apps/v1; the Pods") {
+			!strings.Contains(into.Unread[0].Reason, reason) {
 			t.Errorf("-o %s: unread are %v", format, into.Unread)
 		}
 	}

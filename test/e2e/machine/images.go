@@ -242,7 +242,8 @@ func (i image) write(ctx context.Context, into string) error {
 		return err
 	}
 	return writeArchive(filepath.Join(into, i.name+".tar"), []entry{
-		{configName, bytes.NewReader(config), int64(len(config))}, {digest + ".tar", content, info.Size()},
+		{configName, bytes.NewReader(config), int64(len(config))},
+		{digest + ".tar", content, info.Size()},
 		{"manifest.json", bytes.NewReader(manifest), int64(len(manifest))},
 	})
 }
