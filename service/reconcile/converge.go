@@ -341,6 +341,11 @@ func (e *Engine) apply(ctx context.Context, o *state.Object, step plan.Step) err
 	if b == nil {
 		return noBackend(step.Kind)
 	}
+	if step.ID != "" {
+		key := state.ResourceKey{Kind: step.Kind, ID: step.ID}
+		e.state.Update(func(tx *state.LoopTx) { tx.Cache.BeginWrite(key) })
+		defer e.state.Update(func(tx *state.LoopTx) { tx.Cache.EndWrite(key) })
+	}
 	err := b.Apply(ctx, o.ID, &step)
 	e.metrics.step(step, err)
 	if err != nil {

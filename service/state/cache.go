@@ -39,7 +39,9 @@ type Cache struct {
 	// removed remembers deletions until the lists that ran beside them have ended.
 	removed map[ResourceKey]uint64
 	// pending are creates that have been asked for, by the ids that they refer to and their own: what they use is in use.
-	pending  map[string]map[string]plan.Observed
+	pending map[string]map[string]plan.Observed
+	// writing counts the writes under way by the resource that they change: their outcome is not a drift.
+	writing  map[ResourceKey]int
 	sequence uint64
 }
 
@@ -48,7 +50,7 @@ func NewCache(kinds *plan.Kinds) *Cache {
 	return &Cache{
 		kinds: kinds, entries: map[ResourceKey]*entry{}, byOwner: map[plan.Owner]map[ResourceKey]bool{},
 		usedBy: map[string]map[ResourceKey]bool{}, removed: map[ResourceKey]uint64{},
-		pending: map[string]map[string]plan.Observed{},
+		pending: map[string]map[string]plan.Observed{}, writing: map[ResourceKey]int{},
 	}
 }
 
@@ -76,6 +78,16 @@ func (c *Cache) End(o plan.Observed) {
 		if delete(c.pending[id], o.ID); len(c.pending[id]) == 0 {
 			delete(c.pending, id)
 		}
+	}
+}
+
+// BeginWrite notes that a resource is about to be changed or deleted. A list may show that before the answer comes.
+func (c *Cache) BeginWrite(key ResourceKey) { c.writing[key]++ }
+
+// EndWrite forgets such a write, however it ended.
+func (c *Cache) EndWrite(key ResourceKey) {
+	if c.writing[key]--; c.writing[key] == 0 {
+		delete(c.writing, key)
 	}
 }
 
@@ -374,6 +386,8 @@ func (c *Cache) Drift(change Change) (Drift, bool) {
 	switch {
 	case change.Before == nil:
 		return Drift{}, false // a create whose answer is still to come, or what was never listed before
+	case c.writing[ResourceKey{change.Before.Kind, change.Before.ID}] > 0:
+		return Drift{}, false // a write whose answer is still to come
 	case change.Now == nil:
 		o, what = change.Before, "is gone"
 		if leaving := c.kinds.Of(o.Kind).Leaving; leaving != nil && leaving(o) {

@@ -79,3 +79,34 @@ func TestAllowed(t *testing.T) {
 		}
 	}
 }
+
+// TestDriftBesideWrites: what a list shows of a write whose answer is still to come was done by nobody else.
+func TestDriftBesideWrites(t *testing.T) {
+	network := func(name string) plan.Observed {
+		return plan.Observed{
+			Kind: drivers.KindNetwork, ID: "n", Managed: true, Attrs: map[string]any{"id": "n", "name": name},
+			Identity: plan.Identity{Cluster: "c", Owner: plan.Owner{Driver: "d", UID: "o"}, Name: "network"},
+		}
+	}
+	key := ResourceKey{drivers.KindNetwork, "n"}
+	every := func(drivers.Kind) bool { return true }
+	for name, list := range map[string][]plan.Observed{"an update": {network("new")}, "a deletion": nil} {
+		c := NewCache(plan.NewKinds())
+		c.Put(network("old"))
+		c.BeginWrite(key)
+		for _, change := range c.Replace(every, list, c.Sequence()) {
+			if drift, drifts := c.Drift(change); drifts {
+				t.Errorf("%s under way: %s", name, drift)
+			}
+		}
+		c.EndWrite(key)
+		c.Put(network("old"))
+		changes := c.Replace(every, list, c.Sequence())
+		if len(changes) != 1 {
+			t.Fatalf("%s by others: %d changes", name, len(changes))
+		}
+		if _, drifts := c.Drift(changes[0]); !drifts {
+			t.Errorf("%s by others is not told", name)
+		}
+	}
+}
