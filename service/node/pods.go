@@ -157,7 +157,7 @@ func (o *objects) lastEvent(ctx context.Context, namespace, uid string) string {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
 	list, err := o.clients.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).
-		Namespace(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + uid, Limit: 100})
+		Namespace(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + uid})
 	if err != nil {
 		return ""
 	}
