@@ -84,7 +84,8 @@ type waiting struct {
 	ended  chan struct{}
 }
 
-// wait tries to begin until that succeeds, in a goroutine. An error that does not pass ends the daemon.
+// wait tries to begin until that succeeds, in a goroutine. first is why the last attempt did not, nil: it is not known.
+// An error that does not pass ends the daemon.
 func (d *Daemon) wait(ctx context.Context, first error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &waiting{cancel: cancel, ended: make(chan struct{})}
@@ -168,7 +169,7 @@ func (d *Daemon) reconfigure(ctx context.Context) error {
 		err = d.logs.Reset(ctx)
 	}
 	if err != nil {
-		d.waitAgain(ctx)
+		d.wait(ctx, nil)
 		return fmt.Errorf("the new configuration is not taken over: %w", err)
 	}
 	l.logWarnings(d.log)
@@ -179,12 +180,8 @@ func (d *Daemon) reconfigure(ctx context.Context) error {
 	d.mu.Unlock()
 	d.logChanges(taken, kept)
 	d.logs.SetLevel(log.FromConfig(l.Values, "raven").Level)
-	d.waitAgain(ctx)
-	return nil
-}
-
-func (d *Daemon) waitAgain(ctx context.Context) {
 	d.wait(ctx, nil)
+	return nil
 }
 
 // checkDrivers checks what a start that waits would hear late: whether the options suffice for a cloud, and the
