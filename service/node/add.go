@@ -263,7 +263,7 @@ func (n *Node) awaitInstalled(ctx context.Context, link, port string) error {
 		switch i := v.Interfaces[link]; {
 		case i.UUID == "" || i.ExternalIDs[openvswitch.IfaceID] != port:
 			return &openvswitch.FatalError{Err: failure(types.ErrTryAgainLater,
-				"interface %s was taken out of Open vSwitch by somebody else while it was plugged in", link)}
+				"interface %s was taken out of Open vSwitch by another process while it was plugged in", link)}
 		case i.Installed():
 			return nil
 		case i.Error != "":
