@@ -44,7 +44,10 @@ type Node struct {
 	server   *http.Server
 	ended    chan struct{}
 
-	installed time.Time // when plugin and CNI configuration were last found as they should be; used by keep alone
+	// Used by keep alone: when plugin and CNI configuration were last found as they should be, and what was written on
+	// the Node last.
+	installed time.Time
+	published published
 
 	mu     sync.Mutex // guards what follows
 	failed error

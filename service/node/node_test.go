@@ -8,15 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +32,7 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
+	"github.com/kuryr/raven/test/sim/kube"
 )
 
 // codeOf is the code of a CNI error.
@@ -573,12 +578,19 @@ func TestOwnInterface(t *testing.T) {
 			strings.Contains(routesOf(t, h, link), "192.168.0.0/16 via 10.1.0.1")
 	})
 	r.until("the report", func() bool { return r.state("node interface") == health.Ready })
+	conn, err := nftables.New()
+	r.must(err)
+	if rules := masqueradedBy(t, conn); len(rules) != 1 || rules[0] != "raven-node0" {
+		t.Errorf("masqueraded is what leaves by %q", rules)
+	}
+	r.must(masquerade("")) // it comes back
 	annotations[contract.PodCIDRs] = `["192.168.64.0/18"]`
 	r.annotate(object{Name: nodeName}, annotations)
 	r.until("the routes to follow", func() bool {
 		routes := routesOf(t, h, link)
 		return strings.Contains(routes, "192.168.64.0/18") && !strings.Contains(routes, "192.168.0.0/16")
 	})
+	r.until("the rule to be there again", func() bool { return len(masqueradedBy(t, conn)) == 1 })
 	if got := self.Annotations[contract.ChassisHostname]; got != "" && got != "host-1" {
 		t.Errorf("annotation %q", got)
 	}
@@ -586,6 +598,88 @@ func TestOwnInterface(t *testing.T) {
 		self, _ := r.node.objects.self()
 		return self.Annotations[contract.ChassisHostname] == "host-1" && self.Annotations[contract.ChassisID] == "chassis-1"
 	})
+}
+
+// TestNodeIsAnnotatedOnce: what was written is not written again while the watch has yet to show it.
+func TestNodeIsAnnotatedOnce(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.ListOnly = true })
+	var writes atomic.Int64
+	r.api.OnRequest(func(q kube.Request) {
+		if q.Method == http.MethodPatch && strings.HasPrefix(q.Path, "/api/v1/nodes/") {
+			writes.Add(1)
+		}
+	})
+	_, err := r.api.Inject(kube.Fault{Path: `^/api/v1/nodes\?.*watch=true`, Hang: true})
+	r.must(err)
+	r.start()
+	r.until("the Node to be annotated", func() bool { return writes.Load() > 0 })
+	for i := range 20 { // each has all interfaces compared again
+		pod := r.pod(fmt.Sprint("p", i), nil)
+		r.attach(pod, i+1)
+		box := r.box(fmt.Sprint("s", i))
+		r.add(box, pod)
+		r.del(box, pod)
+		r.remove(pod)
+	}
+	if n := writes.Load(); n != 1 {
+		t.Errorf("the Node was annotated %d times", n)
+	}
+}
+
+// TestMasquerade: the rule follows the interface's name, and nothing of another's is touched.
+func TestMasquerade(t *testing.T) {
+	needNetns(t)
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := conn.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamilyINet})
+	if err := conn.Flush(); err != nil {
+		t.Fatalf("nftables of this kernel: %v", err)
+	}
+	t.Cleanup(func() {
+		conn.DelTable(other)
+		if err := conn.Flush(); err != nil { // of the other one
+			t.Error(err)
+		}
+	})
+	for _, name := range []string{"raven-node0", "raven-node0", "leg", "", ""} {
+		if err := masquerade(name); err != nil {
+			t.Fatal(err)
+		}
+		rules := masqueradedBy(t, conn)
+		if name == "" && len(rules) != 0 || name != "" && (len(rules) != 1 || rules[0] != name) {
+			t.Errorf("with interface %q the rules are for %q", name, rules)
+		}
+	}
+}
+
+// masqueradedBy are the interfaces that have a rule, as the kernel tells.
+func masqueradedBy(t *testing.T, conn *nftables.Conn) []string {
+	t.Helper()
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, table := range tables {
+		if table.Name != masqueradeTable {
+			continue
+		}
+		rules, err := conn.GetRules(table, &nftables.Chain{Name: masqueradeChain, Table: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range rules {
+			name, _ := rule.Exprs[1].(*expr.Cmp)
+			last, _ := rule.Exprs[len(rule.Exprs)-1].(*expr.Masq)
+			if name == nil || last == nil {
+				t.Fatalf("rule %+v", rule.Exprs)
+			}
+			names = append(names, strings.TrimRight(string(name.Data), "\x00"))
+		}
+	}
+	return names
 }
 
 func (r *rig) state(component string) health.State {

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"time"
 
 	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/openvswitch"
@@ -20,7 +22,7 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	switch {
 	case n.config.Interface == "":
 		n.own.ReadyAs("not wanted: [node] interface is empty")
-		return nil
+		return masquerade("")
 	case !there:
 		n.own.NotReady("waiting for the Node object " + n.config.Name)
 		return nil
@@ -91,7 +93,7 @@ func (n *Node) setUpOwn(ctx context.Context, view *openvswitch.View, a *attachme
 			return err
 		}
 	}
-	if err := setUp(n.links.handle, link, a, a.nodeRoutes(ranges)); err != nil {
+	if err := errors.Join(setUp(n.links.handle, link, a, a.nodeRoutes(ranges)), masquerade(link.Attrs().Name)); err != nil {
 		return err
 	}
 	if i := view.Interfaces[n.config.Interface]; !i.Installed() {
@@ -116,6 +118,13 @@ func (a *attachment) nodeRoutes(ranges []netip.Prefix) []route {
 	return routes
 }
 
+// published is what was written on a Node and is not seen there yet.
+type published struct {
+	uid         string
+	annotations map[string]string
+	at          time.Time
+}
+
 // publish writes on the Node which chassis it is.
 func (n *Node) publish(ctx context.Context, view *openvswitch.View) error {
 	self, there := n.objects.self()
@@ -128,11 +137,17 @@ func (n *Node) publish(ctx context.Context, view *openvswitch.View) error {
 		differs = differs || self.Annotations[key] != value
 	}
 	if !differs {
+		n.published = published{}
 		return nil
+	}
+	if n.published.uid == self.UID && maps.Equal(n.published.annotations, want) &&
+		n.config.Clock.Since(n.published.at) < n.config.Resync {
+		return nil // it is written, and the watch has yet to show it
 	}
 	if err := n.objects.annotate(ctx, self, want); err != nil {
 		return err
 	}
+	n.published = published{self.UID, want, n.config.Clock.Now()}
 	n.log.Info("node annotated", "chassis", want[contract.ChassisHostname], "chassis id", want[contract.ChassisID])
 	return nil
 }

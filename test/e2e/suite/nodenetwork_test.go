@@ -19,7 +19,10 @@ import (
 )
 
 // ravenNetwork is Raven with its driver node, and its daemon on each node.
-type ravenNetwork struct{ *site }
+type ravenNetwork struct {
+	*site
+	daemons []*nodeDaemon // one on each node, in their order
+}
 
 // The range of the pods' subnets, which kube-proxy on nodes is told, too; and the network of the control plane's host.
 const (
@@ -41,19 +44,7 @@ func (r *ravenNetwork) connect(t *testing.T, nodes []stack.Node) {
 		t.Fatal(err)
 	}
 	for _, node := range nodes {
-		masqueraded(t, node)
 		r.daemon(t, node)
-	}
-}
-
-// masqueraded sets up a node as docs/nodes.md says for hostPorts: what leaves by the node's own port has its address.
-// It goes with the node.
-func masqueraded(t *testing.T, node stack.Node) {
-	t.Helper()
-	const table = "table ip hostports { chain postrouting { type nat hook postrouting priority srcnat; " +
-		`oifname "raven-node0" masquerade; }; }`
-	if _, err := sh(t.Context(), append(node.Enter(), "nft", table)...); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -169,6 +160,16 @@ func plugControl(t *testing.T, port thing, mtu, gateway string) {
 	})
 }
 
+// nodeDaemon is `raven node run` on a node.
+type nodeDaemon struct {
+	node      stack.Node
+	conf, log string           // paths
+	process   *harness.Process // nil before its first start
+}
+
+// nodeMetrics is where a node's daemon shows its metrics, on the node.
+const nodeMetrics = "127.0.0.1:17083"
+
 // daemon runs `raven node run` on a node until the test ends.
 func (r *ravenNetwork) daemon(t *testing.T, node stack.Node) {
 	t.Helper()
@@ -178,35 +179,53 @@ func (r *ravenNetwork) daemon(t *testing.T, node stack.Node) {
 	}
 	conf := harness.Settings{}.
 		Set("kubernetes", "kubeconfig", node.Kubeconfig).
-		Set("health_server", "port", 17082).Set("prometheus_exporter", "port", 0).
+		Set("health_server", "port", 17082).Set("prometheus_exporter", "port", 17083).
 		Set("raven", "runtime_dir", dir).
 		Set("node", "node_name", node.Name).Set("node", "ovs_connection", node.OVS).Set("node", "bridge", node.Bridge).
 		Set("node", "socket", filepath.Join(dir, "cni.sock")).
 		Set("node", "cni_conf_dir", node.CNIConf).Set("node", "cni_bin_dir", node.CNIBin).
 		Set("node", "cni_chain", `[{"type":"portmap","backend":"nftables","capabilities":{"portMappings":true}}]`)
-	path := filepath.Join(dir, "raven-node.conf")
-	if err := os.WriteFile(path, []byte(conf.String()), 0o600); err != nil {
+	d := &nodeDaemon{
+		node: node, conf: filepath.Join(dir, "raven-node.conf"),
+		log: filepath.Join(artifacts(t), "raven-node-"+node.Name+".log"),
+	}
+	if err := os.WriteFile(d.conf, []byte(conf.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.Create(filepath.Join(artifacts(t), "raven-node-"+node.Name+".log"))
+	d.start(t)
+	t.Cleanup(func() {
+		if !d.process.Running() {
+			t.Errorf("raven node on %s has ended (%v): %s", node.Name, d.process.Err, tail(d.log))
+			return
+		}
+		_ = d.process.Cmd.Process.Signal(syscall.SIGTERM) // it runs
+		<-d.process.Ended
+	})
+	r.daemons = append(r.daemons, d)
+}
+
+// start runs the daemon, and appends what it says to its log.
+func (d *nodeDaemon) start(t *testing.T) {
+	t.Helper()
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }() // the process has its own
-	enter := append(node.Enter(), filepath.Join(world.bin, "raven"), "node", "run", "--config-file", path)
+	enter := append(d.node.Enter(), filepath.Join(world.bin, "raven"), "node", "run", "--config-file", d.conf)
 	cmd := exec.CommandContext(context.Background(), enter[0], enter[1:]...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + dir, world.stack.Mark()}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + filepath.Dir(d.conf), world.stack.Mark()}
 	cmd.Stdout, cmd.Stderr = log, log
-	process, err := harness.Start(cmd)
-	if err != nil {
+	if d.process, err = harness.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if !process.Running() {
-			t.Errorf("raven node on %s has ended (%v): %s", node.Name, process.Err, tail(log.Name()))
-			return
-		}
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it runs
-		<-process.Ended
-	})
+}
+
+// kill ends the daemon as kill -9 does.
+func (d *nodeDaemon) kill(t *testing.T) {
+	t.Helper()
+	if !d.process.Running() {
+		t.Fatalf("raven node on %s has ended by itself (%v): %s", d.node.Name, d.process.Err, tail(d.log))
+	}
+	d.process.Kill()
 }
