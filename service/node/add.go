@@ -33,6 +33,11 @@ type waitError struct{ what error }
 func (w *waitError) Error() string { return "waiting for " + w.what.Error() }
 func (w *waitError) Unwrap() error { return w.what }
 
+// unseenError says that the watch does not show a pod: not yet, or not any more.
+type unseenError struct{ text string }
+
+func (u *unseenError) Error() string { return u.text }
+
 // add plugs a pod into its port.
 func (n *Node) add(ctx context.Context, r cniapi.Request) (_ *types100.Result, err error) {
 	box, err := sandboxOf(r, true)
@@ -133,7 +138,7 @@ func (t *timeoutError) Is(target error) bool {
 
 // awaitPort waits until the API server shows the port of the right pod, and Open vSwitch a bridge to plug it into.
 func (n *Node) awaitPort(ctx context.Context, ref podRef) (*attachment, error) {
-	for {
+	for asked := false; ; {
 		changed := n.objects.changed.next()
 		view, viewChanged, err := n.ovs.View()
 		var a *attachment
@@ -147,6 +152,16 @@ func (n *Node) awaitPort(ctx context.Context, ref podRef) (*attachment, error) {
 			return a, nil
 		case !errors.As(err, &waits) && !errors.As(err, &away):
 			return nil, err
+		}
+		var unseen *unseenError
+		if !errors.As(err, &unseen) {
+			asked = false
+		} else if !asked {
+			asked = true
+			if n.objects.isGone(ctx, ref) {
+				return nil, failure(types.ErrTryAgainLater, "pod %s with UID %s is not on node %s any more, says the API server",
+					ref, ref.UID, n.config.Name)
+			}
 		}
 		select {
 		case <-changed:
@@ -181,11 +196,11 @@ func (n *Node) port(ref podRef, view *openvswitch.View) (*attachment, error) {
 		if err := n.objects.notSynced(podWatch); err != nil {
 			return nil, &waitError{err}
 		}
-		return nil, &waitError{fmt.Errorf("the API server to show the pod on node %s", n.config.Name)}
+		return nil, &waitError{&unseenError{fmt.Sprintf("the API server to show the pod on node %s", n.config.Name)}}
 	}
 	if ref.UID != "" && !pod.hasUID(ref.UID) {
-		return nil, &waitError{fmt.Errorf("the API server to show the pod with UID %s: it shows one with %s", ref.UID,
-			pod.UID)}
+		return nil, &waitError{&unseenError{fmt.Sprintf("the API server to show the pod with UID %s: it shows one with %s",
+			ref.UID, pod.UID)}}
 	}
 	a, err := parseAttachment(pod.Annotations)
 	var unknown *versionError

@@ -281,6 +281,39 @@ func TestAddSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// TestPodThatIsGone: an ADD for a pod that was deleted ends at once, also where another one has its name by now. Until
+// then the kubelet would not let it go.
+func TestPodThatIsGone(t *testing.T) {
+	r := started(t)
+	old := r.pod("p", nil)
+	waiting := make(chan error, 1)
+	b := r.box("s1")
+	go func() {
+		_, err := r.call(b.request(cniapi.Add, old))
+		waiting <- err
+	}()
+	r.until("the ADD to wait", func() bool {
+		r.node.turns.mu.Lock()
+		defer r.node.turns.mu.Unlock()
+		return len(r.node.turns.held) == 1
+	})
+	expect := func(err error) {
+		t.Helper()
+		if codeOf(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), "is not on node "+nodeName+" any more") {
+			t.Errorf("ADD for a pod that is gone: %v", err)
+		}
+	}
+	r.remove(old)
+	expect(<-waiting)
+	again := r.pod("p", nil)
+	r.attach(again, 1)
+	_, err := r.call(r.box("s2").request(cniapi.Add, old))
+	expect(err)
+	b = r.box("s3")
+	r.add(b, again)
+	r.del(b, again)
+}
+
 // TestHostileAnnotation: who may patch pods cannot have another one's port.
 func TestHostileAnnotation(t *testing.T) {
 	r := started(t)

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -132,6 +134,31 @@ func (o *objects) all() ([]object, bool) {
 	}
 	return pods, complete
 }
+
+// isGone asks the API server, past the watch, whether a pod that the kubelet knew is no more: it was there before the
+// kubelet knew of it. Of a static pod, whose UID is the kubelet's own, that is not known, nor without an answer.
+func (o *objects) isGone(ctx context.Context, ref podRef) bool {
+	if uuid.Validate(ref.UID) != nil || !strings.Contains(ref.UID, "-") {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, goneTimeout)
+	defer cancel()
+	list, err := o.clients.Dynamic.Resource(podsGVR()).Namespace(ref.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + o.node + ",metadata.name=" + ref.Name,
+	})
+	if err != nil {
+		return false
+	}
+	for i := range list.Items {
+		if string(list.Items[i].GetUID()) == ref.UID {
+			return false
+		}
+	}
+	return true
+}
+
+// goneTimeout bounds the question for a pod that the watch does not show.
+const goneTimeout = 5 * time.Second
 
 // annotate writes annotations on the Node, which this daemon owns.
 func (o *objects) annotate(ctx context.Context, self object, annotations map[string]string) error {
