@@ -19,7 +19,6 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/daemon"
-	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/writeback"
 )
 
@@ -32,7 +31,7 @@ func newDriverRBACCommand(flags *globalFlags, io streams) *cobra.Command {
 drivers watch and write under this configuration, and what Raven itself does. Neither the cluster nor the cloud is
 asked.`,
 		Example: `  raven driver rbac | kubectl apply -f -
-  raven driver rbac --set raven.drivers=namespace,pod,lbaas --set kubernetes.controller_ha=true`,
+  raven driver rbac --set raven.drivers=namespace,pod,lbaas`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDriverRBAC(cmd.Context(), flags, io, account)
@@ -85,12 +84,10 @@ func neededRights(ctx context.Context, l *daemon.Settings, account rbacAccount) 
 	if !writeback.EventsDisabled(l.Values) {
 		n.add("", right{"", "events", ""}, "create", "patch")
 	}
-	if leader.Enabled(l.Values) {
-		// The Lease is in the namespace of the pod unless the configuration says otherwise.
-		space := cmp.Or(l.Values.String("kubernetes", "lease_namespace"), account.namespace)
-		n.add(space, right{"coordination.k8s.io", "leases", ""}, "create") // which no rule can limit by name
-		n.add(space, right{"coordination.k8s.io", "leases", l.Values.String("kubernetes", "lease_name")}, "get", "update")
-	}
+	// The Lease is in the namespace of the pod unless the configuration says otherwise.
+	space := cmp.Or(l.Values.String("kubernetes", "lease_namespace"), account.namespace)
+	n.add(space, right{"coordination.k8s.io", "leases", ""}, "create") // which no rule can limit by name
+	n.add(space, right{"coordination.k8s.io", "leases", l.Values.String("kubernetes", "lease_name")}, "get", "update")
 	return n, nil
 }
 

@@ -27,7 +27,7 @@ func TestStartWaitsForServices(t *testing.T) {
 			return r.kube.ClearFaults
 		},
 		linkKeystone: func(r *rig) func() { return r.fault(simcloud.Rule{Kind: "token", Method: http.MethodPost}) },
-		linkNeutron:  func(r *rig) func() { return r.fault(simcloud.Rule{Kind: "network", Method: http.MethodGet}) },
+		linkNeutron:  func(r *rig) func() { return r.fault(simcloud.Rule{Kind: "extension", Method: http.MethodGet}) },
 	}
 	for link, cut := range away {
 		t.Run(link, func(t *testing.T) {
@@ -52,6 +52,19 @@ func TestStartWaitsForServices(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Neutron that logs in and does not list is waited for by who leads, which is not ready meanwhile.
+func TestLeadingWaitsForTheFirstList(t *testing.T) {
+	r := newRig(t)
+	r.create(configmaps, "a")
+	heal := r.fault(simcloud.Rule{Kind: "network", Method: http.MethodGet})
+	p := r.start(nil)
+	p.awaitComponent(leaderComponent, health.NotReady, "taking over")
+	p.awaitComponent(linkNeutron, health.Degraded, "503")
+	heal()
+	p.awaitReady()
+	r.awaitNetworks("configmaps-a")
 }
 
 // A start that waits stops as asked, takes another configuration over, and ends when the answer is a refusal.

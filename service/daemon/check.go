@@ -221,10 +221,8 @@ func (c *Check) connections() {
 			where = rest.Host
 		}
 		c.tell(err, "cluster: %s", where)
-		if leader.Enabled(v) {
-			of, err := leader.FromConfig(v)
-			c.tell(err, "Lease: %s/%s", of.Namespace, of.Name)
-		}
+		of, err := leader.FromConfig(v)
+		c.tell(err, "Lease: %s/%s", of.Namespace, of.Name)
 	}
 	if northbound, configured := ovn.FromConfig(v); configured && !c.groups["ovn"] {
 		c.tell(northbound.Validate(), "OVN's northbound database: %s", strings.Join(northbound.Endpoints, ", "))

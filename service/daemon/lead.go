@@ -44,7 +44,7 @@ func (d *Daemon) candidacy() *candidacy {
 // nominate makes this runtime a candidate, if a leader is to be elected. Nothing is changed in the cloud then before it
 // leads.
 func (r *runtime) nominate(as *candidacy) error {
-	if as == nil || !leader.Enabled(r.loaded.Values) {
+	if as == nil {
 		return nil
 	}
 	c, err := leader.FromConfig(r.loaded.Values)

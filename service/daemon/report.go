@@ -86,7 +86,7 @@ type Report struct {
 	Started  time.Time                  `json:"started"`
 	Ready    bool                       `json:"ready"`
 	WaitsFor string                     `json:"waitsFor,omitempty"` // a service that the start cannot reach, and why
-	Leader   *LeaderReport              `json:"leader,omitempty"`   // absent without [kubernetes] controller_ha
+	Leader   *LeaderReport              `json:"leader,omitempty"`
 	Drivers  []DriverReport             `json:"drivers"`
 	Disabled []reconcile.DisabledStatus `json:"frozen,omitempty"`
 	Counts   map[state.Phase]int        `json:"counts"`

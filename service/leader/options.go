@@ -24,33 +24,33 @@ func Options() []config.Option {
 	options := []config.Option{
 		{
 			Name: "controller_ha", Type: config.Boolean, Default: "False",
-			Help: "Run as one of several: only the one that holds the Lease works, the others stand by with full caches and " +
-				"running drivers. Each needs the same configuration.",
+			NoEffect: "Raven takes a Lease in any case: of several only the one that holds it works, the others stand by",
+			Help:     "Run as one of several.",
 		},
 		{
 			Name: "lease_name", Default: "raven", Pattern: `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`, MaxLength: 253,
-			Help: "Name of the Lease with controller_ha. Ravens with different [raven] cluster_id need different ones.",
+			Help: "Name of the Lease that a Raven holds while it works. Ravens with different [raven] cluster_id need different ones.",
 		},
 		{
 			Name: "lease_namespace", Pattern: `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`, MaxLength: 63,
 			SampleDefault: "the pod's namespace, else " + elsewhere,
-			Help: "Namespace of the Lease with controller_ha. It must exist, and the account be allowed to get, " +
+			Help: "Namespace of the Lease. It must exist, and the account be allowed to get, " +
 				"create and update Leases in it.",
 		},
 		{
 			Name: "lease_duration", Type: config.Duration, Default: "15", Min: new(2.0),
-			Help: "With controller_ha, how long the others wait for a leader that is not heard of, in whole seconds, before " +
+			Help: "How long the others wait for a leader that is not heard of, in whole seconds, before " +
 				"one takes its place. A process on the same host that follows one which was killed does not wait.",
 		},
 		{
 			Name: "lease_renew_deadline", Type: config.Duration, Default: "10", Min: new(1.0),
-			Help: "With controller_ha, how long after its last renewal of the Lease a leader breaks off all work, requests " +
+			Help: "How long after its last renewal of the Lease a leader breaks off all work, requests " +
 				"in flight too. What is " +
 				"left to lease_duration is the margin for clocks that run at different speeds.",
 		},
 		{
 			Name: "lease_retry_period", Type: config.Duration, Default: "2", Min: new(0.1), Advanced: true,
-			Help: "With controller_ha, the time between two renewals, or between two checks whether the Lease is free.",
+			Help: "The time between two renewals, or between two checks whether the Lease is free.",
 		},
 		{
 			Name: "controller_ha_elector_port", Type: config.Port, Default: "16401", Advanced: true,
@@ -63,9 +63,6 @@ func Options() []config.Option {
 	}
 	return options
 }
-
-// Enabled says whether a leader is to be elected.
-func Enabled(v *config.Values) bool { return v.Bool(group, "controller_ha") }
 
 // FromConfig reads the options that Options declares. Its errors name the option at fault.
 func FromConfig(v *config.Values) (Config, error) {

@@ -44,7 +44,7 @@ func TestDriverIsRestartedInPlace(t *testing.T) {
 	if writes := r.cloud.Stats().Writes; writes > 0 {
 		t.Errorf("there were %d writes to the cloud", writes)
 	}
-	for _, request := range r.kube.Requests() {
+	for _, request := range r.kubeRequests() {
 		t.Errorf("there was a request to Kubernetes: %+v", request)
 	}
 	r.createPod("shop", "late")
@@ -68,7 +68,7 @@ func TestDriverIsRestartedInPlace(t *testing.T) {
 	if writes := r.cloud.Stats().Writes; writes > 0 {
 		t.Errorf("SIGHUP: there were %d writes to the cloud", writes)
 	}
-	for _, request := range r.kube.Requests() {
+	for _, request := range r.kubeRequests() {
 		t.Errorf("SIGHUP: there was a request to Kubernetes: %+v", request)
 	}
 
