@@ -15,6 +15,7 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/host"
 	"github.com/kuryr/raven/service/state"
+	simkube "github.com/kuryr/raven/test/sim/kube"
 )
 
 // A daemon makes what the cluster asks for, is ready when every object was answered, and leaves no process behind when
@@ -201,7 +202,6 @@ func TestDaemonWithADriverThatDoesNotStart(t *testing.T) {
 // Of two daemons one works; when it stops the other takes over, without making anything again.
 func TestStandbyLeads(t *testing.T) {
 	r := newRig(t)
-	r.set("kubernetes", "controller_ha", "true")
 	r.set("kubernetes", "lease_duration", "10")
 	r.set("kubernetes", "lease_renew_deadline", "8")
 	r.set("kubernetes", "lease_retry_period", "300ms")
@@ -235,6 +235,24 @@ func TestStandbyLeads(t *testing.T) {
 	if report := other.report(); report.Leader == nil || !report.Leader.Leading {
 		t.Errorf("leading, it reports %+v", report.Leader)
 	}
+}
+
+// A daemon whose account may not have the Lease changes nothing and is not ready, and says which permission it needs.
+func TestForbiddenLease(t *testing.T) {
+	r := newRig(t)
+	r.set("kubernetes", "lease_retry_period", "100ms")
+	r.kube.SetDeny(simkube.Deny{Groups: []string{"coordination.k8s.io"}})
+	r.create(configmaps, "a")
+	p := r.start(nil)
+	p.awaitComponent("driver "+configmaps, health.Ready, "")
+	p.awaitComponent(leaderComponent, health.NotReady, "let this account get, create and update leases.coordination.k8s.io "+
+		"in namespace kube-system, as `raven driver rbac` prints")
+	if have := r.networks(); len(have) > 0 {
+		t.Errorf("without the Lease it made networks %v", have)
+	}
+	r.kube.SetDeny()
+	p.awaitComponent(leaderComponent, health.Ready, "this one leads")
+	r.awaitNetworks("configmaps-a")
 }
 
 // What a daemon needs is refused where it is missing.

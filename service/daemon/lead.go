@@ -41,8 +41,8 @@ func (d *Daemon) candidacy() *candidacy {
 	return &candidacy{holder: d.holder, stalled: d.progress.Stalled}
 }
 
-// nominate makes this runtime a candidate, if a leader is to be elected. Nothing is changed in the cloud then before it
-// leads.
+// nominate makes this runtime a candidate: nothing is changed in the cloud before it leads. as is nil for what changes
+// nothing at all.
 func (r *runtime) nominate(as *candidacy) error {
 	if as == nil {
 		return nil
@@ -179,6 +179,8 @@ const leaderComponent = "leader"
 func (r *runtime) leadership(c *health.Component) {
 	s := r.leaderReport()
 	switch {
+	case s.Refused && !s.Leading:
+		c.NotReady(s.String())
 	case s.Problem != "":
 		c.Degraded(s.String())
 	case s.Leading && r.engine().StandingBy():

@@ -44,7 +44,7 @@ type runtime struct {
 	beside stamps
 	// loops holds the present engine with its backends: a leader that lost its Lease begins anew with another.
 	loops atomic.Pointer[loop]
-	// candidate contends for leadership; nil where there is no other to contend with.
+	// candidate contends for leadership; nil where nothing is changed: a dry run.
 	candidate *leader.Candidate
 
 	// learns: whether load balancers have several addresses could not be asked.
@@ -58,8 +58,7 @@ type runtime struct {
 const RequestTimeout = 30 * time.Second
 
 // prepare connects to the cluster and the cloud and launches the drivers. It lists and writes no resources, so that
-// it may be done beside a runtime that is still working. as is what it contends for leadership with, if so
-// configured; nil: it does not.
+// it may be done beside a runtime that is still working. as is what it contends for leadership with; nil: it does not.
 func prepare(ctx context.Context, l *Settings, log *slog.Logger, as *candidacy) (*runtime, error) {
 	r := &runtime{loaded: l, log: log, beside: l.beside()}
 	ok := false

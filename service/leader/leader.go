@@ -87,6 +87,8 @@ type Status struct {
 	Terms    int       `json:"terms"` // how often this process has begun to lead
 	// Problem says why the Lease could not be read or written at the last try; empty when it could.
 	Problem string `json:"problem,omitempty"`
+	// Refused says that the answer was a refusal: a permission or the namespace is missing, and waiting helps nothing.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // Candidate contends for a Lease.
@@ -197,7 +199,7 @@ func (c *Candidate) problem(err error) {
 	}
 	c.mu.Lock()
 	before := c.status.Problem
-	c.status.Problem = text
+	c.status.Problem, c.status.Refused = text, err != nil && refused(err)
 	c.mu.Unlock()
 	switch {
 	case text != "" && before == "":

@@ -29,7 +29,8 @@ func Options() []config.Option {
 		},
 		{
 			Name: "lease_name", Default: "raven", Pattern: `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`, MaxLength: 253,
-			Help: "Name of the Lease that a Raven holds while it works. Ravens with different [raven] cluster_id need different ones.",
+			Help: "Name of the Lease that a Raven holds while it works. Ravens with different [raven] cluster_id need " +
+				"different ones.",
 		},
 		{
 			Name: "lease_namespace", Pattern: `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`, MaxLength: 63,
@@ -97,12 +98,17 @@ func namespaceMissing(err error) bool {
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }
 
+// refused says that an error stays until an operator grants a permission or makes the namespace.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || namespaceMissing(err)
+}
+
 // explain says what to do about an error.
 func explain(err error, c Config) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("%v; let this account get, create and update leases.coordination.k8s.io in namespace %s", err,
-			c.Namespace)
+		return fmt.Sprintf("%v; let this account get, create and update leases.coordination.k8s.io in namespace %s, as "+
+			"`raven driver rbac` prints", err, c.Namespace)
 	case namespaceMissing(err):
 		return fmt.Sprintf("%v; set [kubernetes] lease_namespace to a namespace that exists", err)
 	}

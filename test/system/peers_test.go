@@ -37,8 +37,8 @@ type peer struct {
 func pair(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
-	r.conf.Set("kubernetes", "controller_ha", true).Set("kubernetes", "lease_duration", leaseDuration).
-		Set("kubernetes", "lease_renew_deadline", renewDeadline).Set("kubernetes", "lease_retry_period", "300ms")
+	r.conf.Set("kubernetes", "lease_duration", leaseDuration).Set("kubernetes", "lease_renew_deadline", renewDeadline).
+		Set("kubernetes", "lease_retry_period", "300ms")
 	r.conf.Set("neutron", "timeout", "3")
 	return r
 }
