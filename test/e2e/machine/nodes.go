@@ -31,7 +31,9 @@ func Nodes(ctx context.Context, modules, cache string, progress io.Writer) (Node
 			"github.com/containernetworking/plugins/plugins/main/bridge",
 			"github.com/containernetworking/plugins/plugins/main/loopback",
 			"github.com/containernetworking/plugins/plugins/ipam/host-local",
-			"github.com/containernetworking/plugins/plugins/meta/portmap", "./coredns", "./pause",
+			"github.com/containernetworking/plugins/plugins/meta/bandwidth",
+			"github.com/containernetworking/plugins/plugins/meta/portmap",
+			"github.com/containernetworking/plugins/plugins/meta/tuning", "./coredns", "./pause",
 		},
 	}).build(ctx, cache, progress); err != nil {
 		return tools, err

@@ -40,13 +40,31 @@ func (s *Stack) NodesUp(ctx context.Context, o Options) error {
 		return s.PublishAPIServer(ctx, controlHost)
 	})
 	for _, n := range s.state.Nodes {
-		b.nodeSteps(n)
+		b.nodeSteps(n, true)
 	}
 	return runSteps(ctx, b.steps, o.Progress)
 }
 
-// nodeSteps adds the steps that start a node.
-func (b *builder) nodeSteps(n Node) {
+// Reboot is a reset of a node: nothing is asked to end, and what is on disks alone is there again, which is the
+// configuration, the database of Open vSwitch, and what kubelet and containerd keep. It returns as NodesUp does. The
+// caller's own processes on the node are the caller's to end and to start.
+func (s *Stack) Reboot(ctx context.Context, n Node, o Options) error {
+	if err := s.halt(ctx, n, s.Kill); err != nil {
+		return err
+	}
+	for _, volatile := range []string{"state", runOf("/run/containerd")} {
+		if err := s.removeFolder(ctx, s.path("n", n.Name, volatile)); err != nil {
+			return err
+		}
+	}
+	b := &builder{Stack: s, Options: o}
+	b.OpenVSwitch = s.state.OpenVSwitch
+	b.nodeSteps(n, false)
+	return runSteps(ctx, b.steps, o.Progress)
+}
+
+// nodeSteps adds the steps that start a node, one that never ran before or one whose files are there.
+func (b *builder) nodeSteps(n Node, first bool) {
 	c := b.chassisOf(n)
 	start := func(component string, after ...string) {
 		name := On(component, n)
@@ -62,7 +80,12 @@ func (b *builder) nodeSteps(n Node) {
 		b.step(On(name, n), after, do)
 	}
 	step("host", func(ctx context.Context) error { return b.nodeHost(ctx, n) })
-	step("database of the switch", func(ctx context.Context) error { return b.chassisDatabase(ctx, c) }, "host")
+	step("database of the switch", func(ctx context.Context) error {
+		if !first {
+			return nil
+		}
+		return b.chassisDatabase(ctx, c)
+	}, "host")
 	start(SwitchDB, "database of the switch")
 	step("bridges", func(ctx context.Context) error { return b.bridges(ctx, c) }, SwitchDB)
 	start(Vswitchd, "bridges")
@@ -72,6 +95,9 @@ func (b *builder) nodeSteps(n Node) {
 	}, OVNController)
 	start(Containerd, "host")
 	step("images", func(ctx context.Context) error {
+		if !first {
+			return nil
+		}
 		for _, image := range b.state.Tools.Images {
 			_, err := b.Run(ctx, filepath.Join(b.state.Tools.Programs, "ctr"), "--address", n.Containerd, "--namespace",
 				"k8s.io", "images", "import", image)
@@ -111,12 +137,17 @@ func fixedFolders() []string {
 	return []string{"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/run/containerd"}
 }
 
+// runOf is the node's own folder for one of fixedFolders.
+func runOf(folder string) string {
+	return filepath.Base(filepath.Dir(folder)) + "-" + filepath.Base(folder)
+}
+
 // mountNamespace makes the mount namespace of a node. What is mounted in it goes with its last process.
 func (b *builder) mountNamespace(ctx context.Context, n Node) error {
 	dir := filepath.Dir(n.Mounts)
 	var script strings.Builder
 	for _, folder := range fixedFolders() {
-		own := b.path("n", n.Name, filepath.Base(filepath.Dir(folder))+"-"+filepath.Base(folder))
+		own := b.path("n", n.Name, runOf(folder))
 		if err := os.MkdirAll(own, 0o755); err != nil {
 			return err
 		}
@@ -179,10 +210,19 @@ func (s *Stack) forgetNodes() error {
 }
 
 func (s *Stack) removeNode(ctx context.Context, n Node) error {
-	c := s.chassisOf(n)
+	if err := s.halt(ctx, n, func(ctx context.Context, name string) error {
+		return s.Stop(ctx, name, stopPatience)
+	}); err != nil {
+		return err
+	}
+	return s.removeFolder(ctx, s.path("n", n.Name))
+}
+
+// halt ends what runs on a node, each component by a function, and removes its namespaces, mounts and control groups.
+func (s *Stack) halt(ctx context.Context, n Node, end func(ctx context.Context, component string) error) error {
 	stop := func(names ...string) error {
 		for _, name := range names {
-			if err := s.Stop(ctx, On(name, n), stopPatience); err != nil {
+			if err := end(ctx, On(name, n)); err != nil {
 				return err
 			}
 		}
@@ -212,15 +252,12 @@ func (s *Stack) removeNode(ctx context.Context, n Node) error {
 		for syscall.Unmount(path, syscall.MNT_DETACH) == nil { // until nothing is mounted there
 		}
 	}
-	if _, err := os.Stat(filepath.Join("/run/netns", c.space)); err == nil {
-		if _, err := s.Run(ctx, "ip", "netns", "del", c.space); err != nil {
+	if _, err := os.Stat(filepath.Join("/run/netns", n.Namespace)); err == nil {
+		if _, err := s.Run(ctx, "ip", "netns", "del", n.Namespace); err != nil {
 			return err
 		}
 	}
-	if err := removeCgroups(ctx, s.cgroup(n)); err != nil {
-		return err
-	}
-	return s.removeFolder(ctx, s.path("n", n.Name))
+	return removeCgroups(ctx, s.cgroup(n))
 }
 
 // removeFolder removes a folder in which something may still be mounted that is about to go with its namespace.

@@ -21,7 +21,9 @@ import (
 // ravenNetwork is Raven with its driver node, and its daemon on each node.
 type ravenNetwork struct {
 	*site
-	daemons []*nodeDaemon // one on each node, in their order
+	conf    harness.Settings // beside what all have
+	chained string           // plugins after portmap in cni_chain, each with a comma before it
+	daemons []*nodeDaemon    // one on each node, in their order
 }
 
 // The range of the pods' subnets, which kube-proxy on nodes is told, too; and the network of the control plane's host.
@@ -34,7 +36,8 @@ const (
 func (r *ravenNetwork) prepare(t *testing.T) {
 	t.Helper()
 	r.site = proxying(t, "nodes", harness.Settings{}.Set("raven", "drivers", "namespace,pod,kubeproxy,node").
-		Set("namespace_subnet", "cluster_subnet_pool", nodePods).Set("node_network", "node_selector", "type!=kwok"))
+		Set("namespace_subnet", "cluster_subnet_pool", nodePods).Set("node_network", "node_selector", "type!=kwok").
+		With(r.conf))
 }
 
 func (r *ravenNetwork) connect(t *testing.T, nodes []stack.Node) {
@@ -184,7 +187,7 @@ func (r *ravenNetwork) daemon(t *testing.T, node stack.Node) {
 		Set("node", "node_name", node.Name).Set("node", "ovs_connection", node.OVS).Set("node", "bridge", node.Bridge).
 		Set("node", "socket", filepath.Join(dir, "cni.sock")).
 		Set("node", "cni_conf_dir", node.CNIConf).Set("node", "cni_bin_dir", node.CNIBin).
-		Set("node", "cni_chain", `[{"type":"portmap","backend":"nftables","capabilities":{"portMappings":true}}]`)
+		Set("node", "cni_chain", `[{"type":"portmap","backend":"nftables","capabilities":{"portMappings":true}}`+r.chained+`]`)
 	d := &nodeDaemon{
 		node: node, conf: filepath.Join(dir, "raven-node.conf"),
 		log: filepath.Join(artifacts(t), "raven-node-"+node.Name+".log"),

@@ -10,8 +10,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,7 +26,10 @@ import (
 // TestNodes runs a pod on each of two real nodes, plugged by Raven's own plugin and daemon, and sends packets wherever
 // pods, nodes and the control plane may want to. What pods have on a node goes with them.
 func TestNodes(t *testing.T) {
-	nodes := realNodes(t, &ravenNetwork{})
+	network := &ravenNetwork{
+		chained: `,{"type":"bandwidth","capabilities":{"bandwidth":true}},{"type":"tuning","sysctl":{"` + tuned + `":"77"}}`,
+	}
+	nodes := realNodes(t, network)
 	before := traces(t, nodes)
 	r := newRealPods(t, nodes)
 	for _, part := range []struct {
@@ -41,17 +44,15 @@ func TestNodes(t *testing.T) {
 		{"api-server", (*realPods).apiServer},
 		{"hosts", (*realPods).hosts},
 		{"outside", (*realPods).outside},
+		{"chained", (*realPods).chained},
+		{"underlay", func(r *realPods, t *testing.T) { r.underlay(t, network.gateway(t)) }},
+		{"reboot", func(r *realPods, t *testing.T) { r.reboot(t, network) }},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(r, t) })
 	}
 	deleteNamespace(t, r.namespace)
 	gone(t, r.namespace)
-	await(t, "the nodes to be as before", func(context.Context) string {
-		if after := traces(t, nodes); after != before {
-			return fmt.Sprintf("pods have left something; before:\n%s\nafter:\n%s", before, after)
-		}
-		return ""
-	})
+	asBefore(t, nodes, before)
 }
 
 // realPods are two pods, each on a node of its own, and a Service of both.
@@ -309,31 +310,41 @@ func (r *realPods) outside(t *testing.T) {
 	}
 }
 
-// traces are what pods have on nodes: interfaces, rows of Open vSwitch, network namespaces.
-func traces(t *testing.T, nodes []stack.Node) string {
-	t.Helper()
-	var all []string
-	for _, node := range nodes {
-		for what, command := range map[string][]string{
-			"links": {"ip", "-n", node.Namespace, "-br", "link"},
-			"rows": {
-				"ovs-vsctl", "--timeout=20", "--db=" + node.OVS, "--bare", "--columns=name", "list",
-				"Interface",
-			},
-			"namespaces": append(node.Enter(), "sh", "-c", "grep -c nsfs /proc/self/mountinfo || true"),
-		} {
-			out, err := sh(t.Context(), command...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := strings.Fields(out)
-			if what == "links" {
-				lines = strings.Split(out, "\n")
-			}
-			slices.Sort(lines)
-			all = append(all, node.Name+" "+what+": "+strings.Join(lines, "; "))
+// reboot has the second node lose all that a reset takes from it. Its pods come back
+// with what they had, each with one interface, and reach each other again.
+func (r *realPods) reboot(t *testing.T, network *ravenNetwork) {
+	const second = 1
+	node := r.nodes[second]
+	daemon := network.daemons[second]
+	daemon.kill(t)
+	log, err := os.Create(filepath.Join(artifacts(t), "reboot.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }() // it is for people
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	began := time.Now()
+	err = world.stack.Reboot(ctx, node, stack.Options{Progress: log})
+	daemon.start(t) // whatever comes: the test's end expects it
+	if err != nil {
+		t.Fatalf("rebooting %s: %v", node.Name, err)
+	}
+	up := time.Since(began)
+	// Until the kubelet has looked at it the pod is said to be ready as before.
+	await(t, "each pod to have one interface", func(ctx context.Context) string { return leftOn(ctx, node) })
+	checkPods(t, r.namespace, r.nodes)
+	t.Logf("%s is up %.1f s after its reset, and its pods after %.1f s", node.Name, up.Seconds(), time.Since(began).Seconds())
+	for i, name := range r.pods {
+		pod, _, err := getPod(t.Context(), r.namespace, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if address, _, _ := unstructured.NestedString(pod.Object, "status", "podIP"); address != r.addresses[i] {
+			t.Errorf("pod %s has the address %s after the reboot, and had %s", name, address, r.addresses[i])
 		}
 	}
-	slices.Sort(all)
-	return strings.Join(all, "\n")
+	r.across(t)
+	r.services(t)
+	r.hosts(t)
 }
