@@ -47,10 +47,14 @@ func (d *driver) Watches() []drivers.Watch {
 	source := services.Watch(services.Annotations()...)
 	source.Fields = append(source.Fields, "metadata.labels['"+services.SecurityGroupLabel+"']",
 		"status.loadBalancer.ingress")
-	return append([]drivers.Watch{source, {
+	watches := append([]drivers.Watch{source, {
 		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
 		Fields: []string{"metadata.name"}, Source: true,
 	}, services.PodsWatch(), services.WrittenWatch(services.Written()...)}, services.EndpointWatches()...)
+	if c, err := d.Config(); err == nil {
+		watches = append(watches, c.Selection.Watches()...)
+	}
+	return watches
 }
 
 // Translate implements drivers.Driver. What is being deleted keeps its Set until it is gone.
@@ -60,7 +64,7 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	case err != nil:
 		return drivers.Set{}, err
 	case object.Watch == namespacesWatch:
-		return c.namespace(object)
+		return c.namespace(object, needs)
 	default:
 		return c.service(object, needs)
 	}
@@ -68,7 +72,7 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 
 // namespace returns the Set of a namespace: the group of the load balancers that serve it, which all namespaces share
 // in the shared topology, with the namespace's network and router in it.
-func (c *config) namespace(object drivers.Object) (drivers.Set, error) {
+func (c *config) namespace(object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
 	meta, err := object.Meta()
 	if err != nil {
 		return drivers.Set{}, err
@@ -76,6 +80,10 @@ func (c *config) namespace(object drivers.Object) (drivers.Set, error) {
 	name := meta.Name
 	if name == "" {
 		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name", object.Watch)
+	}
+	left, err := c.Selection.Left(needs, name, "")
+	if err != nil || len(left) > 0 {
+		return drivers.Set{}, err // driver namespace says why
 	}
 	// The lists are empty, and not unset: what is not contributed any more is removed.
 	group := drivers.OVNLoadBalancerGroup{
@@ -110,6 +118,10 @@ func (c *config) service(object drivers.Object, needs *drivers.Needs) (drivers.S
 	outside := r.Outside()
 	r.Spec(s, &outside)
 	// All is asked for at once, whatever is not known yet: there are few rounds.
+	left, err := c.Selection.Left(needs, s.Metadata.Namespace, services.LeftOut)
+	if err != nil || len(left) > 0 {
+		return drivers.Set{Diagnostics: left}, err
+	}
 	ports, known, err := services.Ask(needs, s)
 	if err != nil {
 		return drivers.Set{}, err

@@ -67,7 +67,11 @@ func (d *driver) Watches() []drivers.Watch {
 	source.Fields = append(source.Fields, "metadata.labels['"+SecurityGroupLabel+"']")
 	written := services.WrittenWatch(VIPAnnotation, PoolAnnotation, PoolsAnnotation, FloatingIPAnnotation,
 		SourceRangesAnnotation)
-	return append([]drivers.Watch{source, services.PodsWatch(), written}, services.EndpointWatches()...)
+	watches := append([]drivers.Watch{source, services.PodsWatch(), written}, services.EndpointWatches()...)
+	if c, err := d.Config(); err == nil {
+		watches = append(watches, c.Selection.Watches()...)
+	}
+	return watches
 }
 
 // Translate implements drivers.Driver. A Service that is being deleted is served until it is gone.
@@ -84,6 +88,10 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 		return drivers.Set{}, nil
 	}
 	// All is asked for at once, whatever is not known yet: there are few rounds.
+	left, err := c.Selection.Left(needs, s.Metadata.Namespace, services.LeftOut)
+	if err != nil || len(left) > 0 {
+		return drivers.Set{Diagnostics: left}, err
+	}
 	wanted, read, err := c.read(s, needs)
 	if err != nil {
 		return drivers.Set{}, err

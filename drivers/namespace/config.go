@@ -14,6 +14,7 @@ import (
 
 // config is the configuration, checked and parsed.
 type config struct {
+	selection       conf.Selection
 	dedicated       bool
 	router          string // an existing one; empty: ours
 	externalNetwork string
@@ -70,6 +71,10 @@ func parse(values drivers.Values) (config, error) {
 		dhcp:            values.Bool(conf.SubnetGroup, optDHCP),
 		external:        p.ranges(conf.OptExternalSubnet),
 		ingress:         p.ranges(conf.OptIngress),
+	}
+	var err error
+	if c.selection, err = conf.ReadSelection(values); err != nil {
+		p.problems = append(p.problems, err)
 	}
 	c.families = p.families()
 	p.dns(c.families)

@@ -66,8 +66,11 @@ func (d *driver) Watches() []drivers.Watch {
 		Fields: []string{"metadata.name"},
 		Source: true,
 	}}
-	if c, err := d.Config(); err == nil && c.asksServiceCIDRs() {
-		watches = append(watches, ranges.ServiceCIDRs())
+	if c, err := d.Config(); err == nil {
+		watches = append(watches, c.selection.Watches()...)
+		if c.asksServiceCIDRs() {
+			watches = append(watches, ranges.ServiceCIDRs())
+		}
 	}
 	return watches
 }
@@ -90,6 +93,10 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	}
 	if source.Metadata.Name == "" {
 		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name", object.Watch)
+	}
+	left, err := c.selection.Left(needs, source.Metadata.Name, "the namespace gets no network")
+	if err != nil || needs.Open() || len(left) > 0 {
+		return drivers.Set{Diagnostics: left}, err
 	}
 	services, diagnostics, err := c.services(needs)
 	if err != nil || needs.Open() {

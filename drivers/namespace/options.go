@@ -23,6 +23,7 @@ func options() []drivers.Option {
 		[]drivers.Option{
 			conf.Topology(), conf.Families(), conf.ExistingRouter(), conf.ExternalNetwork(), conf.NetworkDeviceMTU(),
 		},
+		conf.Namespaces(),
 		addressOptions(), conf.Services(), []drivers.Option{conf.ExternalSubnet()},
 	)
 }

@@ -33,6 +33,7 @@ type driver struct{ *conf.Of[config] }
 type config struct {
 	subnets        []string // the roles of the subnets that a port needs
 	securityGroups []string // UUIDs or names; empty: the namespace's
+	selection      conf.Selection
 }
 
 // New returns the driver.
@@ -44,7 +45,7 @@ func (d *driver) Info() drivers.Info {
 		Name:        "pod",
 		Version:     "1",
 		Description: "Gives every pod that is not on its host's network a port in its namespace's network.",
-		Options:     []drivers.Option{conf.Families(), conf.SecurityGroups()},
+		Options:     append([]drivers.Option{conf.Families(), conf.SecurityGroups()}, conf.Namespaces()...),
 		Kinds:       []drivers.Kind{drivers.KindLookup, drivers.KindPort},
 		Annotations: []string{
 			contract.Port, contract.Subnet, contract.Subnets, contract.Network, contract.VersionKey,
@@ -55,7 +56,7 @@ func (d *driver) Info() drivers.Info {
 // Watches implements drivers.Driver. Of Nodes only one annotation is read, so that what kubelets write on them wakes
 // no pod.
 func (d *driver) Watches() []drivers.Watch {
-	return []drivers.Watch{
+	watches := []drivers.Watch{
 		{
 			Name:   pods,
 			GVR:    schema.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -70,10 +71,18 @@ func (d *driver) Watches() []drivers.Watch {
 			Fields: []string{chassis.Field},
 		},
 	}
+	if c, err := d.Config(); err == nil {
+		watches = append(watches, c.selection.Watches()...)
+	}
+	return watches
 }
 
 func parse(values drivers.Values) (config, error) {
-	var c config
+	selection, err := conf.ReadSelection(values)
+	if err != nil {
+		return config{}, err
+	}
+	c := config{selection: selection}
 	switch families := values.String(conf.SubnetGroup, conf.OptFamilies); families {
 	case conf.IPv4Only:
 		c.subnets = []string{drivers.PodSubnet}
@@ -131,6 +140,11 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	}
 	if pod.Spec.HostNetwork || pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" {
 		return drivers.Set{}, nil
+	}
+	// All is asked for at once: there are few rounds.
+	left, err := c.selection.Left(needs, pod.Metadata.Namespace, "the pod gets no port")
+	if err != nil || len(left) > 0 {
+		return drivers.Set{Diagnostics: left}, err
 	}
 	host, err := hostOf(&pod, needs)
 	if err != nil || needs.Open() {

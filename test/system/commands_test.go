@@ -269,7 +269,7 @@ func TestStatusInEveryFormatAndFiltered(t *testing.T) {
 	}
 	got := r.raven("status", "--address", d.address())
 	for _, pattern := range []string{
-		`(?m)^DRIVER +VERSION +OBJECTS +STATE`, `(?m)^pod +dev +3 +ready`, `(?m)^Pod +shop/a +pod +done .*port 192\.168\.`,
+		`(?m)^DRIVER +VERSION +OBJECTS +STATE`, `(?m)^pod +dev +3 +ready`, `(?m)^Pod +shop/a +pod +done .*port +192\.168\.`,
 		`(?m)^Pod +blog/odd +pod +terminal .*is not the UUID of a security group`, `(?m)^Namespace +shop +namespace +done`,
 	} {
 		if !regexp.MustCompile(pattern).MatchString(got.out) {
@@ -307,6 +307,10 @@ func TestSampleConfigurationIsUpToDate(t *testing.T) {
 		if strings.Contains(got.out, private) {
 			t.Errorf("the sample holds %s, which is of this machine", private)
 		}
+	}
+	// An option's description ends with its type.
+	if bare := regexp.MustCompile(`(?m)^\n# \(\w+ value\)\n(#.*\n)*#?\w+ =`).FindString(got.out); bare != "" {
+		t.Errorf("an option has no description:%s", bare)
 	}
 	// And it is a configuration: with nothing set in it.
 	if valid := r.raven("config", "validate", "--strict", "--config-file", "../../kuryr.conf.sample"); valid.status != 0 &&

@@ -272,6 +272,7 @@ func (r *northRig) apartAmiss() []string {
 	}
 	list, err := r.kube.List(namespaces(), "")
 	r.check(err)
+	list = slices.DeleteFunc(list, excluded)
 	if len(title) != len(list) || joined != len(list) || len(routers) != len(list) {
 		amiss = append(amiss,
 			fmt.Sprintf("of %d namespaces %d have a group, %d switches and %d routers", len(list), len(title), joined,

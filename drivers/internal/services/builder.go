@@ -181,3 +181,6 @@ func Version(addr netip.Addr) int {
 	}
 	return 6
 }
+
+// LeftOut is what becomes of a Service in a namespace that is not selected.
+const LeftOut = "the Service gets no load balancer"

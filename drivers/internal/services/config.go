@@ -16,6 +16,7 @@ import (
 
 // Config is the part of the configuration that Services have in common, whoever serves them.
 type Config struct {
+	Selection   conf.Selection
 	MemberRules bool
 	OwnClass    string
 	Classes     map[string]map[string]string // by name: annotations
@@ -61,6 +62,10 @@ func (p *Parser) Common(check func(annotations map[string]string) (problems []st
 		ExternalNet:      p.Values.String(conf.DefaultsGroup, conf.OptExternalNetwork),
 		ExternalSubnet:   p.Values.String(conf.DefaultsGroup, optExternalSubnet),
 		LiteralExternals: p.Values.Bool(OctaviaGroup, optLiteral),
+	}
+	var err error
+	if c.Selection, err = conf.ReadSelection(p.Values); err != nil {
+		p.problems = append(p.problems, err)
 	}
 	families := p.Choice(conf.SubnetGroup, conf.OptFamilies, conf.IPv4Only, conf.IPv6Only, conf.DualStack)
 	c.IP4, c.IP6 = families != conf.IPv6Only, families != conf.IPv4Only

@@ -3,6 +3,7 @@
 package services
 
 import (
+
 	"slices"
 
 	"github.com/kuryr/raven/drivers"
@@ -74,5 +75,5 @@ func accessOptions() []drivers.Option {
 func SharedOptions() []drivers.Option {
 	return slices.Concat([]drivers.Option{conf.Families()}, conf.Pools(), []drivers.Option{
 		conf.Ingress(), conf.SecurityGroups(), conf.ExternalNetwork(),
-	})
+	}, conf.Namespaces())
 }

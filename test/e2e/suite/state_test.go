@@ -39,7 +39,10 @@ func look(ctx context.Context) (cluster, error) {
 	if err != nil {
 		return cluster{}, err
 	}
-	return cluster{spaces.Items, list.Items, served.Items, endpoints.Items}, nil
+	selected := slices.DeleteFunc(spaces.Items, func(ns unstructured.Unstructured) bool {
+		return ns.GetName() == "kube-public" || ns.GetName() == "kube-node-lease" // [namespace_subnet] excluded_namespaces
+	})
+	return cluster{selected, list.Items, served.Items, endpoints.Items}, nil
 }
 
 // wantsPort says whether a pod should have a port.
