@@ -218,7 +218,7 @@ func (d *Daemon) take(ctx context.Context, r *runtime) error {
 	r.work.Go(func() { r.reportReadiness(running, d.registry, d.config.Notify, d.progress) })
 	r.reportLinks(d.registry)
 	d.state.Ready()
-	d.log.Info(r.started(), "cluster", r.cluster, "project", r.cloud.ProjectID()) //nolint:sloglint // one of two constants
+	d.log.Info("standing by", "cluster", r.cluster, "project", r.cloud.ProjectID())
 	return nil
 }
 

@@ -165,14 +165,6 @@ func (r *runtime) takeOver(ctx context.Context, engine *reconcile.Engine) {
 	}
 }
 
-// started says in the log how the daemon begins.
-func (r *runtime) started() string {
-	if r.candidate != nil {
-		return "standing by"
-	}
-	return "running"
-}
-
 const leaderComponent = "leader"
 
 // leadership reports who leads.

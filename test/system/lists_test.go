@@ -71,7 +71,7 @@ func TestListThatFailsAtStartIsWaitedForAndChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			p = r.start()
-			p.logged(`WARN.*the start waits for.*listing.*(` + b.says + `)`)
+			p.logged(`listing the cloud, which leading waits for.*(` + b.says + `)`)
 			r.wroteNothing(before)
 			if i < len(brokenLists())-1 { // the last one goes on below
 				p.stop()

@@ -130,7 +130,7 @@ func TestStopIsBounded(t *testing.T) {
 		p.Kill()
 		r.conf.Set("DEFAULT", "graceful_shutdown_timeout", grace)
 		p = r.start()
-		p.logged(` running `)
+		p.logged(`taken over`)
 		must(t, "its drivers", p.settledDrivers)
 		before := r.acted()
 		r.createPod("shop", "b")

@@ -193,7 +193,7 @@ func start(m *machine, w *world) {
 	m.run("raven", "service", "start") // again
 	m.works(w)
 	log := m.run("raven", "service", "logs", "-n", "0")
-	for _, want := range []string{"starting", "running", "started"} {
+	for _, want := range []string{"starting", "leading", "started"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the journal does not say %q:\n%s", want, log)
 		}
