@@ -196,7 +196,7 @@ func nameOf(s plan.Step) string {
 	return s.Identity.Name
 }
 
-func sortedKeys(m map[string]any) []string {
+func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {
 		keys = append(keys, key)

@@ -36,6 +36,7 @@ func checkState(name string) error {
 func newStatusCommand(flags *globalFlags, io streams) *cobra.Command {
 	var (
 		format, address string
+		watching        bool
 		query           = map[string]*string{
 			"driver": new(""), "kind": new(""), "namespace": new(""), "name": new(""),
 			"state": new(""),
@@ -50,6 +51,7 @@ each source object: done; waiting, and for what; failing, since when, why and un
 Exit statuses: 0 the daemon answered, 1 it did not, or it knows no object of that driver, kind, namespace and name.`,
 		Example: `  raven status
   raven status --namespace shop --state waiting
+  raven status -w
   raven status --kind Pod -o json | jq '.objects[].reasons'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,11 +70,18 @@ Exit statuses: 0 the daemon answered, 1 it did not, or it knows no object of tha
 					q.Set(name, *value)
 				}
 			}
-			return runStatus(cmd.Context(), io, address, q, format)
+			if !watching {
+				return runStatus(cmd.Context(), io, address, q, format)
+			}
+			if format != "table" {
+				return statusError{exitUsage, errors.New("-w shows a table: leave out -o")}
+			}
+			return watchStatus(cmd.Context(), io, address, q)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
+	f.BoolVarP(&watching, "watch", "w", false, "show it until Ctrl-C: drawn anew on a terminal, elsewhere a line per change")
 	f.StringVar(&address, "address", "", "`host:port` of the daemon's health server (default: from the configuration)")
 	f.StringVar(query["kind"], "kind", "", "only objects of this `kind`, for example Pod")
 	f.StringVarP(query["namespace"], "namespace", "n", "", "only objects of this `namespace`")
@@ -123,31 +132,37 @@ func unknownObject(ctx context.Context, address string, query url.Values) error 
 
 // askStatus asks a daemon for its status.
 func askStatus(ctx context.Context, address string, query url.Values) (report daemon.Report, err error) {
+	err = askDaemon(ctx, address, query, &report)
+	return report, err
+}
+
+// askDaemon asks a daemon's status endpoint for a document.
+func askDaemon(ctx context.Context, address string, query url.Values, document any) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	target := url.URL{Scheme: "http", Host: address, Path: "/status", RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return report, fmt.Errorf("asking the daemon at %s: %w", address, err)
+		return fmt.Errorf("asking the daemon at %s: %w", address, err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return report, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?",
+		return fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [health_server] port?",
 			address, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return report, fmt.Errorf("reading the answer of %s: %w", address, err)
+		return fmt.Errorf("reading the answer of %s: %w", address, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return report, fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status,
+		return fmt.Errorf("the daemon at %s answered %s: %s", address, response.Status,
 			strings.TrimSpace(string(body)))
 	}
-	if err := json.Unmarshal(body, &report); err != nil {
-		return report, fmt.Errorf("what answers at %s is no Raven: %w", address, err)
+	if err := json.Unmarshal(body, document); err != nil {
+		return fmt.Errorf("what answers at %s is no Raven: %w", address, err)
 	}
-	return report, nil
+	return nil
 }
 
 func printStatus(out streams, r daemon.Report) error {
@@ -186,13 +201,12 @@ func printStatus(out streams, r daemon.Report) error {
 	fmt.Fprintln(out.out)
 	rows = nil
 	for _, o := range r.Objects {
-		name := o.Name
-		if o.Namespace != "" {
-			name = o.Namespace + "/" + o.Name
-		}
-		rows = append(rows, []string{o.Kind, name, o.Driver, string(o.State), age(o.Since), resourcesText(o), reasonText(o)})
+		name := strings.TrimPrefix(objectText(o), o.Kind+" ")
+		rows = append(rows, []string{
+			o.Kind, name, o.Driver, string(o.State), age(o.Since), resourcesText(o), addressesText(o), reasonText(o),
+		})
 	}
-	return table(out.out, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "RESOURCES", "WHY"}, rows)
+	return table(out.out, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "RESOURCES", "ADDRESSES", "WHY"}, rows)
 }
 
 // maxShownDrifts is how many resources that others have changed are shown to people; -o json has more.
@@ -223,14 +237,9 @@ func age(t time.Time) string {
 func resourcesText(o reconcile.ObjectStatus) string {
 	var parts []string
 	for _, r := range o.Resources {
-		if r.Shared {
-			continue
+		if !r.Shared {
+			parts = append(parts, string(r.Kind))
 		}
-		text := string(r.Kind)
-		if address := addressOf(r); address != "" {
-			text += " " + address
-		}
-		parts = append(parts, text)
 	}
 	if len(parts) > 3 {
 		return fmt.Sprintf("%d resources", len(parts))
@@ -238,17 +247,20 @@ func resourcesText(o reconcile.ObjectStatus) string {
 	return strings.Join(parts, ", ")
 }
 
-// addressOf returns what people know a resource by: a port's address, a subnet's range.
+// addressOf returns what people know a resource by: a port's addresses, a subnet's range, a load balancer's VIP.
 func addressOf(r reconcile.ResourceStatus) string {
-	if cidr, ok := r.Attrs["cidr"].(string); ok {
-		return cidr
-	}
-	list, _ := r.Attrs["fixed_ips"].([]any)
 	var addresses []string
-	for _, item := range list {
-		if m, ok := item.(map[string]any); ok {
-			if address, ok := m["ip_address"].(string); ok {
-				addresses = append(addresses, address)
+	for _, key := range []string{"cidr", "floating_ip_address", "vip_address"} {
+		if text, ok := r.Attrs[key].(string); ok && text != "" {
+			addresses = append(addresses, text)
+		}
+	}
+	for _, list := range [][2]string{{"fixed_ips", "ip_address"}, {"additional_vips", "ip_address"}, {"vips", "address"}} {
+		items, _ := r.Attrs[list[0]].([]any)
+		for _, item := range items {
+			m, _ := item.(map[string]any)
+			if text, ok := m[list[1]].(string); ok && !slices.Contains(addresses, text) {
+				addresses = append(addresses, text)
 			}
 		}
 	}

@@ -20,13 +20,23 @@ type streams struct {
 	in       io.Reader
 	out, err io.Writer
 	colour   bool
+	// size is that of the terminal that out is, in columns and lines; nil: it is none.
+	size func() (width, height int)
 }
 
 func standardStreams() streams {
-	return streams{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		colour: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
+	s := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	if terminal := int(os.Stdout.Fd()); term.IsTerminal(terminal) {
+		s.colour = os.Getenv("NO_COLOR") == ""
+		s.size = func() (int, int) {
+			width, height, err := term.GetSize(terminal)
+			if err != nil || width < 2 || height < 2 {
+				return 80, 24
+			}
+			return width, height
+		}
 	}
+	return s
 }
 
 // The colours of a terminal.

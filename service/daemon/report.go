@@ -17,6 +17,9 @@ import (
 
 // status serves /status.
 func (d *Daemon) status(q url.Values) (any, error) {
+	if q.Has(DescribeQuery) {
+		return d.describe(q), nil
+	}
 	r := d.current()
 	report := Report{FormatVersion: FormatVersion, Version: d.config.Loader.Version, Started: d.started}
 	if r == nil {
@@ -88,7 +91,7 @@ type Report struct {
 	WaitsFor string                     `json:"waitsFor,omitempty"` // a service that the start cannot reach, and why
 	Leader   *LeaderReport              `json:"leader,omitempty"`
 	Drivers  []DriverReport             `json:"drivers"`
-	Disabled []reconcile.DisabledStatus `json:"frozen,omitempty"`
+	Disabled []reconcile.DisabledStatus `json:"disabled,omitempty"`
 	Counts   map[state.Phase]int        `json:"counts"`
 	Requests neutron.Stats              `json:"requests"`
 	OVN      *ovn.Status                `json:"ovn,omitempty"`     // absent without [ovn] nb_connection

@@ -78,7 +78,9 @@ func (e *Engine) converge(
 			return result{}
 		}
 		unknown := e.lookup(ctx, o.Set) // one may have turned out to be gone
+		end := traceOf(ctx).add(inPlan)
 		p, out := e.plan(o, fixed)
+		end()
 		e.notice(o, p.Notices)
 		if e.resolveUnknown(ctx, p, try) {
 			continue
@@ -306,6 +308,8 @@ func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
 
 // applyAll applies ready steps side by side. What one step did is in the cache before it returns; what failed is noted.
 func (e *Engine) applyAll(ctx context.Context, o *state.Object, steps []plan.Step, try *attempt) {
+	traceOf(ctx).steps(len(steps))
+	defer traceOf(ctx).add(inApply)()
 	errs := make([]error, len(steps))
 	done := make(chan struct{}, len(steps))
 	for i, step := range steps {

@@ -120,6 +120,7 @@ type Engine struct {
 	log       *slog.Logger
 	metrics   *Metrics
 	drifts    drifts
+	history   history
 	state     *state.Loop
 
 	backends []*registered

@@ -50,12 +50,14 @@ func (e *Engine) reconcileKey(ctx context.Context, w *watcher, key watch.Key) (r
 		return total
 	}
 	o := e.ensure(w, key, meta)
-	err := e.translate(ctx, w, o, object)
-	e.answered(ctx, w, key, o, err)
-	if err != nil {
-		return sooner(total, e.settleErrors(ctx, o, []error{err}))
-	}
-	return sooner(total, e.converge(ctx, w, o, meta, nil))
+	return sooner(total, e.traced(ctx, o, func(ctx context.Context) result {
+		err := e.translate(ctx, w, o, object)
+		e.answered(ctx, w, key, o, err)
+		if err != nil {
+			return e.settleErrors(ctx, o, []error{err})
+		}
+		return e.converge(ctx, w, o, meta, nil)
+	}))
 }
 
 // ensure returns what is known of the object of a key.
@@ -133,7 +135,7 @@ func (e *Engine) end(ctx context.Context, o *state.Object) result {
 		o.HasSet, o.Needs, o.Input = false, nil, 0 // should it come back, it is asked for anew
 		tx.Release()
 	})
-	return e.converge(ctx, nil, o, watch.Meta{}, nil)
+	return e.traced(ctx, o, func(ctx context.Context) result { return e.converge(ctx, nil, o, watch.Meta{}, nil) })
 }
 
 // maxUnanswered is how often a key may be left open in one replay by what passes, before the replay goes on without it.

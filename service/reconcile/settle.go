@@ -95,6 +95,7 @@ func (e *Engine) writeWhatIs(ctx context.Context, w *watcher, o *state.Object, m
 	if w == nil || o.Gone || out.outputs.Partial {
 		return nil
 	}
+	defer traceOf(ctx).add(inWriteBack)()
 	if err := e.writeOutputs(ctx, w, o, meta, out.outputs); err != nil {
 		return fmt.Errorf("writing what came of %s on it: %w", o.Target, err)
 	}
@@ -119,6 +120,7 @@ func (e *Engine) writeOutputs(
 	if same {
 		return nil // the cache has not caught up with our own write yet
 	}
+	traceOf(ctx).act()
 	if metadata {
 		if err := e.writeback.Apply(ctx, target(o), w.manager, out.Annotations, out.Labels); err != nil {
 			return err
@@ -439,4 +441,5 @@ func (e *Engine) eventOf(o *state.Object, severity drivers.Severity, reason, mes
 		return
 	}
 	e.writeback.Event(target(o), severity, reason, message)
+	e.history.tell(o.ID, Told{Time: e.clock.Now(), Type: eventType(severity), Reason: reason, Message: message})
 }

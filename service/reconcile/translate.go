@@ -22,6 +22,7 @@ import (
 // translate asks the driver, unless its last answer still stands, and takes over what it says. An error leaves
 // everything as it was: a driver without an opinion has not said "nothing".
 func (e *Engine) translate(ctx context.Context, w *watcher, o *state.Object, object drivers.Object) error {
+	defer traceOf(ctx).add(inTranslate)()
 	var (
 		epoch  int
 		needs  []drivers.Need
@@ -43,6 +44,7 @@ func (e *Engine) translate(ctx context.Context, w *watcher, o *state.Object, obj
 	if fresh && before == inputHash(object, needs, answers) {
 		return nil
 	}
+	traceOf(ctx).act()
 	set, needs, answers, err = e.ask(ctx, w, o, object, answers)
 	if err != nil {
 		return err
