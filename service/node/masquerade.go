@@ -46,7 +46,9 @@ func masquerade(name string) error {
 	if name != "" {
 		conn.AddTable(table)
 		conn.AddChain(chain)
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: masqueradeRule(name), UserData: masqueradeComment(name)})
+		conn.AddRule(&nftables.Rule{
+			Table: table, Chain: chain, Exprs: masqueradeRule(name), UserData: masqueradeComment(name),
+		})
 	}
 	if err := conn.Flush(); err != nil { // all of it or nothing
 		return fmt.Errorf("writing table inet %s of nftables, by which hostPorts reach pods: %w", masqueradeTable, err)

@@ -93,7 +93,8 @@ func (n *Node) setUpOwn(ctx context.Context, view *openvswitch.View, a *attachme
 			return err
 		}
 	}
-	if err := errors.Join(setUp(n.links.handle, link, a, a.nodeRoutes(ranges)), masquerade(link.Attrs().Name)); err != nil {
+	err = errors.Join(setUp(n.links.handle, link, a, a.nodeRoutes(ranges)), masquerade(link.Attrs().Name))
+	if err != nil {
 		return err
 	}
 	if i := view.Interfaces[n.config.Interface]; !i.Installed() {

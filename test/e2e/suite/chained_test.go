@@ -18,8 +18,8 @@ import (
 // tuned is a setting that the plugin tuning changes in pods.
 const tuned = "net.ipv4.ip_default_ttl"
 
-// chained looks at what the plugins after Raven's have done: bandwidth on the node's end of a pod's link, tuning in pods.
-// The link goes, with all that bandwidth has made, when its pod does.
+// chained looks at what the plugins after Raven's have done: bandwidth on the node's end of a pod's link, tuning in
+// pods. The link goes, with all that bandwidth has made, when its pod does.
 func (r *realPods) chained(t *testing.T) {
 	node := r.nodes[0]
 	const name = "slow"

@@ -24,8 +24,8 @@ import (
 
 // TestNodesKills kills in turn, with kill -9, all that has a part in plugging pods in, while pods are made and deleted
 // on both nodes: Raven, and of a node its daemon, containerd, kubelet, ovn-controller and ovs-vswitchd. After each kill
-// the node must bring a new pod up before the next one there. At the end all pods are as they should be, and when they are gone nothing of them
-// is left.
+// the node must bring a new pod up before the next one there. At the end all pods are as they should be, and when they
+// are gone nothing of them is left.
 func TestNodesKills(t *testing.T) {
 	needControls(t)
 	network := &ravenNetwork{}
@@ -44,7 +44,7 @@ func TestNodesKills(t *testing.T) {
 	}
 	c.end(t)
 	checkPods(t, "kills", nodes)
-	t.Logf("%d kills; %d pods were made, %d of them ran before they were deleted, and %d were deleted while they were set up",
+	t.Logf("%d kills; %d pods were made: %d ran before they were deleted, %d were deleted at any moment",
 		rounds*len(victims), c.made.Load(), c.ran.Load(), c.early.Load())
 	deleteNamespace(t, "kills")
 	gone(t, "kills")

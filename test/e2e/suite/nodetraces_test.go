@@ -44,8 +44,11 @@ func tracesOf(ctx context.Context, node stack.Node) (nodeTraces, error) {
 		return found, err
 	}
 	folders, err := filepath.Glob(filepath.Join(filepath.Dir(node.Containerd), "state", "*", "netns"))
-	if err != nil || len(folders) > 1 {
-		return found, fmt.Errorf("folders of network namespaces: %v (%v)", folders, err)
+	if err != nil {
+		return found, err
+	}
+	if len(folders) > 1 {
+		return found, fmt.Errorf("there are several folders of network namespaces: %v", folders)
 	}
 	var files []string
 	for _, folder := range folders { // it is made with the first sandbox
@@ -71,8 +74,8 @@ func tracesOf(ctx context.Context, node stack.Node) (nodeTraces, error) {
 }
 
 func (f *nodeTraces) rows(ctx context.Context, node stack.Node) error {
-	text, err := sh(ctx, "ovs-vsctl", "--timeout=20", "--db="+node.OVS, "--format=json", "--columns=name,external_ids", "list",
-		"Interface")
+	text, err := sh(ctx, "ovs-vsctl", "--timeout=20", "--db="+node.OVS, "--format=json", "--columns=name,external_ids",
+		"list", "Interface")
 	if err != nil {
 		return err
 	}
@@ -118,8 +121,8 @@ func leftOn(ctx context.Context, node stack.Node) string {
 	slices.Sort(want)
 	if !slices.Equal(found.podRows, want) || len(found.podLinks) != len(want) || found.namespaces != len(want) ||
 		found.mounted != len(want) {
-		return fmt.Sprintf("%s has pods %v; in Open vSwitch are those of %v, there are links %v, %d files of network namespaces, "+
-			"%d network namespaces", node.Name, want, found.podRows, found.podLinks, found.namespaces, found.mounted)
+		return fmt.Sprintf("%s has pods %v; in Open vSwitch are those of %v, there are links %v, %d files of network "+
+			"namespaces, %d network namespaces", node.Name, want, found.podRows, found.podLinks, found.namespaces, found.mounted)
 	}
 	return ""
 }

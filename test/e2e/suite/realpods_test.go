@@ -31,7 +31,7 @@ func TestNodes(t *testing.T) {
 	}
 	nodes := realNodes(t, network)
 	before := traces(t, nodes)
-	r := newRealPods(t, nodes)
+	r := newRealPods(t, network, nodes)
 	for _, part := range []struct {
 		name string
 		run  func(*realPods, *testing.T)
@@ -45,8 +45,8 @@ func TestNodes(t *testing.T) {
 		{"hosts", (*realPods).hosts},
 		{"outside", (*realPods).outside},
 		{"chained", (*realPods).chained},
-		{"underlay", func(r *realPods, t *testing.T) { r.underlay(t, network.gateway(t)) }},
-		{"reboot", func(r *realPods, t *testing.T) { r.reboot(t, network) }},
+		{"underlay", (*realPods).behindGateway},
+		{"reboot", (*realPods).reboot},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(r, t) })
 	}
@@ -58,6 +58,7 @@ func TestNodes(t *testing.T) {
 // realPods are two pods, each on a node of its own, and a Service of both.
 type realPods struct {
 	namespace string
+	network   *ravenNetwork
 	nodes     []stack.Node
 	pods      []string
 	addresses []string
@@ -71,9 +72,9 @@ const (
 	hostPort = "18080"
 )
 
-func newRealPods(t *testing.T, nodes []stack.Node) *realPods {
+func newRealPods(t *testing.T, network *ravenNetwork, nodes []stack.Node) *realPods {
 	t.Helper()
-	r := &realPods{namespace: "nodes", nodes: nodes}
+	r := &realPods{namespace: "nodes", network: network, nodes: nodes}
 	createNamespace(t, r.namespace)
 	for i, node := range nodes {
 		name := "web-" + strconv.Itoa(i+1)
@@ -312,10 +313,10 @@ func (r *realPods) outside(t *testing.T) {
 
 // reboot has the second node lose all that a reset takes from it. Its pods come back
 // with what they had, each with one interface, and reach each other again.
-func (r *realPods) reboot(t *testing.T, network *ravenNetwork) {
+func (r *realPods) reboot(t *testing.T) {
 	const second = 1
 	node := r.nodes[second]
-	daemon := network.daemons[second]
+	daemon := r.network.daemons[second]
 	daemon.kill(t)
 	log, err := os.Create(filepath.Join(artifacts(t), "reboot.log"))
 	if err != nil {
@@ -334,7 +335,8 @@ func (r *realPods) reboot(t *testing.T, network *ravenNetwork) {
 	// Until the kubelet has looked at it the pod is said to be ready as before.
 	await(t, "each pod to have one interface", func(ctx context.Context) string { return leftOn(ctx, node) })
 	checkPods(t, r.namespace, r.nodes)
-	t.Logf("%s is up %.1f s after its reset, and its pods after %.1f s", node.Name, up.Seconds(), time.Since(began).Seconds())
+	t.Logf("%s is up %.1f s after its reset, and its pods after %.1f s", node.Name, up.Seconds(),
+		time.Since(began).Seconds())
 	for i, name := range r.pods {
 		pod, _, err := getPod(t.Context(), r.namespace, name)
 		if err != nil {

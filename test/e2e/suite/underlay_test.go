@@ -36,6 +36,9 @@ func (r *realPods) underlay(t *testing.T, source string) {
 	deletePod(t, r.namespace, name)
 }
 
+// behindGateway shows that the underlay sees pods as the router's gateway.
+func (r *realPods) behindGateway(t *testing.T) { r.underlay(t, r.network.gateway(t)) }
+
 // gateway is the address of the cluster's router in the external network.
 func (r *ravenNetwork) gateway(t *testing.T) string {
 	t.Helper()
@@ -57,8 +60,8 @@ func (r *ravenNetwork) gateway(t *testing.T) string {
 func TestNodesWithoutSNAT(t *testing.T) {
 	network := &ravenNetwork{conf: harness.Settings{}.Set("node_network", "port_security", "false")}
 	nodes := realNodes(t, network)
-	r := newRealPods(t, nodes)
-	r.underlay(t, network.gateway(t))
+	r := newRealPods(t, network, nodes)
+	r.behindGateway(t)
 	router, err := world.admin.call(t.Context(), http.MethodGet, "routers/"+network.router(t), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -72,5 +75,6 @@ func TestNodesWithoutSNAT(t *testing.T) {
 	}
 	r.underlay(t, "")
 	r.apiServer(t)
+	r.hairpin(t)
 	r.hosts(t)
 }
