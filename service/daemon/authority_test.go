@@ -15,6 +15,7 @@ import (
 // TestAuthority: a driver reads and makes what the operator allows, all where he names nothing; Secrets only where he
 // names them.
 func TestAuthority(t *testing.T) {
+	t.Parallel()
 	watching := func(resources ...schema.GroupVersionResource) []drivers.Watch {
 		var list []drivers.Watch
 		for _, gvr := range resources {
@@ -94,6 +95,7 @@ func TestAuthority(t *testing.T) {
 // TestAuthorityBeyondKinds: a driver's own word does not make it the one of Services, nor Kubernetes' keys its own, nor
 // what others make.
 func TestAuthorityBeyondKinds(t *testing.T) {
+	t.Parallel()
 	const enforce = "pod-security.kubernetes.io/enforce"
 	proxy := drivers.Info{Role: drivers.ServiceProxy}
 	writing := drivers.Info{

@@ -17,6 +17,7 @@ import (
 
 // A service that is away at the start is waited for: the daemon stays, is not ready, says why, and begins when it can.
 func TestStartWaitsForServices(t *testing.T) {
+	t.Parallel()
 	away := map[string]func(r *rig) func(){
 		linkKubernetes: func(r *rig) func() {
 			fault := simkube.Fault{Path: "^/api/v1/namespaces/kube-system", Status: http.StatusInternalServerError}
@@ -69,6 +70,7 @@ func TestLeadingWaitsForTheFirstList(t *testing.T) {
 
 // A start that waits stops as asked, takes another configuration over, and ends when the answer is a refusal.
 func TestStartThatWaitsIsTold(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	heal := r.fault(simcloud.Rule{Kind: "token", Method: http.MethodPost})
 	stopped := r.start(nil)
@@ -115,6 +117,7 @@ func TestStartThatWaitsIsTold(t *testing.T) {
 
 // After the start, each service has its line, which follows its last answer.
 func TestLinesOfServices(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.set("raven", "drift_check_interval", "1")
 	p := r.start(nil)

@@ -29,6 +29,7 @@ func wantFound(t *testing.T, c *Check, level Level, says ...string) {
 }
 
 func TestCheckOfAGoodConfiguration(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	c := r.loader(nil).Check(t.Context())
 	if c.Errors() > 0 {
@@ -43,6 +44,7 @@ func TestCheckOfAGoodConfiguration(t *testing.T) {
 
 // Whatever is wrong with one stage, the others are checked, and nothing is concluded from what is at fault.
 func TestCheckTellsAllStagesAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.set("raven", "sweep_limit", "none") // a value of the core
 	r.set("DEFAULT", "debg", "true")      // an unknown option
@@ -79,6 +81,7 @@ func TestCheckTellsAllStagesAtOnce(t *testing.T) {
 }
 
 func TestCheckOnline(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	rights := []authorizationv1.ResourceAttributes{
 		{Verb: "list", Resource: "pods"},
@@ -118,6 +121,7 @@ func TestCheckOnline(t *testing.T) {
 }
 
 func TestCheckOnlineOfTheExternalNetwork(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	c := r.loader(nil).Check(t.Context())
 	connected, err := OpenCloud(t.Context(), c.Settings.Values, slog.New(slog.DiscardHandler))

@@ -21,6 +21,7 @@ import (
 // A daemon makes what the cluster asks for, is ready when every object was answered, and leaves no process behind when
 // it is stopped; what it made stays.
 func TestStartAndStop(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.create(configmaps, "a")
 	r.create(serviceaccounts, "a")
@@ -53,6 +54,7 @@ func TestStartAndStop(t *testing.T) {
 
 // A stop lets a create that is under way end, and what is known of it is not lost.
 func TestStopWaitsForWorkInFlight(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.start(nil)
 	p.awaitReady()
@@ -73,6 +75,7 @@ func TestStopWaitsForWorkInFlight(t *testing.T) {
 
 // A reload takes changed options over, by the drivers too; a bad file changes nothing.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.create(configmaps, "a")
 	p := r.start(nil)
@@ -107,6 +110,7 @@ func TestReload(t *testing.T) {
 
 // A Watcher that is stopped changes nothing and holds up no other one; when it is started again it catches up.
 func TestWatcherStopsAndStartsOnItsOwn(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.create(configmaps, "a")
 	r.create(serviceaccounts, "a")
@@ -152,6 +156,7 @@ func TestWatcherStopsAndStartsOnItsOwn(t *testing.T) {
 
 // A driver whose process is lost is replaced, and what changed meanwhile is not missed.
 func TestWatcherWhoseProcessIsLost(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	p := r.start(nil)
 	p.awaitReady()
@@ -168,6 +173,7 @@ func TestWatcherWhoseProcessIsLost(t *testing.T) {
 
 // A driver that does not start keeps no other from its work, and is taken in when it starts.
 func TestDaemonWithADriverThatDoesNotStart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	path := r.script("driver", "echo no database today >&2; exit 3")
 	r.set(DriverGroup(configmaps), "command", path)
@@ -201,6 +207,7 @@ func TestDaemonWithADriverThatDoesNotStart(t *testing.T) {
 
 // Of two daemons one works; when it stops the other takes over, without making anything again.
 func TestStandbyLeads(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.set("kubernetes", "lease_duration", "10")
 	r.set("kubernetes", "lease_renew_deadline", "8")
@@ -257,6 +264,7 @@ func TestForbiddenLease(t *testing.T) {
 
 // What a daemon needs is refused where it is missing.
 func TestConfigIsValidated(t *testing.T) {
+	t.Parallel()
 	whole := Config{
 		Loader:  Loader{Sources: func() (config.Sources, error) { return config.Sources{}, nil }},
 		Signals: make(chan os.Signal, 1), Stderr: io.Discard,

@@ -11,6 +11,7 @@ import (
 
 // A driver must not get at the core's secrets by what it declares.
 func TestCheckDeclared(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, want string
 		option     drivers.Option
@@ -55,6 +56,7 @@ func TestCheckDeclared(t *testing.T) {
 }
 
 func TestCheckSharedSecrets(t *testing.T) {
+	t.Parallel()
 	option := drivers.Option{Group: "mine", Name: "token", Secret: true}
 	program := func(name string) Program {
 		return Program{Name: name, Info: drivers.Info{Options: []drivers.Option{option}}}
@@ -68,6 +70,7 @@ func TestCheckSharedSecrets(t *testing.T) {
 }
 
 func TestCheckName(t *testing.T) {
+	t.Parallel()
 	for name, good := range map[string]bool{
 		"pod": true, "my-lb2": true, "shared": false, "a/b": false, "a:b": false,
 		"": false, "A": false,

@@ -18,6 +18,7 @@ import (
 // Commands need every driver; a daemon goes on without one that does not start, and a reload without one that it has no
 // use of.
 func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.set(DriverGroup(configmaps), "command", r.script("driver", "echo no database today >&2; exit 3"))
 	r.set(DriverGroup(configmaps), "allow_read", program(t))
@@ -57,6 +58,7 @@ func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
 
 // What is configured wrongly is no driver that does not start: it ends the start, as ever.
 func TestConfigurationErrorsEndTheStart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	all := func(string) bool { return true }
 	for option, c := range map[config.Name][2]string{

@@ -15,6 +15,7 @@ import (
 
 // TestLogOptions: log_options prints every option with its origin at debug level, secrets masked; without it nothing.
 func TestLogOptions(t *testing.T) {
+	t.Parallel()
 	for value, want := range map[string]bool{"true": true, "false": false} {
 		values, _, err := config.Load(config.Sources{Environ: []string{
 			"OS_NEUTRON__PASSWORD=hush",
@@ -39,6 +40,7 @@ func TestLogOptions(t *testing.T) {
 // TestSecretsOfOtherFilesStayHidden: what stands in clouds.yaml, in a kubeconfig or in a token file is a secret as what
 // stands in kuryr.conf is.
 func TestSecretsOfOtherFilesStayHidden(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		t.Helper()

@@ -21,6 +21,7 @@ import (
 // TestOVNIsReported: a database that is wanted and not configured, or away, degrades the daemon with the reason; one
 // that nobody wants is not spoken of.
 func TestOVNIsReported(t *testing.T) {
+	t.Parallel()
 	registry := health.NewRegistry(clock.RealClock{})
 	said := func(r *runtime) health.Report {
 		r.reportOVN(registry.Component(ovnComponent))
@@ -64,6 +65,7 @@ func TestOVNIsReported(t *testing.T) {
 // TestOVNIsNotDropped: a configuration without OVN's northbound database is refused while load balancers of the
 // cluster's are in it, also while it is away; with another address of it, or when they are gone, it is not.
 func TestOVNIsNotDropped(t *testing.T) {
+	t.Parallel()
 	if err := northbound.Available(); err != nil {
 		t.Skip(err)
 	}

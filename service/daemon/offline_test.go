@@ -65,6 +65,7 @@ func (needy) Translate(_ context.Context, object drivers.Object, needs *drivers.
 
 // Everything that a plan from files asks of the cloud must be answered: what emptyCloud leaves out panics.
 func TestPlanFromFiles(t *testing.T) {
+	t.Parallel()
 	object := func(kind, namespace, name string, labels map[string]string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
 		o.SetAPIVersion("v1")

@@ -17,6 +17,7 @@ import (
 // A driver's options of every type are read by the rules of kuryr.conf, and handed over as the Go types that drivers
 // know.
 func TestOptionsOfADriver(t *testing.T) {
+	t.Parallel()
 	declare := []drivers.Option{
 		{Name: "text", Type: drivers.StringOption, Pattern: "^[a-z]+$"},
 		{Name: "port", Type: drivers.PortOption},
@@ -72,6 +73,7 @@ func TestOptionsOfADriver(t *testing.T) {
 
 // What cannot be is refused when the file is read, with file and line, and not when it is used.
 func TestOptionsOfTheCoreAreTyped(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "kuryr.conf")
 	options := append(Options(), authorityOptions([]string{"crow"})...)
 	for text, want := range map[string]string{

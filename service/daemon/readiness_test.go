@@ -16,6 +16,7 @@ import (
 // TestAQueueThatHangsIsToldToTheWatchdog, but not one whose passes wait for a cloud that does not answer, for however
 // long.
 func TestAQueueThatHangsIsToldToTheWatchdog(t *testing.T) {
+	t.Parallel()
 	hung := []reconcile.Work{{Name: "queue pod", Held: 3, Ended: 7}, {Name: "queue namespace", Ended: 2}}
 	for name, c := range map[string]struct {
 		busy    bool

@@ -17,6 +17,7 @@ import (
 
 // TestUntilKnown: a service that does not answer is asked again, and no more once it has answered and that was taken.
 func TestUntilKnown(t *testing.T) {
+	t.Parallel()
 	for name, single := range map[string]bool{"one address": true, "several": false} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Now())
@@ -69,6 +70,7 @@ func (d *told) Configure(_ context.Context, values drivers.Values) error {
 
 // TestSeparateLater: only a driver to which it was left is told, and translates anew if it takes it.
 func TestSeparateLater(t *testing.T) {
+	t.Parallel()
 	with := func(value string) drivers.Values { return drivers.Values{"octavia_defaults": {"dual_stack": value}} }
 	for name, c := range map[string]struct {
 		values drivers.Values
