@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -28,8 +29,14 @@ func TestStartAndStop(t *testing.T) {
 	p := r.start(nil)
 	p.awaitReady()
 	r.awaitNetworks("configmaps-a", "serviceaccounts-a")
-	report := p.report()
-	if !report.Ready || report.Version != "test" || report.Counts[state.Done] != 2 {
+	var report Report
+	r.await("two reconciled objects", func() string {
+		if report = p.report(); report.Counts[state.Done] != 2 {
+			return fmt.Sprintf("it reports %+v", report)
+		}
+		return ""
+	})
+	if !report.Ready || report.Version != "test" {
 		t.Errorf("it reports %+v", report)
 	}
 	pids := map[string]int{}
