@@ -125,9 +125,12 @@ func (s *suite) purity(ctx context.Context, f *finding) {
 	}
 }
 
-// leastLoad is how many objects each quarter of the load has, unless the driver is very slow: what is kept of fewer
-// would not be seen.
-const leastLoad = 2000
+// Each quarter of the load has leastLoad objects, unless the driver needs more than longestLoad for them: what is kept
+// of fewer would not be seen.
+const (
+	leastLoad   = 2000
+	longestLoad = 15 * time.Second
+)
 
 // memory sends ever new objects and looks at the process's memory after each quarter of the time.
 func (s *suite) memory(ctx context.Context, f *finding) {
@@ -147,7 +150,7 @@ func (s *suite) memory(ctx context.Context, f *finding) {
 	sent, number := 0, 0
 	load := func(during time.Duration) error {
 		began, first := time.Now(), number
-		for time.Since(began) < during || (number-first < leastLoad && time.Since(began) < 10*during) {
+		for time.Since(began) < during || (number-first < leastLoad && time.Since(began) < longestLoad) {
 			items := s.fresh(&number, 64)
 			for _, item := range items {
 				sent += proto.Size(item)
