@@ -19,6 +19,7 @@ import (
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/daemon"
+	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/writeback"
 )
 
@@ -84,8 +85,15 @@ func neededRights(ctx context.Context, l *daemon.Settings, account rbacAccount) 
 	if !writeback.EventsDisabled(l.Values) {
 		n.add("", right{"", "events", ""}, "create", "patch")
 	}
-	// The Lease is in the namespace of the pod unless the configuration says otherwise.
-	space := cmp.Or(l.Values.String("kubernetes", "lease_namespace"), account.namespace)
+	space := l.Values.String("kubernetes", "lease_namespace")
+	switch {
+	case space != "":
+	case l.Values.String("kubernetes", "kubeconfig") != "" || l.Values.String("kubernetes", "context") != "":
+		// Raven does not run in a pod.
+		space = leader.NamespaceOutside
+	default:
+		space = account.namespace
+	}
 	n.add(space, right{"coordination.k8s.io", "leases", ""}, "create") // which no rule can limit by name
 	n.add(space, right{"coordination.k8s.io", "leases", l.Values.String("kubernetes", "lease_name")}, "get", "update")
 	return n, nil

@@ -16,7 +16,9 @@ import (
 const (
 	group         = "kubernetes"
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-	elsewhere     = "kube-system"
+
+	// NamespaceOutside is where the Lease of a process is that runs in no pod, unless lease_namespace says otherwise.
+	NamespaceOutside = "kube-system"
 )
 
 // Options are the options of [kubernetes] that say whether and how a leader is elected.
@@ -34,7 +36,7 @@ func Options() []config.Option {
 		},
 		{
 			Name: "lease_namespace", Pattern: `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`, MaxLength: 63,
-			SampleDefault: "the pod's namespace, else " + elsewhere,
+			SampleDefault: "the pod's namespace, else " + NamespaceOutside,
 			Help: "Namespace of the Lease. It must exist, and the account be allowed to get, " +
 				"create and update Leases in it.",
 		},
@@ -84,7 +86,7 @@ func OwnNamespace() string {
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
 		return name
 	}
-	return elsewhere
+	return NamespaceOutside
 }
 
 // expected says whether an error is part of how candidates meet: another one was faster, or there is no Lease yet.

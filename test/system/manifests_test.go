@@ -80,19 +80,24 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 	r.install("raven-driver-lbaas", "bin/raven-driver-lbaas")
 	got = r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set",
 		"raven.drivers=namespace,pod,node,lbaas",
-		"--set", "raven.runtime_dir="+r.path("run"))
+		"--set", "kubernetes.kubeconfig=/etc/kuryr/kubeconfig", "--set", "raven.runtime_dir="+r.path("run"))
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var shown map[string]string
-	for _, block := range strings.Split(string(readme), "```yaml\n")[1:] {
-		if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: ClusterRole\n") {
-			shown = rights(t, []byte(block))
+	for _, kind := range []string{"ClusterRole", "Role"} {
+		var shown map[string]string
+		for _, block := range strings.Split(string(readme), "```yaml\n")[1:] {
+			if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: "+kind+"\n") {
+				shown = rights(t, []byte(block))
+			}
+		}
+		if made := rights(t, document(t, got.out, kind)); len(shown) == 0 || !maps.Equal(made, shown) {
+			t.Errorf("README.md shows another %s than raven driver rbac prints:\n README %v\n made   %v", kind, shown, made)
 		}
 	}
-	if made := rights(t, document(t, got.out, "ClusterRole")); !maps.Equal(made, shown) {
-		t.Errorf("README.md shows another ClusterRole than raven driver rbac prints:\n README %v\n made   %v", shown, made)
+	if role := string(document(t, got.out, "Role")); !strings.Contains(role, "  namespace: kube-system\n") {
+		t.Errorf("a Raven outside of the cluster has its Lease in kube-system; its Role is\n%s", role)
 	}
 
 	// Namespaced rights and named ones, and nothing for what is turned off.

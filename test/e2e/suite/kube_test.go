@@ -48,33 +48,36 @@ func pods(namespace string) dynamic.ResourceInterface {
 // account makes the account that Raven has in a cluster, with the rights that the README gives it and no more.
 func account(ctx context.Context) error {
 	const name = "raven-e2e"
-	role, err := documentedRole(name)
-	if err != nil {
-		return err
-	}
-	rbac := func(kind string) dynamic.ResourceInterface {
+	rbac := func(kind string) dynamic.NamespaceableResourceInterface {
 		return world.kube.Resource(schema.GroupVersionResource{
 			Group: "rbac.authorization.k8s.io", Version: "v1", Resource: kind,
 		})
 	}
+	subject := []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}}
 	accounts := world.kube.Resource(resource("serviceaccounts")).Namespace("kube-system")
-	for _, make := range []func() error{
-		func() error { return apply(ctx, rbac("clusterroles"), role) },
-		func() error {
-			return apply(ctx, accounts,
-				thing{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name}})
-		},
-		func() error {
-			return apply(ctx, rbac("clusterrolebindings"), thing{
-				"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-				"metadata": map[string]any{"name": name},
-				"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-				"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}},
-			})
-		},
+	err := apply(ctx, accounts, thing{
+		"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name},
+	})
+	if err != nil {
+		return fmt.Errorf("the account of Raven: %w", err)
+	}
+	for kind, client := range map[string]func(string) dynamic.ResourceInterface{
+		"ClusterRole": func(resource string) dynamic.ResourceInterface { return rbac("cluster" + resource) },
+		"Role":        func(resource string) dynamic.ResourceInterface { return rbac(resource).Namespace("kube-system") },
 	} {
-		if err := make(); err != nil {
-			return fmt.Errorf("the account of Raven: %w", err)
+		role, err := documentedRole(kind, name)
+		if err != nil {
+			return err
+		}
+		if err := apply(ctx, client("roles"), role); err != nil {
+			return fmt.Errorf("the %s of Raven: %w", kind, err)
+		}
+		if err := apply(ctx, client("rolebindings"), thing{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind + "Binding", "metadata": map[string]any{"name": name},
+			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+			"subjects": subject,
+		}); err != nil {
+			return fmt.Errorf("the %sBinding of Raven: %w", kind, err)
 		}
 	}
 	request := &unstructured.Unstructured{Object: map[string]any{
@@ -90,8 +93,8 @@ func account(ctx context.Context) error {
 	return writeKubeconfig(world.accountFile, token)
 }
 
-// documentedRole reads the ClusterRole out of the README.
-func documentedRole(name string) (thing, error) {
+// documentedRole reads the role of a kind out of the README.
+func documentedRole(kind, name string) (thing, error) {
 	text, err := os.ReadFile("../../../README.md")
 	if err != nil {
 		return nil, err
@@ -99,13 +102,13 @@ func documentedRole(name string) (thing, error) {
 	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		role := thing{}
-		if err := yaml.Unmarshal([]byte(block), &role); err != nil || role.str("kind") != "ClusterRole" {
+		if err := yaml.Unmarshal([]byte(block), &role); err != nil || role.str("kind") != kind {
 			continue
 		}
 		role["metadata"] = map[string]any{"name": name}
 		return role, nil
 	}
-	return nil, fmt.Errorf("README.md shows no ClusterRole")
+	return nil, fmt.Errorf("README.md shows no %s", kind)
 }
 
 func apply(ctx context.Context, in dynamic.ResourceInterface, object thing) error {
