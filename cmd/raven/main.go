@@ -118,7 +118,7 @@ func newRoot(io streams) *cobra.Command {
 		newRunCommand(flags, io), newPlanCommand(flags, io), newTranslateCommand(flags, io), newStatusCommand(flags, io),
 		newDescribeCommand(flags, io),
 		newConfigCommand(flags, io), newDriverCommand(flags, io), newCleanupCommand(flags, io), newServiceCommand(flags, io),
-		newVersionCommand(io),
+		newSupportBundleCommand(flags, io), newVersionCommand(io),
 		newNodeCommand(flags, io),
 	)
 	usageErrors(root)

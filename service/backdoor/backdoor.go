@@ -182,7 +182,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /goroutines", func(w http.ResponseWriter, _ *http.Request) {
-		text(w, func(w io.Writer) error { _, err := w.Write(stacks()); return err })
+		text(w, func(w io.Writer) error { _, err := w.Write(Stacks()); return err })
 	})
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { text(w, s.config.Show) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -210,8 +210,8 @@ func text(w http.ResponseWriter, write func(io.Writer) error) {
 	_, _ = io.WriteString(w, b.String()) // a client that has gone is no error
 }
 
-// stacks is what every goroutine is doing, up to 64 MiB.
-func stacks() []byte {
+// Stacks is what every goroutine is doing, up to 64 MiB.
+func Stacks() []byte {
 	for size := 1 << 20; ; size *= 4 {
 		buffer := make([]byte, size)
 		if n := runtime.Stack(buffer, true); n < size || size >= 64<<20 {

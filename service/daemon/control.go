@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,6 +57,12 @@ func (c *control) Start(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /drivers/{name}/restart", c.restart)
+	for name, text := range c.daemon.parts() {
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = w.Write(text()) // a client that has gone is no error
+		})
+	}
 	c.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
 		ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
@@ -66,6 +73,26 @@ func (c *control) Start(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// The parts of a running daemon that only its own user and root may see: see Ask.
+const (
+	PartConfig     = "config"     // the configuration in force, secrets masked
+	PartGoroutines = "goroutines" // the stacks of all goroutines
+	PartLog        = "log"        // what was logged last, without secrets
+)
+
+func (d *Daemon) parts() map[string]func() []byte {
+	return map[string]func() []byte{
+		PartGoroutines: backdoor.Stacks, PartLog: d.logs.Recent,
+		PartConfig: func() []byte {
+			var text bytes.Buffer
+			if err := d.values().Show(&text); err != nil {
+				return []byte(err.Error())
+			}
+			return text.Bytes()
+		},
+	}
 }
 
 // Stop ends it. Requests under way are broken off when ctx ends.

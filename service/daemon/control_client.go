@@ -20,38 +20,53 @@ import (
 // OrderRestart tells the daemon whose runtime folder is named, or else the one that systemd runs, to replace a driver's
 // process.
 func OrderRestart(ctx context.Context, folder, name string) (report RestartReport, err error) {
-	path, err := controlSocket(folder)
+	body, err := call(ctx, folder, http.MethodPost, "/drivers/"+name+"/restart")
 	if err != nil {
 		return report, err
 	}
+	if err := json.Unmarshal(body, &report); err != nil {
+		return report, fmt.Errorf("what answers is no Raven: %w", err)
+	}
+	return report, nil
+}
+
+// Ask returns a part of the daemon whose runtime folder is named, or else of the one that systemd runs: PartConfig or
+// one of the others.
+func Ask(ctx context.Context, folder, part string) ([]byte, error) {
+	return call(ctx, folder, http.MethodGet, "/"+part)
+}
+
+// call sends a request to a daemon's control socket.
+func call(ctx context.Context, folder, method, path string) ([]byte, error) {
+	socket, err := controlSocket(folder)
+	if err != nil {
+		return nil, err
+	}
 	client := &http.Client{Timeout: restartTimeout + 10*time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
 	defer client.CloseIdleConnections()
-	target := url.URL{Scheme: "http", Host: "raven", Path: "/drivers/" + name + "/restart"}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), nil)
+	target := url.URL{Scheme: "http", Host: "raven", Path: path}
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
-		return report, fmt.Errorf("asking the daemon at %s: %w", path, err)
+		return nil, fmt.Errorf("asking the daemon at %s: %w", socket, err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return report, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [raven] runtime_dir?", path,
+		return nil, fmt.Errorf("asking the daemon at %s: %w; is `raven run` running, with this [raven] runtime_dir?", socket,
 			err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return report, fmt.Errorf("reading the answer of %s: %w", path, err)
+		return nil, fmt.Errorf("reading the answer of %s: %w", socket, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return report, errors.New(strings.TrimSpace(string(body)))
+		return nil, errors.New(strings.TrimSpace(string(body)))
 	}
-	if err := json.Unmarshal(body, &report); err != nil {
-		return report, fmt.Errorf("what answers at %s is no Raven: %w", path, err)
-	}
-	return report, nil
+	return body, nil
 }
 
 // serviceRuntimeDir is where the daemon that systemd runs has its sockets; it hears that from systemd, and we do not.

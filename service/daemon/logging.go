@@ -18,9 +18,14 @@ func openLog(l *Settings, stderr io.Writer, color bool) (*log.Log, error) {
 	c := log.FromConfig(l.Values, "raven")
 	c.Stderr = stderr
 	c.Color = color
+	return log.New(c, l.Redactor())
+}
+
+// Redactor hides the secrets of the configuration, and of the clouds.yaml and the kubeconfig that it names.
+func (l *Settings) Redactor() *log.Redactor {
 	redactor := log.NewRedactor()
 	redactor.Add(l.secrets()...)
-	return log.New(c, redactor)
+	return redactor
 }
 
 // secrets are those of the configuration, and of the clouds.yaml and the kubeconfig that it names.

@@ -122,6 +122,7 @@ type Log struct {
 	level    slog.LevelVar
 	file     *reopener // nil without a file
 	syslog   Syslog    // nil without syslog
+	recent   recent
 }
 
 // New opens the log. Its error for a path that cannot be opened is a *config.Error naming the option. The redactor
@@ -164,11 +165,8 @@ func New(c Config, redactor *Redactor) (*Log, error) {
 		}
 		handlers = append(handlers, newHandler(out, &l.level, c.JSON, c.Color))
 	}
-	var all slog.Handler = slog.NewMultiHandler(handlers...)
-	if len(handlers) == 1 {
-		all = handlers[0]
-	}
-	l.logger = slog.New(redactor.Handler(all))
+	handlers = append(handlers, newTextHandler(&l.recent, &l.level, false))
+	l.logger = slog.New(redactor.Handler(slog.NewMultiHandler(handlers...)))
 	return l, nil
 }
 

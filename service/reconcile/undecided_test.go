@@ -38,7 +38,7 @@ func TestAnotherServiceCIDR(t *testing.T) {
 		"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": map[string]any{"name": "added"},
 		"spec": map[string]any{"cidrs": []any{"10.97.0.0/16"}},
 	})
-	w.events("NoServiceNetwork", 4)
+	w.events("NoServiceNetwork", 2) // of the two namespaces that get networks by default
 	r.stands("shared", "", state.Waiting, `driver namespace has no opinion on shared resource "service-subnet" now`)
 	w.unchanged(want)
 	r.stop()
