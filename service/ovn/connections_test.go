@@ -48,7 +48,17 @@ func TestServerHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.until("it is back", func() bool { return r.Status().Connected })
-			r.balancer("u1", g, vips...)
+			r.until("it is written", func() bool {
+				_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
+					map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
+				if away := (*ovn.AwayError)(nil); errors.As(err, &away) {
+					return false // a loaded machine may need longer than the timeout for a large one
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return true
+			})
 			if rows := r.column("Load_Balancer", "name"); len(rows) != 1 {
 				t.Errorf("rows %v, want one", rows)
 			}
