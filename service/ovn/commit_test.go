@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -29,7 +30,8 @@ func open(t *testing.T) *Northbound {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
-	n, err := Open(t.Context(), Config{Cluster: "c1", Endpoints: []string{server.Unix()}}, slog.New(slog.DiscardHandler))
+	config := Config{Cluster: "c1", Endpoints: []string{server.Unix()}, Timeout: 2 * time.Minute}
+	n, err := Open(t.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

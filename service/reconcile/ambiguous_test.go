@@ -119,7 +119,10 @@ func TestAnOwnerDeletedWhileTheOutcomeOfItsCreateIsUnknown(t *testing.T) {
 				Method: "POST", Kind: kind, Action: simcloud.ActionApplyLate, Delay: simcloud.Duration(250 * time.Millisecond),
 			})
 			r := w.start(
-				with(script("a", always(shop()))).configured(func(c *config) { c.AmbiguousWait = 400 * time.Millisecond }),
+				with(script("a", always(shop()))).configured(func(c *config) {
+					// What a loaded machine applies later than that is found by a drift check.
+					c.AmbiguousWait, c.DriftInterval = 400*time.Millisecond, 100*time.Millisecond
+				}),
 			)
 			before := w.dump()
 			w.createMap("a", "x")

@@ -576,7 +576,10 @@ func TestABurstOfBalancers(t *testing.T) {
 				return s.set(), nil
 			})
 			const interval = 50 * time.Millisecond
-			r := w.start(with(a).configured(func(c *config) { c.PollInterval = interval }))
+			r := w.start(with(a).configured(func(c *config) {
+				c.PollInterval = interval
+				c.DriftInterval = time.Hour // whose lists would be counted, too
+			}))
 			for i := range n {
 				w.createMap("a", fmt.Sprintf("x%d", i))
 			}
@@ -589,11 +592,11 @@ func TestABurstOfBalancers(t *testing.T) {
 					total++
 				}
 			}
-			looks := w.looks()
-			for i := range looks[1:] {
-				// A look begins after the answer to the last one, and its request arrives after it is sent.
-				if gap := looks[i+1].Sub(looks[i]); gap < interval {
-					t.Errorf("look %d comes %v after the last one", i+2, gap)
+			polls := w.polls()
+			for i := range polls[1:] {
+				// A poll begins after the answer to the last one, and its request arrives after it is sent.
+				if gap := polls[i+1].Sub(polls[i]); gap < interval {
+					t.Errorf("poll %d comes %v after the last one", i+2, gap)
 				}
 			}
 			writes := w.lbWrites()
@@ -601,17 +604,17 @@ func TestABurstOfBalancers(t *testing.T) {
 				t.Errorf("want one create for each of %d, got %d: %v", n, len(writes), writes)
 			}
 			t.Logf("%d load balancers of %d parts: %d requests to change, %d to read: %v", n, 10, len(writes), total, reads)
-			// One look is a list of the load balancers, and either one of each kind of part or the trees of the last three.
+			// One poll is a list of the load balancers, and either one of each kind of part or the trees of the last three.
 			// Beside them are those of the first observation.
-			if len(looks) == 0 || total > 4*(len(looks)+1) {
-				t.Errorf("%d reads for %d load balancers in %d looks: %v", total, n, len(looks), reads)
+			if len(polls) == 0 || total > 4*(len(polls)+1) {
+				t.Errorf("%d reads for %d load balancers in %d polls: %v", total, n, len(polls), reads)
 			}
 		})
 	}
 }
 
-// looks lists when busy load balancers were looked at, by one list of all of them.
-func (w *world) looks() (at []time.Time) {
+// polls are the times of the polls of busy load balancers: each begins with a list of all of them.
+func (w *world) polls() (at []time.Time) {
 	for _, r := range w.cloud.Log(0) {
 		if r.Method == http.MethodGet && strings.HasSuffix(r.Path, "/lbaas/loadbalancers") &&
 			strings.Contains(r.Query, "tags=") {
@@ -621,7 +624,7 @@ func (w *world) looks() (at []time.Time) {
 	return at
 }
 
-// TestPollsBecomeRare: as long as nothing moves each look comes later after the last one.
+// TestPollsBecomeRare: as long as nothing moves each poll comes later after the last one.
 func TestPollsBecomeRare(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())
@@ -630,12 +633,12 @@ func TestPollsBecomeRare(t *testing.T) {
 	r := w.start(with(script("a", always(shopOf(1).set()))).configured(func(c *config) { c.PollInterval = first }))
 	w.createMap("a", "x")
 	r.stands("a", "x", state.Waiting, "PENDING_CREATE")
-	w.eventually("some looks", func() (bool, string) { return len(w.looks()) >= many, fmt.Sprint(w.looks()) })
-	looks := w.looks()
+	w.eventually("some polls", func() (bool, string) { return len(w.polls()) >= many, fmt.Sprint(w.polls()) })
+	polls := w.polls()
 	least := float64(first)
 	for i := range many - 2 {
-		if gap := looks[i+2].Sub(looks[i+1]); float64(gap) < least {
-			t.Errorf("look %d comes %v after the last one, want %v at least", i+3, gap, time.Duration(least))
+		if gap := polls[i+2].Sub(polls[i+1]); float64(gap) < least {
+			t.Errorf("poll %d comes %v after the last one, want %v at least", i+3, gap, time.Duration(least))
 		}
 		least *= 1.15
 	}
