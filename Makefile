@@ -75,10 +75,10 @@ examples: build ## Build, test and run the drivers of examples/, and follow docs
 run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it; DRIVERS=namespace,pod,kubeproxy
 	@$(BIN)/raven-sim demo --raven $(BIN)/raven --drivers $(DRIVERS) $(ARGS)
 
-test: ## Run the tests with the race detector, campaigns cut short; ARGS='-run X ./service/...' for some of them
+test: ## Run the tests with the race detector, but the campaigns; ARGS='-run X ./service/...' for some of them
 	.ci/test -short $(ARGS)
 
-test-long: ## Run the campaigns in full: tests with hundreds of starts, kills and restarts
+test-long: ## Run the campaigns: tests with hundreds of starts, kills and restarts
 	.ci/test -run '^TestCampaign' $(ARGS) $(CAMPAIGNS)
 
 test-stress: ## Run `make test` N times beside a busy loop for each processor, and count the failures; N=10

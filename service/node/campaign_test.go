@@ -11,17 +11,16 @@ import (
 	"time"
 
 	"github.com/kuryr/raven/service/node/cniapi"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestCampaignStoppedInTheMiddle: the daemon ends, the plugin is killed, or Open vSwitch's database is, in the middle
 // of ADD and DEL, again and again. After DEL, which the kubelet repeats until it succeeds, no link and no row is left,
 // and no pod ever has another one's port.
 func TestCampaignStoppedInTheMiddle(t *testing.T) {
+	harness.Campaign(t)
 	r := started(t)
-	rounds, pods := 100, 4
-	if testing.Short() {
-		rounds = 12
-	}
+	const rounds, pods = 100, 4
 	var objects []object
 	for i := range pods {
 		pod := r.pod(fmt.Sprintf("p%d", i), nil)

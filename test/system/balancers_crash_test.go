@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kuryr/raven/test/harness"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
@@ -70,6 +71,7 @@ func servedReference(t *testing.T, provider simcloud.Provider) played {
 
 // TestCampaignKillsAtWritesForServices kills raven at every write for Services; the end is as undisturbed.
 func TestCampaignKillsAtWritesForServices(t *testing.T) {
+	harness.Campaign(t)
 	t.Parallel()
 	for _, provider := range []simcloud.Provider{simcloud.Amphora(brief()), simcloud.OVN(brief())} {
 		t.Run(provider.Name, func(t *testing.T) {
@@ -88,9 +90,6 @@ func killedForServices(t *testing.T, provider simcloud.Provider) {
 	}
 	var jobs []job
 	for n := 1; n <= ref.writes; n++ {
-		if testing.Short() && n%stepOfServiceWrites != 0 {
-			continue
-		}
 		jobs = append(jobs, job{n, applied}, job{n, []moment{unapplied, late}[n%2]})
 	}
 	var killed atomic.Int32

@@ -27,16 +27,9 @@ const (
 // lateness is how much later; less than the ambiguous_create_wait of the rigs.
 const lateness = 600 * time.Millisecond
 
-// With -short a campaign keeps one of so many of its runs. They are odd, so that both ways to start raven again are
-// tried.
-const (
-	stepOfWrites        = 23
-	stepOfAnnotations   = 3
-	stepOfServiceWrites = 11
-)
-
 // TestCampaignKillsAtWritesToTheCloud kills raven at every write to the cloud; the end is as undisturbed.
 func TestCampaignKillsAtWritesToTheCloud(t *testing.T) {
+	harness.Campaign(t)
 	t.Parallel()
 	ref := reference(t)
 	type job struct {
@@ -45,7 +38,7 @@ func TestCampaignKillsAtWritesToTheCloud(t *testing.T) {
 	}
 	var jobs []job
 	add := func(n, last int, when moment) {
-		if n <= last && (!testing.Short() || n%stepOfWrites == 0) {
+		if n <= last {
 			jobs = append(jobs, job{n, when})
 		}
 	}
@@ -83,6 +76,7 @@ func TestCampaignKillsAtWritesToTheCloud(t *testing.T) {
 
 // TestCampaignKillsAtAnnotations kills raven at every annotation that it writes.
 func TestCampaignKillsAtAnnotations(t *testing.T) {
+	harness.Campaign(t)
 	t.Parallel()
 	ref := reference(t)
 	var killed atomic.Int32
@@ -92,9 +86,7 @@ func TestCampaignKillsAtAnnotations(t *testing.T) {
 	}
 	var jobs []job
 	for n := 1; n <= ref.patches; n++ {
-		if !testing.Short() || n%stepOfAnnotations == 0 {
-			jobs = append(jobs, job{n, true}, job{n, false})
-		}
+		jobs = append(jobs, job{n, true}, job{n, false})
 	}
 	each(t, jobs, func(j job) string { return fmt.Sprintf("patch %d/applied %t", j.n, j.apply) },
 		func(t *testing.T, j job) {

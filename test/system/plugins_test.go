@@ -64,12 +64,10 @@ func awake(pid int) string {
 
 // TestCampaignKillsOfDrivers kills drivers at any time, and nothing is lost or deleted.
 func TestCampaignKillsOfDrivers(t *testing.T) {
+	harness.Campaign(t)
 	t.Parallel()
 	ref := reference(t)
 	seeds := []uint64{1, 2, 3, 4, 5, 6}
-	if testing.Short() {
-		seeds = seeds[:2]
-	}
 	each(t, seeds, func(seed uint64) string { return fmt.Sprint("seed ", seed) }, func(t *testing.T, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		r := newRig(t)
