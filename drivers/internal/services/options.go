@@ -3,7 +3,6 @@
 package services
 
 import (
-
 	"slices"
 
 	"github.com/kuryr/raven/drivers"
