@@ -66,6 +66,9 @@ type Registration struct {
 	Due func(tx *state.Tx, owner plan.Owner) time.Duration
 	// Remarks are for people, on an object that is not done.
 	Remarks func(tx *state.Tx, o *state.Object) []string
+	// Ready says of a resource that is made, and works, what people wait for: as the reason and the message of an Event;
+	// "": they do not wait for it.
+	Ready func(r plan.Observed) (reason, message string)
 	// Listed is called when all resources were listed, or could not be, with the lock held.
 	Listed func(tx *state.Tx, err error)
 	// Find lists the resources with one identity, those that were created a moment ago too. Without it no create has an

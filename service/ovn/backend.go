@@ -5,6 +5,8 @@ package ovn
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/backend"
@@ -54,7 +56,7 @@ func (b *Backend) Registration() *backend.Registration {
 	}
 	return &backend.Registration{
 		Backend: b, Name: backendName, Reason: "LoadBalancer", Follows: true, Unconfigured: unconfigured,
-		Listed: b.listed,
+		Listed: b.listed, Ready: ready,
 		Remove: func(ctx context.Context, step plan.Step) error {
 			if b.database == nil {
 				return noDatabase()
@@ -62,6 +64,22 @@ func (b *Backend) Registration() *backend.Registration {
 			return b.database.Delete(ctx, step.Kind, step.ID)
 		},
 	}
+}
+
+// ready tells of load balancers.
+func ready(r plan.Observed) (reason, message string) {
+	if r.Kind != drivers.KindOVNLoadBalancer {
+		return "", ""
+	}
+	var addresses []string
+	vips, _ := r.Attrs["vips"].([]any)
+	for _, item := range vips {
+		vip, _ := item.(map[string]any)
+		if address, ok := vip["address"].(string); ok && !slices.Contains(addresses, address) {
+			addresses = append(addresses, address)
+		}
+	}
+	return "LoadBalancerReady", "OVN serves " + strings.Join(addresses, " ")
 }
 
 // noDatabase is what those are told who desire load balancers in OVN where there is no database.

@@ -356,7 +356,10 @@ func (e *Engine) apply(ctx context.Context, o *state.Object, step plan.Step) err
 		return err
 	}
 	var known plan.Observed
-	e.state.View(func(tx *state.LoopTx) { known, _ = tx.Cache.Get(step.Kind, step.ID) })
+	e.state.Update(func(tx *state.LoopTx) {
+		known, _ = tx.Cache.Get(step.Kind, step.ID)
+		o.Made = o.Made || step.Op == plan.Create && b.Ready != nil
+	})
 	name, _ := known.Attrs["name"].(string)
 	attrs := []any{
 		"op", step.Op, "kind", step.Kind, "name", cmp.Or(name, step.Identity.Name), "id", step.ID,

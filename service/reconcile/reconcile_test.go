@@ -13,8 +13,11 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// systemNamespaces are in every cluster from the start.
-const systemNamespaces = 4
+// systemNamespaces are in every cluster from the start; networkedNamespaces of them get networks.
+const (
+	systemNamespaces    = 4
+	networkedNamespaces = 2
+)
 
 func (w *world) dump() string {
 	return w.cloud.Dump(simcloud.DumpOptions{Hide: []string{"device_id"}})
@@ -51,12 +54,12 @@ func TestNamespacesAndPods(t *testing.T) {
 
 	w.delete(pods(), "shop", "web-1")
 	r.settled(systemNamespaces + 2)
-	if n := w.cloud.Count("port"); n != systemNamespaces+1+1+1 { // router interfaces, that of the services, web-2
+	if n := w.cloud.Count("port"); n != networkedNamespaces+1+1+1 { // router interfaces, that of the services, web-2
 		t.Errorf("%d ports are left after a pod is gone", n)
 	}
 	w.delete(namespaces(), "", "shop")
 	r.settled(systemNamespaces)
-	if n := len(w.cloud.Networks()); n != systemNamespaces+2 { // the services' and the external one
+	if n := len(w.cloud.Networks()); n != networkedNamespaces+2 { // the services' and the external one
 		t.Errorf("%d networks are left after the namespace is gone", n)
 	}
 }

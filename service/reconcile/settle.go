@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,7 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *state.Object, meta w
 	var (
 		next    result
 		reasons []string
+		ready   []plan.Notice
 	)
 	e.state.Update(func(tx *state.LoopTx) {
 		next.requeueAfter = e.due(tx, o)
@@ -58,14 +60,39 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *state.Object, meta w
 			setPhase(tx, o, state.Waiting, e.withRemarks(tx, o, messages), next.requeueAfter)
 		default:
 			setPhase(tx, o, state.Done, nil, 0)
+			ready = e.readyOf(tx, o)
 		}
 	})
+	for _, n := range ready {
+		e.eventOf(o, drivers.Note, n.Reason, n.Message)
+	}
 	e.log.DebugContext(ctx, "reconciled", "object", o.Target.String(), "driver", o.Request.Driver,
 		"waiting for", messages, "conflicts", out.conflicts)
 	if len(reasons) > 0 {
 		e.event(o, "Conflict", strings.Join(reasons, "; "))
 	}
 	return next
+}
+
+// readyOf returns what the people who look at an object have waited for, once for what was made since it was last done:
+// a start, which finds everything as it was, tells nothing.
+func (e *Engine) readyOf(tx *state.LoopTx, o *state.Object) (list []plan.Notice) {
+	if !o.Made {
+		return nil
+	}
+	o.Made = false
+	byReason := map[string][]string{}
+	for _, r := range tx.Cache.Owned(o.ID) {
+		if b := e.byKind[r.Kind]; b != nil && b.Ready != nil {
+			if reason, message := b.Ready(r); reason != "" {
+				byReason[reason] = append(byReason[reason], message)
+			}
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		list = append(list, plan.Notice{Reason: reason, Message: strings.Join(state.Sorted(byReason[reason]), "; ")})
+	}
+	return list
 }
 
 // due is in what time something may be done about an object's resources though nothing wakes it; 0: nothing is.

@@ -91,7 +91,7 @@ func TestStandbyIsWarmAndTouchesNothing(t *testing.T) {
 	w.createPod("shop", "web-3")
 	w.delete(pods(), "shop", "web-1")
 	other.settled(systemNamespaces + 3)
-	if n := w.cloud.Count("port"); n != systemNamespaces+1+1+2 {
+	if n := w.cloud.Count("port"); n != networkedNamespaces+1+1+2 {
 		t.Errorf("there are %d ports", n)
 	}
 }

@@ -90,6 +90,8 @@ type Object struct {
 	// Gap is for how long the object was not served when a resource of one backend last took the place of another
 	// backend's.
 	Gap time.Duration
+	// Made says that a resource of the object was created since it was last done.
+	Made bool
 	// Said are the last Events, by what they are about.
 	Said map[string]string
 	// Written is the last thing written back, and the version of the object that the cache held then.

@@ -99,6 +99,10 @@ func (r *recorder) record(target Target, severity drivers.Severity, reason, mess
 	if r.closed {
 		return
 	}
+	if event.Type == corev1.EventTypeNormal && len(r.queue) > cap(r.queue)/2 {
+		r.dropped.Add(1) // in a burst there is room for what went wrong
+		return
+	}
 	select {
 	case r.queue <- event:
 	default:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/backend"
@@ -45,7 +46,8 @@ func (b *Backend) Registration() *backend.Registration {
 		Hooks: state.Hooks{
 			Refine: b.refine, Arrived: b.arrived, Departed: b.departed, Document: b.document, Unsupported: b.client.Unsupported,
 		},
-		Find: b.client.ListIdentity,
+		Find:  b.client.ListIdentity,
+		Ready: ready,
 		Lookup: func(ctx context.Context, kind drivers.Kind, idOrName string) (plan.Observed, error) {
 			found, err := b.client.Lookup(ctx, kind, idOrName)
 			return found, outcome.Lookup(err)
@@ -54,6 +56,22 @@ func (b *Backend) Registration() *backend.Registration {
 			return b.outcome.Removed(ctx, step, b.remove(ctx, step))
 		},
 	}
+}
+
+// ready tells of ports.
+func ready(r plan.Observed) (reason, message string) {
+	if r.Kind != drivers.KindPort {
+		return "", ""
+	}
+	var addresses []string
+	list, _ := r.Attrs["fixed_ips"].([]any)
+	for _, item := range list {
+		fixed, _ := item.(map[string]any)
+		if address, ok := fixed["ip_address"].(string); ok {
+			addresses = append(addresses, address)
+		}
+	}
+	return "PortReady", fmt.Sprintf("port %s has the address %s", r.ID, strings.Join(addresses, " "))
 }
 
 // Kinds implements backend.Backend.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -121,8 +122,15 @@ func (b *Backend) Registration() *backend.Registration {
 		Remove: func(ctx context.Context, step plan.Step) error {
 			return b.outcome.Removed(ctx, step, b.client.Delete(ctx, step.ID))
 		},
-		Run: b.pollLoop,
+		Run:   b.pollLoop,
+		Ready: ready,
 	}
+}
+
+// ready tells of load balancers.
+func ready(r plan.Observed) (reason, message string) {
+	vip, _ := r.Attrs["vip_address"].(string)
+	return "LoadBalancerReady", fmt.Sprintf("load balancer %s serves %s", r.ID, vip)
 }
 
 // reason is that of Events about load balancers.
