@@ -28,7 +28,7 @@ func (s *Session) Follow(
 	name := models.Name()
 	r := &Copy{changed: changed}
 	err := s.conn.call(ctx, "get_schema", ovsdb.NewGetSchemaArgs(name), func(result json.RawMessage) error {
-		return json.Unmarshal(result, &r.Schema)
+		return safely(func() error { return json.Unmarshal(result, &r.Schema) })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema of %s: %w", name, err)
@@ -48,12 +48,8 @@ func (s *Session) Follow(
 	// The connection is read by one goroutine: what changes after the answer comes after it.
 	err = s.conn.call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(name, name, requests),
 		func(result json.RawMessage) error {
-			var rows ovsdb.TableUpdates2
-			if err := json.Unmarshal(result, &rows); err != nil {
-				return err //nolint:wrapcheck // it is below
-			}
-			if err := r.Rows.Populate2(rows); err != nil {
-				return err //nolint:wrapcheck // it is below
+			if _, err := r.populate(result); err != nil {
+				return err
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -76,12 +72,8 @@ func (s *Session) notice(method string, params json.RawMessage) error {
 		return fmt.Errorf("the server has sent an update of %d parts, not 2", len(list))
 	}
 	var name string
-	var rows ovsdb.TableUpdates2
 	if err := json.Unmarshal(list[0], &name); err != nil {
 		return fmt.Errorf("reading which database an update is of: %w", err)
-	}
-	if err := json.Unmarshal(list[1], &rows); err != nil {
-		return fmt.Errorf("reading an update of %s: %w", name, err)
 	}
 	s.mu.Lock()
 	r := s.copies[name]
@@ -89,9 +81,31 @@ func (s *Session) notice(method string, params json.RawMessage) error {
 	if r == nil {
 		return fmt.Errorf("the server has sent an update of %q, which was not asked for", name)
 	}
-	if err := r.Rows.Populate2(rows); err != nil {
+	rows, err := r.populate(list[1])
+	if err != nil {
 		return fmt.Errorf("taking over an update of %s: %w", name, err)
 	}
 	r.changed(rows)
 	return nil
+}
+
+// populate takes rows over that the server has sent.
+func (r *Copy) populate(text json.RawMessage) (rows ovsdb.TableUpdates2, err error) {
+	err = safely(func() error {
+		if err := json.Unmarshal(text, &rows); err != nil {
+			return err //nolint:wrapcheck // the callers do
+		}
+		return r.Rows.Populate2(rows)
+	})
+	return rows, err
+}
+
+// safely decodes with libovsdb, which panics on some of what is not in OVSDB's notation.
+func safely(decode func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the server has sent what is not in OVSDB's notation: %v", v)
+		}
+	}()
+	return decode()
 }

@@ -58,7 +58,7 @@ func (s *Session) Transact(ctx context.Context, database string, ops ...ovsdb.Op
 ) {
 	var results []ovsdb.OperationResult
 	err := s.conn.call(ctx, "transact", ovsdb.NewTransactArgs(database, ops...), func(result json.RawMessage) error {
-		return json.Unmarshal(result, &results)
+		return safely(func() error { return json.Unmarshal(result, &results) })
 	})
 	if err != nil {
 		return nil, err
