@@ -87,7 +87,7 @@ test-stress: ## Run `make test` N times beside a busy loop for each processor, a
 fuzz: ## Run each fuzz target for FUZZ=30s, one after the other; TARGET=FuzzEncode for one of them
 	.ci/fuzz $(FUZZ) $(TARGET)
 
-lint: ## Run the linters, and see that the contract between core and drivers breaks nobody
+lint: ## Run the linters, and check that the contract between core and drivers breaks no driver
 	.ci/lint/run
 	.ci/proto lint
 	.ci/proto breaking

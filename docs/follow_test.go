@@ -28,7 +28,7 @@ type step struct {
 var named = regexp.MustCompile("^`([^`]+)`[^`]*:$")
 
 // read takes a page apart. Commands stand in blocks of "sh", what they print in blocks of "text"; any other block is
-// the content of the file that the paragraph before it names, or is only to be looked at.
+// the content of the file that the paragraph before it names, or is only shown.
 func read(page string) []step {
 	var steps []step
 	lines := strings.Split(page, "\n")

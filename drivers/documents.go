@@ -10,7 +10,7 @@ import (
 )
 
 // Document returns what an annotation shows of a resource's Neutron document: the fields that stay as they are until
-// somebody changes the resource. Status, timestamps, revisions, tags, descriptions and counters are not among them,
+// a user changes the resource. Status, timestamps, revisions, tags, descriptions and counters are not among them,
 // and lists whose order Neutron does not keep are sorted (a port's addresses with IPv4 first), so that equal
 // resources give equal documents. It shares nothing with attrs that a caller may change, and leaves out what attrs
 // does not have.

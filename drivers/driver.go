@@ -30,7 +30,7 @@ type Driver interface {
 	// Watches says which resources the driver is concerned with, under the configuration it was given.
 	Watches() []Watch
 	// Translate maps one existing source object to the Set of resources it should have. It is not called for a deleted
-	// object. When it asks needs for something that is not answered yet, what it returns is thrown away and it is called
+	// object. When it asks needs for something that is not answered yet, what it returns is discarded and it is called
 	// again with the answer, at most MaxRounds times in all. An error means "no opinion": what exists for the object
 	// stays.
 	Translate(ctx context.Context, object Object, needs *Needs) (Set, error)

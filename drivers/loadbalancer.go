@@ -23,7 +23,7 @@ type LoadBalancer struct {
 	// VIPPortID is a port that exists; not every provider takes one.
 	VIPPortID Value `raven:"vip_port_id,immutable"`
 	// AdditionalVIPs are further addresses of the same load balancer, all on one network. Nil leaves those that there
-	// are, empty takes them away. Some providers ignore them: the core then says so, and keeps what there is.
+	// are, empty removes them. Some providers ignore them: the core then says so, and keeps what there is.
 	AdditionalVIPs   []AdditionalVIP `raven:"additional_vips,unordered,immutable"`
 	Provider         *string         `raven:"provider,immutable"` // amphora, ovn, …; unset: the cloud's default
 	FlavorID         *string         `raven:"flavor_id,immutable"`

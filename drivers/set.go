@@ -188,7 +188,7 @@ const (
 )
 
 // StatusLoadBalancer is the part of a status that outputs of kind Ingress write: Info.Status declares it. It is
-// written as a whole: a Set without such outputs takes away what the driver wrote before.
+// written as a whole: a Set without outputs removes what the driver wrote before.
 const StatusLoadBalancer = "loadBalancer"
 
 // Output is something to write on the source object once the resources it speaks of exist.

@@ -307,7 +307,7 @@ func (v *validator) cycle(s Set) {
 	}
 }
 
-// step is a resource on the way of cycle, and those that it refers to and that were not looked at yet.
+// step is a resource on the way of cycle, and those that it refers to and that were not visited yet.
 type step struct {
 	name string
 	left []string

@@ -7,7 +7,7 @@ import (
 	"reflect"
 )
 
-// What a Set may have, at most. What has more is refused as a whole, before anything else is looked at: the answer is
+// What a Set may have, at most. What has more is refused as a whole, before anything else is checked: the answer is
 // about one object, and the core's memory and time are everybody's. docs/plugin-protocol.md has them for authors.
 const (
 	// MaxParts is how many of each a Set may have: resources, contributions, outputs, diagnostics, undecided names, and

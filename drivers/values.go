@@ -14,7 +14,7 @@ import (
 )
 
 // OptionError is an error about one option. A driver's Configure may return one, or several joined by errors.Join:
-// the operator is then shown where to look.
+// the message then shows the operator which field it is.
 type OptionError struct {
 	Group, Name string
 	// Message says what is wrong with the value and what would be right.

@@ -114,7 +114,7 @@ func TestUnitWaitsLongerThanRaven(t *testing.T) {
 	}
 }
 
-// What somebody asked for by two signals is no failure after which it is started again; a wrong command line is none
+// What an operator asked for by two signals is no failure after which it is started again; a wrong command line is none
 // that another try fixes.
 func TestUnitKnowsTheExitStatuses(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {

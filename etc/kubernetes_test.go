@@ -201,17 +201,17 @@ func TestDaemonSetStartsOnANewNode(t *testing.T) {
 	}
 }
 
-// Of the two, one may be taken away at a time, by a drain as by an update; and one may, or no node could be drained.
+// Of the two, one may be evicted at a time, by a drain as by an update; and one may, or no node could be drained.
 func TestOneIsLeftWhenNodesAreDrained(t *testing.T) {
 	all := manifests(t)
 	deployment := get[*appsv1.Deployment](t, all, "Deployment raven")
 	budget := get[*policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget raven").Spec
 	most := budget.MaxUnavailable.IntValue()
 	if budget.MinAvailable != nil || most < 1 || most >= int(*deployment.Spec.Replicas) {
-		t.Errorf("of %d may be taken away: %+v", *deployment.Spec.Replicas, budget)
+		t.Errorf("of %d may be evicted: %+v", *deployment.Spec.Replicas, budget)
 	}
 	if update := deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(); update != most {
-		t.Errorf("an update takes %d away", update)
+		t.Errorf("an update makes %d unavailable", update)
 	}
 }
 

@@ -206,7 +206,7 @@ func (r *run) running(ctx, base context.Context) error {
 	}
 }
 
-// startReset resets each service, or mutates it, in order in a goroutine, so that signals are heard meanwhile.
+// startReset resets each service, or mutates it, in order in a goroutine, so that signals are handled meanwhile.
 func (r *run) startReset(base context.Context) {
 	r.again = false
 	done := make(chan struct{})

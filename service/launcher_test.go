@@ -182,7 +182,7 @@ func TestAStopThatHeedsNothingIsLeft(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(r.log.String(), "leaving them") || !strings.Contains(r.log.String(), "deaf") {
-		t.Errorf("the log names nobody:\n%s", r.log)
+		t.Errorf("the log names no service:\n%s", r.log)
 	}
 	close(release)
 	r.cancel()
@@ -359,7 +359,7 @@ func (m mutable) Mutate(context.Context) error {
 	return nil
 }
 
-// TestMutate: with restart_method mutate, a SIGHUP reaches those who can take options over in place, and nobody else.
+// TestMutate: with restart_method mutate, a SIGHUP reaches only those that can take options over in place.
 func TestMutate(t *testing.T) {
 	r := newRig(t, time.Minute, nil)
 	mutate := true

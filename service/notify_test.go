@@ -191,7 +191,7 @@ func TestWatchdogNeedsProgress(t *testing.T) {
 	r.cancel()
 }
 
-// TestAManagerThatDoesNotRead: a manager whose socket is full holds nobody up for longer than a moment.
+// TestAManagerThatDoesNotRead: a manager whose socket is full delays no caller for longer than a moment.
 func TestAManagerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "n")

@@ -24,7 +24,7 @@ type ReadySocket struct {
 // ListenReady makes a socket in a folder of its own below dir, which must be short: a socket's path has at most 108
 // bytes. An empty dir is the one for temporary files.
 func ListenReady(dir string) (*ReadySocket, error) {
-	folder, err := os.MkdirTemp(dir, "ready") // mode 0700: nobody else can say that the child is ready
+	folder, err := os.MkdirTemp(dir, "ready") // mode 0700: no other user can report that the child is ready
 	if err != nil {
 		return nil, fmt.Errorf("making the ready socket: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultSpacing is the spacing of a periodic task that names none, and the longest time between two looks for tasks
+// DefaultSpacing is the spacing of a periodic task that names none, and the longest time between two checks for tasks
 // that are due.
 const DefaultSpacing = time.Minute
 
@@ -24,7 +24,7 @@ type PeriodicTask struct {
 	Name string
 	// Spacing lies between two runs: 0 is DefaultSpacing, a negative one disables the task.
 	Spacing time.Duration
-	// Immediately runs the task at the first look instead of one spacing later.
+	// Immediately runs the task at the first check instead of one spacing later.
 	Immediately bool
 	// Disabled leaves the task out.
 	Disabled bool

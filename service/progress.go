@@ -61,7 +61,7 @@ type Work struct {
 	progress *Progress
 	name     string
 	within   time.Duration
-	looked   time.Time
+	called   time.Time
 	ended    uint64
 	still    time.Duration
 }
@@ -71,20 +71,20 @@ type Work struct {
 func (p *Progress) Work(name string, within time.Duration) *Work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := &Work{progress: p, name: name, within: within, looked: p.clock.Now()}
+	w := &Work{progress: p, name: name, within: within, called: p.clock.Now()}
 	p.works[w] = true
 	return w
 }
 
 // Look says how the queue stands: how much it holds, how often it has ended something so far, and whether it waits
-// for something outside. It is to be called often: the time since the look before counts as an eighth of the bound at
-// most, so that a process that was frozen has not stood still.
+// for something outside. It is to be called often: the time since the call before counts as an eighth of the bound at
+// most, so that a process that was stopped does not count as stalled.
 func (w *Work) Look(held int, ended uint64, waits bool) {
 	w.progress.mu.Lock()
 	defer w.progress.mu.Unlock()
 	now := w.progress.clock.Now()
-	passed := min(now.Sub(w.looked), w.within/8)
-	w.looked = now
+	passed := min(now.Sub(w.called), w.within/8)
+	w.called = now
 	switch {
 	case held == 0 || ended != w.ended:
 		w.still = 0

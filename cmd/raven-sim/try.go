@@ -144,7 +144,7 @@ func (o tryOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Write
 	if err := cluster.remove(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "The objects are deleted; raven takes away what they had.")
+	fmt.Fprintln(out, "The objects are deleted; raven deletes what they had.")
 	return o.await(ctx, d, "to have removed all", func(*report) string {
 		return strings.Join(have(s.cloud, cluster.uids()), "\n")
 	})

@@ -46,7 +46,7 @@ func (b *builder) access() {
 }
 
 // externalIP serves one of spec.externalIPs. Source ranges are about the address of the type LoadBalancer, as for
-// kube-proxy: none are looked at.
+// kube-proxy: none are read.
 func (b *builder) externalIP(addr netip.Addr) {
 	name := drivers.FloatingIPName(addr.String())
 	switch {
@@ -103,8 +103,8 @@ func (b *builder) labelled() {
 	case b.Ours() || len(b.Service.Spec.ExternalIPs) > 0:
 		b.shut = true
 		b.Say(drivers.Error, "SecurityGroupNotEnforced",
-			"the Service gets no address outside: label %s = %q is for the port of its VIP, and there is none; take it "+
-				"away, or limit clients by rules of the pods' security groups", services.SecurityGroupLabel, label)
+			"the Service gets no address outside: label %s = %q is for the port of its VIP, and there is none; "+
+				"remove it, or limit clients by rules of the pods' security groups", services.SecurityGroupLabel, label)
 	default:
 		b.Say(drivers.Warning, "SecurityGroupNotEnforced",
 			"label %s = %q has no effect: it is for the port of the Service's VIP, and there is none; limit clients by "+

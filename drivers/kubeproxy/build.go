@@ -101,7 +101,7 @@ func (b *builder) external(floatingIP string, use pick) {
 	}
 }
 
-// affinity says where the time that a client keeps its backend for is one that somebody chose.
+// affinity adds a diagnostic where the Service sets the time for which a client keeps its backend.
 func (b *builder) affinity() {
 	if _, seconds := b.Service.Affinity(); seconds > 0 && seconds != services.DefaultAffinitySeconds {
 		b.Say(drivers.Note, "AffinityTimeoutNotServed",

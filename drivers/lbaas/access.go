@@ -81,7 +81,7 @@ func (b *builder) shut() bool {
 	if label == "" || !b.wants.provider.ignoresGroups {
 		return false
 	}
-	const advice = "take it away, name another provider in annotation %s, or limit clients by rules of the pods' " +
+	const advice = "remove it, name another provider in annotation %s, or limit clients by rules of the pods' " +
 		"security groups"
 	switch outside := b.Ours() || len(b.Service.Spec.ExternalIPs) > 0; {
 	case outside && b.Outside.Unread:

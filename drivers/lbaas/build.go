@@ -145,7 +145,7 @@ func (b *builder) balancer(addr netip.Addr, f frame) drivers.LoadBalancer {
 	f.name, f.subnet = b.Service.Name(), b.serviceSubnet(addr)
 	lb := b.parts(f)
 	lb.VIPSubnetID, lb.VIPAddress = f.subnet, new(addr.String())
-	lb.AdditionalVIPs = []drivers.AdditionalVIP{} // one that it had before is another's now, or nobody's
+	lb.AdditionalVIPs = []drivers.AdditionalVIP{} // one that it had before is released
 	return lb
 }
 
@@ -173,7 +173,7 @@ func (b *builder) parts(f frame) drivers.LoadBalancer {
 	return lb
 }
 
-// guard gives the VIP the security group that the Service's label names. An empty label takes groups away.
+// guard gives the VIP the security group that the Service's label names. An empty label removes the groups.
 func (b *builder) guard(lb *drivers.LoadBalancer) {
 	label, ok := b.Service.Metadata.Labels[SecurityGroupLabel]
 	switch {

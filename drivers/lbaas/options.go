@@ -73,12 +73,12 @@ func balancerOptions() []drivers.Option {
 		{
 			Group: services.OctaviaGroup, Name: optTimeoutClient, Type: drivers.IntegerOption, Default: "0", HasDefault: true,
 			Min: new(0.0), Max: new(float64(maxTimeout)),
-			Help: "How long a client may be silent until its connection is closed, in milliseconds; 0 leaves it to Octavia.",
+			Help: "How long a client may send nothing until its connection is closed, in milliseconds; 0 leaves it to Octavia.",
 		},
 		{
 			Group: services.OctaviaGroup, Name: optTimeoutMember, Type: drivers.IntegerOption, Default: "0", HasDefault: true,
 			Min: new(0.0), Max: new(float64(maxTimeout)),
-			Help: "How long a member may be silent until its connection is closed, in milliseconds; 0 leaves it to Octavia.",
+			Help: "How long a member may send nothing until its connection is closed, in milliseconds; 0 leaves it to Octavia.",
 		},
 		{
 			Group: services.OctaviaGroup, Name: optDualStack, Type: drivers.StringOption, Default: dualAuto, HasDefault: true,

@@ -16,7 +16,7 @@ import (
 type config struct {
 	selection       conf.Selection
 	dedicated       bool
-	router          string // an existing one; empty: ours
+	router          string // an existing one; empty: Raven's
 	externalNetwork string
 	mtu             int64
 	maxSubnets      int
@@ -37,7 +37,7 @@ type family struct {
 	dns            []string
 	serviceCIDRs   []netip.Prefix // as configured
 	serviceSubnet  netip.Prefix   // as configured; the zero Prefix: next larger than the service CIDR
-	existingSubnet string         // of the services; empty: ours
+	existingSubnet string         // of the services; empty: Raven's
 }
 
 // asksServiceCIDRs says whether an IP version's service CIDR has to come from the cluster.

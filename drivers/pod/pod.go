@@ -222,7 +222,7 @@ func (c *config) securityGroupsOf(pod *source, namespace drivers.Role) (drivers.
 		if !drivers.IsUUID(label) {
 			return set, nil,
 				fmt.Errorf("label %s = %q is not the UUID of a security group: the pod keeps the port that it has, or gets "+
-					"none, until the label is put right or taken away", SecurityGroupLabel, label)
+					"none, until the label is corrected or removed", SecurityGroupLabel, label)
 		}
 		return set, []drivers.Value{drivers.Text(strings.ToLower(label))}, nil
 	}

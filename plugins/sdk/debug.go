@@ -28,7 +28,7 @@ func wantsDebug(args []string) bool {
 // serveDebug serves a driver that no Raven started, under a debugger for example, and says how one attaches to it. It
 // returns when the process is interrupted.
 func serveDebug(driver drivers.Driver, config wire.ServerConfig, out io.Writer) error {
-	folder, err := os.MkdirTemp("", "raven-debug-") // mode 0700: nobody else may connect
+	folder, err := os.MkdirTemp("", "raven-debug-") // mode 0700: no other user may connect
 	if err != nil {
 		return fmt.Errorf("making a folder for the socket: %w", err)
 	}

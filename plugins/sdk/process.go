@@ -51,7 +51,7 @@ func holdLifeline(number string) (held bool, err error) {
 	unix.CloseOnExec(fd)
 	lifeline := os.NewFile(uintptr(fd), "lifeline")
 	if _, err := lifeline.Stat(); err != nil {
-		return false, fmt.Errorf("looking at it: %w", err)
+		return false, fmt.Errorf("checking it: %w", err)
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, lifeline)

@@ -28,7 +28,7 @@ func batch[M proto.Message](parts []M) int {
 	return len(parts)
 }
 
-// wake makes a waiter look, without waiting for it.
+// wake notifies a waiter, without waiting for it.
 func wake(waiter chan<- struct{}) {
 	select {
 	case waiter <- struct{}{}:

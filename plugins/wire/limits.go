@@ -60,7 +60,7 @@ func refuseBroker(
 	return streamer(ctx, desc, conn, method, opts...)
 }
 
-// sparing is the codec of the core's end: it looks at what a message would take before it decodes it.
+// sparing is the codec of the core's end: it checks what memory a message would take before it decodes it.
 type sparing struct{ encoding.CodecV2 }
 
 func newSparing() encoding.CodecV2 { return sparing{encoding.GetCodecV2(grpcproto.Name)} }

@@ -21,7 +21,7 @@ import (
 
 // clientSession is the core's end of one Translate stream. Calls queue items; the sender sends what is queued
 // whenever the stream is free, as far as flow lets it, so that a burst travels in few messages and a lone call waits
-// for nobody. What waits in the queue has no deadline but its caller's, and a caller that leaves takes it along: the
+// for no other. What waits in the queue has no deadline but its caller's, and a caller that leaves takes it along: the
 // driver never hears of it.
 type clientSession struct {
 	client *Client

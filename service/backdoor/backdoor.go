@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backdoor lets an operator look into a running daemon over a unix socket: profiles, goroutines, the
+// Package backdoor lets an operator inspect a running daemon over a unix socket: profiles, goroutines, the
 // configuration. It must never be open to anybody but the daemon's own user and root, nor show a secret.
 package backdoor
 
@@ -103,10 +103,10 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Listen makes a unix socket that only this user and root may connect to. It makes it in a folder of its own and
-// moves it to its place when nobody else may connect, so that there is no moment in which anybody could. A socket
-// that nobody listens on any more is replaced.
+// moves it to its place once no other user may connect, so that another user never can. A socket
+// on which no process listens any more is replaced.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
-	if len(path) > longest { // the move would bring it there, but nobody could connect
+	if len(path) > longest { // the move would bring it there, but no client could connect
 		return nil, fmt.Errorf("%s is longer than %d bytes, which a socket's path cannot be", path, longest)
 	}
 	if info, err := os.Lstat(path); err == nil {
@@ -119,7 +119,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 			return nil, fmt.Errorf("%s is in use by another program; stop that or name another path", path)
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, fmt.Errorf("looking at %s: %w", path, err)
+			return nil, fmt.Errorf("checking %s: %w", path, err)
 		}
 	}
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".backdoor") // mode 0700
@@ -132,7 +132,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	listener.(*net.UnixListener).SetUnlinkOnClose(false) // it would look for the first place
+	listener.(*net.UnixListener).SetUnlinkOnClose(false) // it would unlink the first path
 	if err := errors.Join(os.Chmod(first, 0o600), os.Rename(first, path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("listening on %s: %w", path, err), listener.Close())
 	}

@@ -25,7 +25,7 @@ import (
 // Cleanup removes what Raven made for a cluster that is gone: everything with the cluster's identity, in the order in
 // which it can go, and nothing else. No driver and no Kubernetes API is asked.
 type Cleanup struct {
-	// Backends are where it looks.
+	// Backends are the backends that it lists.
 	Backends []*backend.Registration
 	// Kinds describes the kinds of resources of all backends.
 	Kinds   *plan.Kinds
@@ -65,7 +65,7 @@ type Leftover struct {
 // workers is how many resources are removed at once; requests are bounded by the cloud's own limits besides.
 const workers = 8
 
-// pause is the time between two looks when nothing can be removed.
+// pause is the time between two lists when nothing can be removed.
 const pause = time.Second
 
 // Plan says what Run would remove, and writes nothing.
@@ -94,10 +94,10 @@ func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
 		return nil, err
 	}
 	moved := c.Clock.Now()
-	looked := true // the cache is fresh
+	listed := true // the cache is fresh
 	for {
 		steps := c.compute(m).Steps
-		if len(steps) == 0 && looked {
+		if len(steps) == 0 && listed {
 			return nil, nil
 		}
 		removed, failures := c.round(ctx, m, steps)
@@ -105,7 +105,7 @@ func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
 		case ctx.Err() != nil:
 			return leftovers(m, steps, failures), fmt.Errorf("cleaning up cluster %s: %w", c.Cluster, ctx.Err())
 		case removed:
-			moved, looked = c.Clock.Now(), false
+			moved, listed = c.Clock.Now(), false
 			continue
 		case len(steps) > 0 && c.Clock.Since(moved) >= c.Patience:
 			return leftovers(m, steps, failures), nil
@@ -117,11 +117,11 @@ func (c *Cleanup) Run(ctx context.Context) ([]Leftover, error) {
 		if m, _, err = c.observe(ctx); err != nil { // others work there too, and a create may have come late
 			return nil, err
 		}
-		looked = true
+		listed = true
 	}
 }
 
-// observe lists everything of the cluster. What a cloud has no service for is not looked for, and unseen says so:
+// observe lists everything of the cluster. What a cloud has no service for is not listed, and unseen says so:
 // what it uses cannot go, all else can.
 func (c *Cleanup) observe(ctx context.Context) (cache *state.Cache, unseen []string, err error) {
 	cache = state.NewCache(c.Kinds)
@@ -134,7 +134,7 @@ func (c *Cleanup) observe(ctx context.Context) (cache *state.Cache, unseen []str
 		case errors.Is(err, backend.ErrAbsent):
 			unseen = append(unseen, fmt.Sprintf("%s was not listed: %v", b.Name, err))
 		case err != nil:
-			return nil, nil, fmt.Errorf("looking in %s for the resources of cluster %s: %w", b.Name, c.Cluster, err)
+			return nil, nil, fmt.Errorf("listing in %s the resources of cluster %s: %w", b.Name, c.Cluster, err)
 		}
 		for _, o := range list {
 			if c.Driver != "" && o.Identity.Owner.Driver != plan.ShortDriver(c.Driver) {

@@ -92,8 +92,8 @@ func untranslated(tx *state.Tx, role drivers.Role) bool {
 	return false
 }
 
-// unmet says why a successor would not serve its namespace's pods, or nobody outside, while its group is as it is; nil:
-// it would.
+// unmet says why a successor would not serve its namespace's pods, or no client outside, while its group is as it is;
+// nil: it would.
 func (a attachment) unmet(s successor, group plan.Observed) *backend.Failure {
 	joined, _ := group.Attrs[a.attribute].([]any)
 	text := a.unknown

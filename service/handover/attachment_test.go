@@ -32,7 +32,7 @@ func newState(names ...string) *state.Loop {
 
 // TestWhatASuccessorWaitsFor: as long as a namespace's network is not in the group, or its router where there are
 // addresses outside, nothing is handed over, and what may change that wakes who waits, which also asks again; drivers
-// that contradict each other are told; and where nobody says where pods are there is nothing to wait for.
+// that contradict each other are told; and where no driver says where pods are there is nothing to wait for.
 func TestWhatASuccessorWaitsFor(t *testing.T) {
 	for name, c := range map[string]namespaceCase{
 		"joined": {exporters: []string{"a"}, made: true, joined: []any{"other", "net"}},

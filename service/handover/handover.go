@@ -2,7 +2,7 @@
 
 // Package handover hands a Service from the load balancers of one backend to those of another, so that it is never
 // served by two and as short as possible by none: it wraps both backends. It must never let a load balancer be deleted
-// for one that cannot come, as far as looking tells, nor one be created beside another that may still serve.
+// for one that cannot come, as far as the preflight tells, nor one be created beside another that may still serve.
 //
 //	before the old one is deleted   the other backend is asked whether the new one can come; otherwise the old one serves
 //	in between                      not served: from the request that deletes the old one until the new one is there,

@@ -139,8 +139,8 @@ func deletion(lb plan.Observed) *plan.Step {
 	return &plan.Step{Op: plan.Delete, Kind: lb.Kind, ID: lb.ID, Identity: lb.Identity}
 }
 
-// TestTheGapIsMeasured: a Service is served by nobody from the deletion of its load balancer of one kind to the
-// creation of that of the other kind. Before, it is told since when nobody follows its endpoints.
+// TestTheGapIsMeasured: no load balancer serves a Service from the deletion of its load balancer of one kind to the
+// creation of that of the other kind. Before, it is told since when no driver follows its endpoints.
 func TestTheGapIsMeasured(t *testing.T) {
 	r := newRig(t, octaviaWith{}, ports{})
 	r.listed(nil, nil)
@@ -209,7 +209,7 @@ func TestWhatKeepsOVNsLoadBalancer(t *testing.T) {
 		"no answer": {
 			octaviaWith{unreachable: errors.New("odd")},
 			state.Failing,
-			"looking whether there is a load balancing service: odd", nil,
+			"checking whether there is a load balancing service: odd", nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestRoomIsReserved(t *testing.T) {
 	}
 }
 
-// TestUnseen: while nobody has seen what load balancers a backend has, the other one creates none that could serve
+// TestUnseen: while a backend's load balancers were never listed, the other one creates none that could serve
 // beside them.
 func TestUnseen(t *testing.T) {
 	odd := errors.New("503")
@@ -261,7 +261,7 @@ func TestUnseen(t *testing.T) {
 		Op: plan.Create, Kind: drivers.KindOVNLoadBalancer, Identity: plan.Identity{Owner: o.ID}, Attrs: vips,
 	}
 	if err := r.own.Apply(t.Context(), o.ID, create); err != nil || r.Withheld() != "" {
-		t.Errorf("a port of somebody else's: %v, %q", err, r.Withheld())
+		t.Errorf("a port of another owner: %v, %q", err, r.Withheld())
 	}
 	r.loop.Update(func(tx *state.LoopTx) {
 		tx.Cache.Put(plan.Observed{Kind: drivers.KindNetwork, ID: "net", Managed: true})

@@ -54,19 +54,19 @@ func (h *Handover) successors(tx *state.Tx, owner plan.Owner, gone drivers.Kind)
 	return list
 }
 
-// preflightSuccessors looks, before a load balancer is deleted for one of the other kind, whether that one can come, as
-// far as looking tells: the database answers and has its group, which the namespace's network has joined, and its
+// preflightSuccessors checks, before a load balancer is deleted for one of the other kind, that that one can come, as
+// far as can be read: the database answers and has its group, which the namespace's network has joined, and its
 // router if there are addresses outside; Octavia answers, has what it would be made of, and room for it in the quota.
 // Otherwise the old one serves on.
 func (h *Handover) preflightSuccessors(ctx context.Context, owner plan.Owner, gone drivers.Kind) *backend.Failure {
 	var list []successor
 	h.env.State.Update(func(tx *state.Tx) { list = h.successors(tx, owner, gone) })
 	for _, s := range list {
-		look := h.preflightOVN
+		preflight := h.preflightOVN
 		if s.step.Kind == drivers.KindLoadBalancer {
-			look = h.preflightOctavia
+			preflight = h.preflightOctavia
 		}
-		if f := look(ctx, s); f != nil {
+		if f := preflight(ctx, s); f != nil {
 			return f
 		}
 	}
@@ -78,7 +78,7 @@ func (h *Handover) preflightSuccessors(ctx context.Context, owner plan.Owner, go
 
 func (h *Handover) preflightOctavia(ctx context.Context, s successor) *backend.Failure {
 	if err := h.octavia.Reachable(ctx); err != nil {
-		return h.refusedByOctavia(s, fmt.Errorf("looking whether there is a load balancing service: %w", err))
+		return h.refusedByOctavia(s, fmt.Errorf("checking whether there is a load balancing service: %w", err))
 	}
 	unmet, err := h.octavia.Unmet(ctx, s.step.Identity.Owner, s.wanted)
 	switch {
@@ -97,7 +97,7 @@ func (h *Handover) refusedByOctavia(s successor, err error) *backend.Failure {
 	return h.outcome.Failure(outcome.Refusal{Step: s.step, Err: err})
 }
 
-// preflightOVN looks whether a load balancer in OVN would serve all that it is for.
+// preflightOVN checks whether a load balancer in OVN would serve all that it is for.
 func (h *Handover) preflightOVN(ctx context.Context, s successor) *backend.Failure {
 	group, err := h.ovn.Get(ctx, drivers.KindOVNLoadBalancerGroup, s.group)
 	if errors.Is(err, backend.ErrNotFound) {
@@ -145,7 +145,7 @@ func (h *Handover) reserve(ctx context.Context, owner plan.Owner, list []success
 	h.env.State.Update(func(tx *state.Tx) { h.reservations(tx, owner, others) })
 	room, bounded, err := h.octavia.Room(ctx)
 	if err != nil {
-		return h.refusedByOctavia(list[0], fmt.Errorf("looking for room in the quota: %w", err))
+		return h.refusedByOctavia(list[0], fmt.Errorf("checking the quota: %w", err))
 	}
 	full := false
 	h.env.State.Update(func(tx *state.Tx) {

@@ -85,7 +85,7 @@ func (u unseenError) Error() string {
 		u.port.ID, textOf(u.port.Attrs["name"]), u.address, u.unavailable)
 }
 
-// preflightUnseen looks, before a load balancer is created in OVN, whether one of Octavia's still serves its addresses
+// preflightUnseen checks, before a load balancer is created in OVN, whether one of Octavia's still serves its addresses
 // that was not listed since this process began, for Octavia could not be read: that one has a port there, which
 // Neutron shows. Where there is none, Octavia is not waited for.
 func (h *Handover) preflightUnseen(ctx context.Context, owner plan.Owner, step plan.Step) *backend.Failure {
@@ -125,7 +125,7 @@ func (h *Handover) unseen(ctx context.Context, step plan.Step, unavailable error
 		seen[address] = true
 		ports, err := h.networking.PortsAt(ctx, "", "", address)
 		if err != nil {
-			return nil, fmt.Errorf("looking whether Octavia serves %s: %w", address, err)
+			return nil, fmt.Errorf("checking whether Octavia serves %s: %w", address, err)
 		}
 		for _, port := range ports {
 			if h.mayBeVIP(port) {

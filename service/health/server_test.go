@@ -79,7 +79,7 @@ func TestProbes(t *testing.T) {
 		}
 	}
 	check("/livez", 200, "alive\n")
-	check("/readyz", 503, "not ready\n") // nobody has reported
+	check("/readyz", 503, "not ready\n") // no component has reported
 	watch, plugin := registry.Component("watch"), registry.Component("driver pod")
 	check("/livez", 200, "alive\nnot ready driver pod: starting\nnot ready watch: starting\n") // waiting is alive
 	check("/readyz", 503, "not ready\nnot ready driver pod: starting\nnot ready watch: starting\n")

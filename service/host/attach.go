@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// attach connects to a driver that somebody else started, to debug it. It has no deadline, is not checked and not
+// attach connects to a driver that a developer started, to debug it. It has no deadline, is not checked and not
 // ended.
 func attach(ctx context.Context, config Config) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Bare is a driver's process with nobody between it and who asks it: started, checked and confined as any other, but
-// neither asked for anything yet nor supervised. It is for those who put a driver to the test.
+// Bare is a driver's process without a supervisor between it and its caller: started, checked and confined as any
+// other, but neither asked for anything yet nor supervised. It is for those who put a driver to the test.
 type Bare struct {
 	instance *instance
 	folder   *folder
@@ -54,7 +54,7 @@ func (b *Bare) Stop(ctx context.Context) (orderly bool) {
 	return errors.Join(err, b.folder.remove()) == nil && time.Since(began) < asked-asked/20
 }
 
-// Orphan takes Raven's end of the lifeline away, and says whether the process ended by itself in time.
+// Orphan closes Raven's end of the lifeline, and says whether the process ended by itself in time.
 func (b *Bare) Orphan(within time.Duration) bool {
 	_ = b.instance.process.lifeline.Close()
 	timer := time.NewTimer(within)

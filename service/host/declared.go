@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 )
 
-// accept refuses a program that declares more than was accepted of the driver: somebody else must accept that first.
+// accept refuses a program that declares more than was accepted of the driver: an operator must accept that first.
 func (p *Plugin) accept(info drivers.Info) error {
 	p.mu.Lock()
 	accepted := p.accepted

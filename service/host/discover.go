@@ -23,7 +23,8 @@ var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 var ErrNotFound = errors.New("not found")
 
 // Discover returns the executable of a driver: raven-driver-<name> in pluginDir, else in the folder of Raven's own
-// executable. pluginDir may be empty. The error says where it looked and is ErrNotFound where there was nothing.
+// executable. pluginDir may be empty. The error names the folders that it searched and is ErrNotFound where there was
+// nothing.
 func Discover(name, pluginDir string) (string, error) {
 	folders := []string{pluginDir}
 	if own, err := os.Executable(); err == nil {
@@ -36,7 +37,7 @@ func discover(name string, folders []string) (string, error) {
 	if !driverName.MatchString(name) {
 		return "", fmt.Errorf("driver(%s): a driver's name has lower case letters, digits and dashes, 40 at most", name)
 	}
-	var looked []string
+	var searched []string
 	for _, folder := range folders {
 		if folder == "" {
 			continue
@@ -47,7 +48,7 @@ func discover(name string, folders []string) (string, error) {
 		}
 		_, err = os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			looked = append(looked, filepath.Dir(path))
+			searched = append(searched, filepath.Dir(path))
 			continue
 		}
 		if err == nil {
@@ -59,7 +60,7 @@ func discover(name string, folders []string) (string, error) {
 		return path, nil
 	}
 	return "", fmt.Errorf("driver(%s): %w: no %s in %s; see [raven] plugin_dir", name, ErrNotFound, executablePrefix+name,
-		strings.Join(looked, " or "))
+		strings.Join(searched, " or "))
 }
 
 func checkExecutable(path string) error {

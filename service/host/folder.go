@@ -15,7 +15,7 @@ const (
 	folderPattern = "raven-run-*"
 	lockName      = "lock"
 	// maxSocketPath is how long the kernel lets a socket's path be, and socketSuffix what go-plugin and the driver add
-	// to ours.
+	// to Raven's.
 	maxSocketPath = 107
 	socketSuffix  = len("/plugin-dir") + 10 + len("/plugin") + 10
 )

@@ -364,7 +364,7 @@ func TestStopWhileRestarting(t *testing.T) {
 	}
 	eventually(t, "restarting", func() bool { return p.Status().State == Restarting })
 	if err := p.Configure(t.Context(), nil); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("configuring nobody: %v", err)
+		t.Errorf("configuring no driver: %v", err)
 	}
 	if err := p.Stop(t.Context()); err != nil {
 		t.Error(err)

@@ -27,7 +27,7 @@ type instance struct {
 	conn    *grpc.ClientConn
 	client  *wire.Client
 	retired atomic.Bool // we end it ourselves
-	// attached says that the process is somebody else's.
+	// attached says that a developer started the process.
 	attached bool
 }
 

@@ -83,13 +83,13 @@ func newProcess(ctx context.Context, config Config) (*process, error) {
 
 // Start implements runner.Runner.
 func (p *process) Start(context.Context) error {
-	theirs, lifeline, err := os.Pipe()
+	childEnd, lifeline, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("making the lifeline: %w", err)
 	}
-	defer theirs.Close() //nolint:errcheck // the child has its own
+	defer childEnd.Close() //nolint:errcheck // the child has its own
 	p.lifeline = lifeline
-	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.ExtraFiles = []*os.File{childEnd}
 	if p.program.byDescriptor() {
 		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, p.program.file)
 	}

@@ -36,8 +36,8 @@ type program struct {
 	pinned bool
 }
 
-// openProgram opens and checks an executable. It must be writable for nobody but root and this user, nor may any
-// folder on the way to it; with a digest its content must have that.
+// openProgram opens and checks an executable. Only root and this user may write to it and
+// to the folders on the way to it; with a digest its content must have that.
 func openProgram(path, digest string) (*program, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -191,7 +191,7 @@ func trusted(path string) (string, error) {
 	return "", fmt.Errorf("%s is a folder, not an executable", path)
 }
 
-// trustedFolder lets a folder with the sticky bit pass on the way, since nobody can replace what others have there,
+// trustedFolder lets a folder with the sticky bit pass on the way, since no user can replace other users' files there,
 // but not as the folder of the executable itself, where anybody might add one.
 func trustedFolder(path string, last bool) error {
 	info, err := os.Stat(path)

@@ -61,7 +61,8 @@ type Sandbox struct {
 	coverage string // the folder where instrumented programs leave what they counted
 }
 
-// NewSandbox looks at what the machine has. The error says what a required Sandbox lacks, or which user there is not.
+// NewSandbox checks what the machine supports. The error says what a required Sandbox lacks, or which user there is
+// not.
 func NewSandbox(policy Policy) (*Sandbox, error) {
 	if policy.Mode == "" {
 		policy.Mode = SandboxOff
@@ -104,7 +105,7 @@ func NewSandbox(policy Policy) (*Sandbox, error) {
 // otherUser is the Measure that a driver does not run as Raven's own user.
 const otherUser = "another user"
 
-// Each driver of a root's Raven gets a user of its own out of these, which are nobody's: systemd leaves them free,
+// Each driver of a root's Raven gets a user of its own out of these, which no account has: systemd leaves them free,
 // and containers have them.
 const (
 	firstUser = 60600
@@ -394,7 +395,7 @@ func (p *process) litters() bool {
 	return len(names) > maxOwnFiles
 }
 
-// Shield makes this process one that others of the same user, drivers above all, can neither trace nor look into
+// Shield makes this process one that others of the same user, drivers above all, can neither trace nor inspect
 // through /proc, and that leaves no core dump. A process that is being debugged stays as it is.
 func Shield() error {
 	status, err := os.ReadFile("/proc/self/status")

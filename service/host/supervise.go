@@ -177,7 +177,7 @@ type patience struct {
 	config   Config
 	backoff  time.Duration
 	losses   int // in a row
-	isolated int // when it was looked last
+	isolated int // at the last check
 }
 
 func newPatience(c Config) *patience {

@@ -91,7 +91,7 @@ func (s *suspects) enter(
 		}, nil
 	}
 	digest := s.digest(object, needs)
-	suspected, err := s.look(digest)
+	suspected, err := s.suspected(digest)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (s *suspects) enter(
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if _, err := s.look(digest); err != nil { // another of its kind was before it
+		if _, err := s.suspected(digest); err != nil { // another of its kind was before it
 			<-s.lane
 			return nil, err
 		}
@@ -126,7 +126,7 @@ func blame(err error) bool {
 	return errors.As(err, &lost) || (errors.As(err, &own) && own.Code == wire.Deadline)
 }
 
-func (s *suspects) look(digest uint64) (suspected bool, err error) {
+func (s *suspects) suspected(digest uint64) (suspected bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.marks[digest]

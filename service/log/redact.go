@@ -35,7 +35,7 @@ type Redactor struct {
 	secrets map[string]bool
 }
 
-// NewRedactor returns a redactor that knows no secrets yet, only what texts with secrets look like: URLs with a
+// NewRedactor returns a redactor that knows no secrets yet, only the patterns of texts with secrets: URLs with a
 // password, "password=…", "\"secret\": \"…\"", "X-Auth-Token: …" and "Authorization: …".
 func NewRedactor() *Redactor {
 	const word = `(?:password|passwd|secret|token|api_?key)`
@@ -80,7 +80,7 @@ func (r *Redactor) Add(secrets ...string) {
 	r.replacer.Store(strings.NewReplacer(pairs...))
 }
 
-// Text returns the text with everything hidden that is known or looks like a secret.
+// Text returns the text with everything hidden that is a known secret or matches a pattern of one.
 func (r *Redactor) Text(text string) string {
 	if replacer := r.replacer.Load(); replacer != nil {
 		text = replacer.Replace(text)

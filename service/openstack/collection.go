@@ -17,7 +17,7 @@ type Collection struct {
 	Kind      drivers.Kind
 	Path      string // of the collection, below v2.0/
 	One, Many string // the names in JSON bodies
-	Polled    bool   // asked without a slot of the limiter: who looks at what is busy must not wait for what makes it so
+	Polled    bool   // asked without a slot of the limiter: polls must not wait for what makes it busy
 }
 
 // The collections of the load balancing service beside the load balancers.

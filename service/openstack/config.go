@@ -16,7 +16,7 @@ import (
 // Config says which cloud, as whom, and how hard it may be worked. Cloud, or AuthURL with credentials, is required.
 type Config struct {
 	Cloud      string // a name in clouds.yaml
-	CloudsFile string // instead of the places where clients look for clouds.yaml
+	CloudsFile string // instead of the places where clients search for clouds.yaml
 
 	AuthType          string // password, v3password, v3applicationcredential, token, v3token; empty: by what is given
 	AuthURL           string

@@ -35,7 +35,7 @@ const (
 	ClassTerminal
 	// ClassNotFound: the resource, or one that the request refers to, is not there.
 	ClassNotFound
-	// ClassStale: somebody else changed the resource in between. Read it again.
+	// ClassStale: another client changed the resource in between. Read it again.
 	ClassStale
 	// ClassInUse: something still uses the resource.
 	ClassInUse
@@ -50,7 +50,7 @@ const (
 	// ClassSubnetFull: no address is left in the subnets.
 	ClassSubnetFull
 	// ClassExists: the cloud holds something that excludes this one: the same MAC address, IP address, range or rule. It
-	// may be the very one that was wanted: look by identity.
+	// may be the very one that was wanted: search by identity.
 	ClassExists
 	// ClassBusy: a load balancer, or a part of it, takes no changes until its provider is done.
 	ClassBusy

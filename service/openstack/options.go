@@ -18,7 +18,7 @@ func credentials() []config.Option {
 	return []config.Option{
 		{
 			Group: group, Name: "cloud",
-			Help: "Name of a cloud in clouds.yaml, which is looked for as OpenStack's clients do: OS_CLIENT_CONFIG_FILE, " +
+			Help: "Name of a cloud in clouds.yaml, which is searched for as OpenStack's clients do: OS_CLIENT_CONFIG_FILE, " +
 				"the current directory, ~/.config/openstack, /etc/openstack. " +
 				"Takes the place of the options on authentication here.",
 		},

@@ -34,7 +34,7 @@ type Service struct {
 	limiter    *limiter
 	gate       *gate
 	reach      *reach
-	polls      chan struct{} // semaphore of requests that look at what is busy, without a slot of the limiter
+	polls      chan struct{} // semaphore of requests that poll what is busy, without a slot of the limiter
 }
 
 func newService(c *Connection) *Service {
@@ -96,7 +96,7 @@ func (s *Service) Do(ctx context.Context, r Call) (map[string]any, error) {
 	return s.Send(ctx, r)
 }
 
-// MaxPolls is how many requests without a slot there are at a time: enough for one who looks at what is busy beside
+// MaxPolls is how many requests without a slot there are at a time: enough for one that polls what is busy beside
 // some who were refused since it was.
 const MaxPolls = 3
 

@@ -37,7 +37,7 @@ type Config struct {
 	Bridge string
 	// Timeout bounds a transaction, and the silence of a server that is connected to; 0: 10 s.
 	Timeout time.Duration
-	// Probe is the time between two looks at whether a quiet server is there; 0: 5 s.
+	// Probe is the time between two probes of a server that sends nothing; 0: 5 s.
 	Probe time.Duration
 	// BackoffMin and BackoffMax bound the time between two attempts to connect; 0: 50 ms, 2 s.
 	BackoffMin, BackoffMax time.Duration
@@ -79,7 +79,9 @@ func (c *Config) Validate() error {
 // AwayError says that the database cannot be asked now. What was being written may be written or not.
 type AwayError struct{ Err error }
 
-func (a *AwayError) Error() string { return fmt.Sprintf("Open vSwitch's database is away: %v", a.Err) }
+func (a *AwayError) Error() string {
+	return fmt.Sprintf("Open vSwitch's database is unreachable: %v", a.Err)
+}
 
 // Unwrap returns why.
 func (a *AwayError) Unwrap() error { return a.Err }
@@ -125,7 +127,7 @@ func (s *Switch) Run(ctx context.Context) error {
 		s.away(err)
 		if text := err.Error(); text != said {
 			said = text
-			s.config.Logger.Warn("Open vSwitch's database is away", "endpoint", s.config.Endpoint, "error", err)
+			s.config.Logger.Warn("Open vSwitch's database is unreachable", "endpoint", s.config.Endpoint, "error", err)
 		}
 		timer := s.config.Clock.NewTimer(pause)
 		select {
@@ -230,8 +232,8 @@ func (s *Switch) View() (*View, <-chan struct{}, error) {
 	return s.view, s.changed, nil
 }
 
-// Until waits for a state: until done says so, with no error, or the context ends. While the database is away it goes
-// on waiting. The error at the end of the context is the context's, with what done last said it waits for.
+// Until waits for a state: until done says so, with no error, or the context ends. While the database is unreachable it
+// goes on waiting. The error at the end of the context is the context's, with what done last said it waits for.
 func (s *Switch) Until(ctx context.Context, done func(*View) error) (*View, error) {
 	for {
 		view, changed, err := s.View()

@@ -31,7 +31,7 @@ type Config struct {
 	Cluster string
 	// Timeout bounds a transaction, and the silence of a server that is connected to and copied; 0: DefaultTimeout.
 	Timeout time.Duration
-	// Probe is the time between two looks at whether a quiet server is there; 0: DefaultProbe.
+	// Probe is the time between two probes of a server that sends nothing; 0: DefaultProbe.
 	Probe time.Duration
 	// BackoffMin and BackoffMax bound the time between two attempts to connect; 0: 100 ms, DefaultBackoffMax.
 	BackoffMin, BackoffMax time.Duration

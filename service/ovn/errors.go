@@ -13,14 +13,14 @@ import (
 type AwayError struct{ Err error }
 
 func (a *AwayError) Error() string {
-	return fmt.Sprintf("OVN's northbound database is away: %v", a.Err)
+	return fmt.Sprintf("OVN's northbound database is unreachable: %v", a.Err)
 }
 
 // Unwrap returns why.
 func (a *AwayError) Unwrap() error { return a.Err }
 
-// MissingError says that rows are not there that others have to join: Neutron has not made them yet, or somebody has
-// taken them away.
+// MissingError says that rows are not there that others have to join: Neutron has not made them yet, or another client
+// has deleted them.
 type MissingError struct {
 	// Rows are the names of the rows, sorted: of switches and routers of Neutron's, or the ID of a group of Raven's.
 	// There is one at least.

@@ -99,7 +99,7 @@ func (n *Northbound) Close() {
 	n.once.Do(func() { close(n.stopped) })
 }
 
-// Follow has somebody told of what changes from now on, in place of whom was told before; nil: nobody.
+// Follow sets the follower that is told of changes from now on, in place of the one before; nil: none.
 func (n *Northbound) Follow(f Follower) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,7 +200,8 @@ func (n *Northbound) missed(ctx context.Context, err error, wait time.Duration) 
 	if tries == 1 || tries%20 == 0 {
 		level = slog.LevelWarn
 	}
-	n.log.Log(ctx, level, "OVN's northbound database is away; what concerns it waits", "tries", tries, "again", wait,
+	n.log.Log(ctx, level, "OVN's northbound database is unreachable; what concerns it waits",
+		"tries", tries, "again", wait,
 		"error", err)
 }
 

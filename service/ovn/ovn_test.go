@@ -233,7 +233,7 @@ func TestGroupJoinsSwitchesAndRouters(t *testing.T) {
 	if diff := cmp.Diff(want, got.Attrs); diff != "" {
 		t.Error(diff)
 	}
-	// Deleting goes although switches refer to it, somebody else's too.
+	// Deleting goes although switches refer to it, another owner's too.
 	uuid := r.column("Load_Balancer_Group", "_uuid")[0]
 	r.ctl("add", "Logical_Switch", "other", "load_balancer_group", uuid)
 	r.until("the group of another's switch is known", func() bool { return r.Delete(t.Context(), kindGroup, g) == nil })

@@ -64,7 +64,7 @@ type rowIndex struct {
 	taken     map[string]map[string]bool // UUIDs of rows by group and VIP: see vipKey
 	belongs   map[string]map[string]bool // UUIDs of rows by the ID of the group that they say they are of
 	memberOf  map[string]map[string]bool // UUIDs of groups of Raven's by the UUID of the row that is in them
-	// The rows with UUIDs like ours that carry no identity of Raven's: where one is in the place of a row of Raven's,
+	// The rows with UUIDs like Raven's that carry no identity of Raven's: where one is in the place of a row of Raven's,
 	// another client has changed what it says.
 	strays      map[string]*nbdb.LoadBalancer
 	strayGroups map[string]*nbdb.LoadBalancerGroup

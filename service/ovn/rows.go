@@ -39,8 +39,8 @@ import (
 //
 // A group of Raven's is one Load_Balancer_Group row; that table has no external_ids, so that the identity is in its
 // name. The UUIDs of all rows of Raven's follow from the identity: a second row for the same part is refused by the
-// database itself, and a row that is in such a place is ours, whatever somebody has made of its external_ids or its
-// name.
+// database itself, and a row that is in such a place is Raven's, whatever another client has made of its external_ids
+// or its name.
 //
 // health_check and ip_port_mappings are empty, and selection_fields without an affinity. What others add to options
 // and external_ids stays. A part whose row is not as it would be written is as good as not there: the load balancer
@@ -54,7 +54,7 @@ const (
 	partID    = "raven:part"
 	groupID   = "raven:group"
 
-	affinityOption  = "affinity_timeout" // not ours any more
+	affinityOption  = "affinity_timeout" // Raven sets it no more
 	responderOption = "neighbor_responder"
 	flushOption     = "ct_flush"
 	noPart          = "none"
@@ -90,7 +90,7 @@ type balancer struct {
 	vips     map[string]vip // by protocol, address and port
 }
 
-// row is one Load_Balancer row as it should be. In it are only the options and external ids that are ours.
+// row is one Load_Balancer row as it should be. In it are only the options and external ids that Raven sets.
 type row struct {
 	part    string
 	name    string
@@ -203,7 +203,7 @@ func groupName(i plan.Identity, title string) string {
 	return i.Description() + " " + titleWord + url.PathEscape(title)
 }
 
-// parseGroup reads a group's name back. It returns false for a group that is not ours.
+// parseGroup reads a group's name back. It returns false for a group that is not Raven's.
 func parseGroup(name string) (identity plan.Identity, title string, ok bool) {
 	identity, ok = plan.Parse(nil, name)
 	for word := range strings.FieldsSeq(name) {

@@ -23,7 +23,7 @@ import (
 )
 
 // Every connection is a session of its own, with a copy of the database of its own: when it is lost, the copy is
-// thrown away and the next one is read as a whole. So no row can be known from a database that is not there any more.
+// discarded and the next one is read as a whole. So no row can be known from a database that is not there any more.
 
 // session is one connection to one server.
 type session struct {
@@ -121,7 +121,7 @@ func (n *Northbound) connectTo(ctx context.Context, endpoint string) (*session, 
 	return s, nil
 }
 
-// begin looks whether a server is the right one and has what is needed of its database copied.
+// begin checks whether a server is the right one and has what is needed of its database copied.
 func (n *Northbound) begin(ctx context.Context, s *session) error {
 	var names []string
 	if err := s.Call(ctx, "list_dbs", []any{}, func(result json.RawMessage) error {
@@ -144,14 +144,14 @@ func (n *Northbound) begin(ctx context.Context, s *session) error {
 	return n.copy(ctx, s)
 }
 
-// checkLeader looks whether the server may be written to, and keeps looking.
+// checkLeader checks whether the server may be written to, and keeps checking.
 func (s *session) checkLeader(ctx context.Context) error {
 	models, err := serverdb.FullDatabaseModel()
 	if err != nil {
 		return fmt.Errorf("the model of a server's own database: %w", err)
 	}
 	var own *ovsdb.Copy
-	look := func() error {
+	check := func() error {
 		for _, m := range own.Rows.Table(serverdb.DatabaseTable).RowsShallow() {
 			if d, ok := m.(*serverdb.Database); ok {
 				if err := unfit(d); err != nil {
@@ -169,7 +169,7 @@ func (s *session) checkLeader(ctx context.Context) error {
 			case <-s.Lost():
 				return
 			}
-			if err := look(); err != nil {
+			if err := check(); err != nil {
 				s.GiveUp(err)
 			}
 		})
@@ -177,7 +177,7 @@ func (s *session) checkLeader(ctx context.Context) error {
 		return err
 	}
 	close(ready)
-	return look()
+	return check()
 }
 
 // unfit says why a server cannot be used: as one of a cluster only its leader takes changes at once and shows the

@@ -219,7 +219,7 @@ func (t *transaction) balancer(b *rowIndex, wanted *balancer) error {
 	return nil
 }
 
-// parts returns what is there of the wanted rows, by part, and takes away what is too many.
+// parts returns what is there of the wanted rows, by part, and deletes what is too many.
 func (t *transaction) parts(b *rowIndex, want *balancer, rows map[string]row) map[string]*nbdb.LoadBalancer {
 	there, placed := map[string]*nbdb.LoadBalancer{}, map[string]bool{}
 	for part := range rows {
@@ -242,7 +242,7 @@ func (t *transaction) parts(b *rowIndex, want *balancer, rows map[string]row) ma
 	return there
 }
 
-// removeBalancer takes the rows of a load balancer away.
+// removeBalancer deletes the rows of a load balancer.
 func (t *transaction) removeBalancer(b *rowIndex, id string) {
 	for _, have := range b.rows(id) {
 		t.remove(nbdb.LoadBalancerTable, have.UUID)
@@ -315,7 +315,7 @@ func (t *transaction) join(b *rowIndex, g *group, of table, ids []string) (missi
 	return missing
 }
 
-// removeGroup takes a group's row away, and the references to it, which would keep it.
+// removeGroup deletes a group's row, and the references to it, which would keep it.
 func (t *transaction) removeGroup(b *rowIndex, uuid string) {
 	for at := range b.joined[uuid] {
 		t.refer(b.places[at].table.name, at, "load_balancer_group", uuid, false)

@@ -104,7 +104,7 @@ func (g *groupWant) take(attrs map[string]any) {
 	}
 }
 
-// Delete takes a load balancer or a group away. That there is none is no error. The error is as of Create.
+// Delete deletes a load balancer or a group. That there is none is no error. The error is as of Create.
 func (n *Northbound) Delete(ctx context.Context, kind drivers.Kind, id string) error {
 	_, err := n.write(ctx, Resource{kind, id}, func(b *rowIndex, t *transaction) error {
 		if kind == drivers.KindOVNLoadBalancer {

@@ -22,14 +22,14 @@ import (
 // sends has no deadline, and while it sends it can neither be asked nor closed. Nothing here waits longer than its
 // context, or the connection.
 type connection struct {
-	conn    net.Conn      // closing it ends all
-	stream  net.Conn      // what is spoken over: conn, or TLS on it
-	writing chan struct{} // holds one thing while something is being written
-	notice  func(method string, params json.RawMessage) error
-	ended   chan struct{} // closed when nothing is read any more
-	work    sync.WaitGroup
-	heard   atomic.Int64 // bytes that were read
-	taking  atomic.Bool  // something that was read is being taken over
+	conn      net.Conn      // closing it ends all
+	stream    net.Conn      // what is spoken over: conn, or TLS on it
+	writing   chan struct{} // holds one thing while something is being written
+	notice    func(method string, params json.RawMessage) error
+	ended     chan struct{} // closed when nothing is read any more
+	work      sync.WaitGroup
+	bytesRead atomic.Int64
+	taking    atomic.Bool // something that was read is being taken over
 
 	mu      sync.Mutex // guards what follows
 	pending map[uint64]*call
@@ -190,7 +190,7 @@ type listener struct{ w *connection }
 
 func (l listener) Read(p []byte) (int, error) {
 	n, err := l.w.stream.Read(p)
-	l.w.heard.Add(int64(n))
+	l.w.bytesRead.Add(int64(n))
 	return n, err //nolint:wrapcheck // it is a reader
 }
 
@@ -203,7 +203,7 @@ func (w *connection) attentive(
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		heard := w.heard.Load()
+		before := w.bytesRead.Load()
 		for {
 			timer := clk.NewTimer(silence)
 			select {
@@ -212,12 +212,12 @@ func (w *connection) attentive(
 				return
 			case <-timer.C():
 			}
-			now := w.heard.Load()
-			if now == heard && !w.taking.Load() {
+			now := w.bytesRead.Load()
+			if now == before && !w.taking.Load() {
 				cancel(unresponsiveError{silence, option})
 				return
 			}
-			heard = now
+			before = now
 		}
 	}()
 	return ctx, func() {
@@ -262,7 +262,7 @@ func (w *connection) reply(id, result json.RawMessage) {
 	})
 }
 
-// answered hands an answer to who waits for it, if somebody still does.
+// answered hands an answer to the caller that waits for it, if one still does.
 func (w *connection) answered(m message) error {
 	var id uint64
 	if err := json.Unmarshal(m.ID, &id); err != nil {

@@ -40,7 +40,7 @@ func (s *Session) Follow(
 	if r.Rows, err = cache.NewTableCache(whole, nil, nil); err != nil {
 		return nil, fmt.Errorf("preparing a copy of %s: %w", name, err)
 	}
-	s.wait.Go(func() { r.Rows.Run(s.lost) }) // it keeps account of what changes, which nobody asks for
+	s.wait.Go(func() { r.Rows.Run(s.lost) }) // it keeps account of what changes, which no caller asks for
 	requests := map[string]ovsdb.MonitorRequest{}
 	for table, list := range columns {
 		requests[table] = ovsdb.MonitorRequest{Columns: list, Select: ovsdb.NewDefaultMonitorSelect()}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ovsdb is one connection to an OVSDB server (RFC 7047), with copies of the tables that are asked for. It must
-// never repair a connection: when one is lost its copies are thrown away with it, so that no row is known from a
+// never repair a connection: when one is lost its copies are discarded with it, so that no row is known from a
 // database that is not there any more.
 package ovsdb
 

@@ -45,7 +45,7 @@ func brief(value any) string {
 }
 
 // Compare returns the managed attributes of a resource that differ from the observed ones, in the order of the kind's
-// schema. What is not in desired is unmanaged and never looked at.
+// schema. What is not in desired is unmanaged and never compared.
 func (c *Computation) Compare(d *Desired, o *Observed) []Difference {
 	k := c.kinds.Of(d.Kind)
 	if k.Compare != nil {

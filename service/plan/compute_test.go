@@ -156,7 +156,7 @@ func TestCompute(t *testing.T) {
 			nil, 0,
 		},
 		{
-			"unwanted", "what nobody wants goes",
+			"unwanted", "what no object desires is deleted",
 			plan.Input{Observed: []plan.Observed{network}, Prune: true},
 			[]string{"delete network network n1"},
 			0,

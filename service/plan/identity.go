@@ -27,7 +27,7 @@ type Identity struct {
 	Name    string // the logical name; see Kinds.LogicalName
 	Policy  drivers.Policy
 	// Source is the resource that the owner's object is one of, with its API group, version and API group, as in
-	// "services" or "widgets.v1.example.org". It proves nothing and is not in Key: it says where to look whether the
+	// "services" or "widgets.v1.example.org". It proves nothing and is not in Key: it says where to check whether the
 	// object is still there when its driver is not enabled any more. It stands in descriptions only, where there is
 	// room. Empty: it is not known, or there is no one object.
 	Source string

@@ -139,7 +139,7 @@ func TestAnOwnerDeletedWhileTheOutcomeOfItsCreateIsUnknown(t *testing.T) {
 	}
 }
 
-// TestDeletedAndMadeAgain: another object of the same name is another owner, also when nobody looked in between.
+// TestDeletedAndMadeAgain: another object of the same name is another owner, also when Raven did not run in between.
 func TestDeletedAndMadeAgain(t *testing.T) {
 	t.Parallel()
 	for _, down := range []bool{false, true} {
@@ -189,8 +189,8 @@ func TestRetained(t *testing.T) {
 	}
 }
 
-// TestGarbageCollection ends what is left of objects that went while nobody looked: after two looks, some at a time,
-// and nothing of other clusters or of drivers that are not enabled.
+// TestGarbageCollection ends what is left of objects that were deleted while Raven did not run: after two checks, some
+// at a time, and nothing of other clusters or of drivers that are not enabled.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

@@ -127,8 +127,8 @@ func TestAFourthBackendThatCannotBeListed(t *testing.T) {
 	r.settled(1)
 }
 
-// TestABackendThatWasNeverListed: until a backend was listed once nobody knows what a driver's answers end of it, so
-// that the mass-deletion guard has to wait for it: deletions that come to light later are counted.
+// TestABackendThatWasNeverListed: until a backend was listed once Raven does not know what a driver's answers end of
+// it, so that the mass-deletion guard has to wait for it: deletions that come to light later are counted.
 func TestABackendThatWasNeverListed(t *testing.T) {
 	t.Parallel()
 	n := newNotes(t)
@@ -147,7 +147,7 @@ func TestABackendThatWasNeverListed(t *testing.T) {
 	}))
 	n.eventually("all are answered", func() (bool, string) { return r.engine.Replayed(), "" })
 	if held := r.engine.Guards(); len(held) > 0 {
-		t.Errorf("the guard holds %v of what nobody has seen", held)
+		t.Errorf("the guard holds %v of what no list has shown", held)
 	}
 	n.memory.Fail(nil)
 	n.eventually("the guard holds", func() (bool, string) {

@@ -163,7 +163,7 @@ func TestDeletionThatEndsInError(t *testing.T) {
 	}
 }
 
-// TestDeletionOfWhatIsWellAgain: a load balancer that did not go, and that somebody has brought back, is asked to go
+// TestDeletionOfWhatIsWellAgain: a load balancer that did not go, and that an operator has brought back, is deleted
 // at once: the one that is to take its place waits for that.
 func TestDeletionOfWhatIsWellAgain(t *testing.T) {
 	t.Parallel()

@@ -81,8 +81,8 @@ func TestTheSameAddressAgain(t *testing.T) {
 	w.wantWrites("DELETE loadbalancer 204", "POST loadbalancer 201")
 }
 
-// TestOrphanedBalancer: what belongs to an object that went while nobody looked is swept, and a cleanup removes what
-// is left of a cluster.
+// TestOrphanedBalancer: what belongs to an object that was deleted while Raven did not run is collected, and a cleanup
+// removes what is left of a cluster.
 func TestOrphanedBalancer(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())
@@ -130,7 +130,7 @@ func TestGroupsOfTheVIP(t *testing.T) {
 	w.none("security_group", "vip")
 }
 
-// TestAddressOfACreateUnderWay: the VIP port of a load balancer that nobody can see yet is not taken from it.
+// TestAddressOfACreateUnderWay: the VIP port of a load balancer that is not visible yet is not taken from it.
 func TestAddressOfACreateUnderWay(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())
@@ -354,7 +354,7 @@ func TestChurn(t *testing.T) {
 		free)
 }
 
-// TestAnActiveLoadBalancerIsNotPolled: a load balancer that is as it should be is not asked about, by nobody.
+// TestAnActiveLoadBalancerIsNotPolled: a load balancer that is as it should be is not polled.
 func TestAnActiveLoadBalancerIsNotPolled(t *testing.T) {
 	t.Parallel()
 	for _, provider := range []simcloud.Provider{amphora(), ovnProvider()} {

@@ -144,20 +144,20 @@ func TestRefusedReplacement(t *testing.T) {
 	}
 	v.wish(4, nil)
 	v.r.stands("a", "x", state.Done, "")
-	v.wish(4, bad) // somebody has another try at it
+	v.wish(4, bad) // the user tries again
 	v.r.stands("a", "x", state.Terminal, "is not compatible with provider")
 	v.wish(4, nil)
 	v.r.stands("a", "x", state.Done, "")
 }
 
-// TestUnreadableReplacement: as long as nobody knows, nothing is given up.
+// TestUnreadableReplacement: as long as that is unknown, no load balancer is deleted.
 func TestUnreadableReplacement(t *testing.T) {
 	t.Parallel()
 	v := newVetted(t, nil)
 	flavor := v.cloud.AddFlavor("large", "amphora")
 	v.fault(simcloud.Rule{Path: "/flavors/", Action: simcloud.ActionStatus, Status: 503})
 	v.wish(1, func(lb *drivers.LoadBalancer) { lb.FlavorID = &flavor })
-	v.r.stands("a", "x", state.Failing, "looking whether the cloud has a flavor")
+	v.r.stands("a", "x", state.Failing, "checking whether the cloud has a flavor")
 	v.wantWrites()
 	v.cloud.ClearFaults()
 	v.r.settled(1)

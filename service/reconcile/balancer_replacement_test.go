@@ -315,7 +315,7 @@ func TestPlaceInTheQuota(t *testing.T) {
 	r.stands("a", "y", state.Done, "")
 }
 
-// TestNewOnASubnetThatIsNotThere: what somebody has written down wrongly is not tried every half minute.
+// TestNewOnASubnetThatIsNotThere: what a user has written wrongly is not tried every half minute.
 func TestNewOnASubnetThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())

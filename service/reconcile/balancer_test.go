@@ -400,7 +400,7 @@ func TestBalancerInError(t *testing.T) {
 	w.wantWrites()
 }
 
-// TestBalancerThatNeverBecomesReady is told of, and holds up nobody.
+// TestBalancerThatNeverBecomesReady is reported, and delays no other object.
 func TestBalancerThatNeverBecomesReady(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())

@@ -23,7 +23,7 @@ func oftenLooking(c *config) {
 	c.DriftInterval, c.SlowRetry, c.AmbiguousWait = 50*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
 }
 
-// TestNoLoadBalancingService concerns who wants load balancers and nobody else, until there is one: without a restart.
+// TestNoLoadBalancingService concerns only objects that desire load balancers, until there is one: without a restart.
 func TestNoLoadBalancingService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{NoOctavia: true})

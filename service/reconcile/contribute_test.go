@@ -64,7 +64,8 @@ func (w *world) hasRoutes(want string) {
 	w.eventually("routes "+want, func() (bool, string) { got := w.routes(); return got == want, got })
 }
 
-// TestContributedSecurityGroups join a port's own, or replace them, and go with who gave them, also while nobody looks.
+// TestContributedSecurityGroups join a port's own, or replace them, and go with who gave them, also while Raven does
+// not run.
 func TestContributedSecurityGroups(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

@@ -40,14 +40,14 @@ type DisabledStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// disabledState is what the looks at the objects of disabled drivers have found.
+// disabledState is what the checks of the objects of disabled drivers have found.
 type disabledState struct {
 	mu       sync.Mutex
 	next     time.Time
 	problems map[string]string // by resource
 }
 
-// due says whether it is time for another look, and sets the next time.
+// due says whether it is time for another check, and sets the next time.
 func (d *disabledState) due(now time.Time, interval time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func (d *disabledState) due(now time.Time, interval time.Duration) bool {
 	return true
 }
 
-// found notes what a look has found; soon says that another one is due at once.
+// found notes what a check has found; soon says that another one is due at once.
 func (d *disabledState) found(problems map[string]string, soon bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,8 +74,8 @@ func (d *disabledState) problem(resource string) string {
 }
 
 // collectDisabled ends what drivers that are not enabled made for objects that are gone: those that were missing in two
-// lists of the resource that the identities name. All else of theirs stays. It says whether another look is worth
-// while soon.
+// lists of the resource that the identities name. All else of these drivers stays. It says whether another check is
+// worth while soon.
 func (e *Engine) collectDisabled(ctx context.Context) (soon bool) {
 	if e.config.Presence == nil {
 		return false
@@ -215,7 +215,7 @@ func (e *Engine) dryDisabled(ctx context.Context) {
 	}
 	var owners map[string][]plan.Owner
 	e.state.View(func(tx *state.LoopTx) {
-		if tx.Unlisted("") == "" { // otherwise nothing of theirs is collected
+		if tx.Unlisted("") == "" { // otherwise none of their resources is collected
 			owners = disabledOwners(tx)
 		}
 	})

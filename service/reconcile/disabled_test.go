@@ -65,20 +65,20 @@ func TestADeletedObjectOfADisabledDriver(t *testing.T) {
 	w.createMap("b", "other")
 	r.settled(4)
 	r.stop()
-	w.deleteMap("x") // while nobody looks
+	w.deleteMap("x") // while Raven does not run
 	p := w.presence()
 	p.forbidden.Store(true)
 	writes := len(w.writes())
 
 	r = w.start(with(b).configured(watching(p)))
-	w.eventually("it is told that nobody knows", func() (bool, string) {
+	w.eventually("it is told that this is unknown", func() (bool, string) {
 		left := r.engine.DisabledResources()
 		return len(left) == 1 && strings.Contains(left[0].Problem, "forbidden"), fmt.Sprint(left)
 	})
 	asked := p.asked.Load()
 	w.eventually("it is asked again", func() (bool, string) { return p.asked.Load() > asked+1, "" })
 	if now := w.writes()[writes:]; len(now) > 0 {
-		t.Errorf("nobody knew what was gone, and there were the writes %v", now)
+		t.Errorf("it was unknown what was gone, and there were the writes %v", now)
 	}
 	p.forbidden.Store(false)
 	w.none("network", "x")
@@ -93,7 +93,7 @@ func TestADeletedObjectOfADisabledDriver(t *testing.T) {
 	})
 	w.deleteMap("z")
 	w.none("network", "z")
-	w.none("router", "all") // nobody claims it any more, and nobody may
+	w.none("router", "all") // no object claims it any more, and none may
 	if n := len(w.writes()) - writes; n != 4 {
 		t.Errorf("%d writes, want 4 deletions: %s", n, strings.Join(w.writes()[writes:], "\n"))
 	}
@@ -126,7 +126,7 @@ func TestThePlanOfADisabledDriver(t *testing.T) {
 	w.one("network", "x")
 }
 
-// TestWhatDoesNotSayWhatItIsFor stays: nobody knows where to look for its object.
+// TestWhatDoesNotSayWhatItIsFor stays: it is unknown where to search for its object.
 func TestWhatDoesNotSayWhatItIsFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

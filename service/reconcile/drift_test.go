@@ -230,8 +230,8 @@ func TestTheFirstLookIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestNothingDriftsByItself: what nobody has touched is no drift, however often everything is listed: load balancers
-// of every provider, with their parts, statuses and floating IPs, included.
+// TestNothingDriftsByItself: what no other client has changed is no drift, however often everything is listed: load
+// balancers of every provider, with their parts, statuses and floating IPs, included.
 func TestNothingDriftsByItself(t *testing.T) {
 	t.Parallel()
 	for name, provider := range map[string]simcloud.Provider{"amphora": amphora(), "ovn": ovnProvider()} {

@@ -208,7 +208,7 @@ func (w *world) updateMap(name string) {
 	}
 }
 
-// TestOneStuckObject holds up nobody else, be it refused for good, or a bug in Raven.
+// TestOneStuckObject delays no other object, be it refused for good, or a bug in Raven.
 func TestOneStuckObject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

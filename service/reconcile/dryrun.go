@@ -148,7 +148,7 @@ func apart(all []plan.Step) (steps []plan.Step, waits []string) {
 func (e *Engine) dryOrphans(watchers []*watcher) {
 	for _, w := range watchers {
 		e.orphansOf(w)
-		orphans, _ := e.orphansOf(w) // the second look confirms
+		orphans, _ := e.orphansOf(w) // the second pass confirms
 		for _, id := range orphans {
 			e.state.Update(func(tx *state.LoopTx) {
 				tx.EnsureGone(id, state.Request{Driver: w.name, Key: leftKey(id)}, drivers.Watch{Kind: vanished})

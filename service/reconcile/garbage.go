@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr/raven/service/watch"
 )
 
-// collectLoop looks for orphans at intervals.
+// collectLoop searches for orphans at intervals.
 func (e *Engine) collectLoop(ctx context.Context) {
 	wait := e.config.CollectInterval
 	for {

@@ -203,7 +203,7 @@ func (w *ovnWorld) leadTo() string {
 		}
 	}
 	var addresses []string
-	for _, member := range w.cloud.Objects("member") { // nobody else has these addresses
+	for _, member := range w.cloud.Objects("member") { // no other member has these addresses
 		addresses = append(addresses, text(member, "address"))
 	}
 	return strings.Join(addresses, " ")
@@ -231,7 +231,7 @@ func (w *ovnWorld) staysBehind(r *raven, by string) {
 		w.t.Errorf("the metric says %d, not %d", n, services)
 	}
 	if to := w.leadTo(); strings.Contains(to, "10.0.0.6") || !strings.Contains(to, "10.0.0.4") {
-		w.t.Errorf("what nobody follows leads to %s", to)
+		w.t.Errorf("what no driver follows leads to %s", to)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestHandoverWhereNobodySaysWherePodsAre(t *testing.T) {
 	w.eventuallyServed("shop", "kubeproxy")
 }
 
-// TestHandoverWhileOVNIsAway: the group is known, and the database is away when the old load balancer could go.
+// TestHandoverWhileOVNIsAway: the group is known, and the database is unreachable when the old load balancer could go.
 func TestHandoverWhileOVNIsAway(t *testing.T) {
 	t.Parallel()
 	w := newOVNWorld(t)
@@ -317,14 +317,14 @@ func TestHandoverWhileOVNIsAway(t *testing.T) {
 	w.waitsFor(p.raven, "shop", "503")
 	w.eventuallyServed("shop", "lbaas")
 	w.server.Kill()
-	w.eventually("it is known that the database is away", func() (bool, string) { return !p.nb.Status().Connected, "" })
-	w.waitsFor(p.raven, "shop", "northbound database is away") // no pass is under way any more that saw it there
+	w.eventually("the database is known to be unreachable", func() (bool, string) { return !p.nb.Status().Connected, "" })
+	w.waitsFor(p.raven, "shop", "northbound database is unreachable") // no pass is under way any more that saw it there
 	w.cloud.RemoveFault(remove)
 	const passes = "raven_reconcile_seconds"
 	before := measured(t, p.raven, passes)
 	w.movesOn()
 	w.eventually("it is looked at again", func() (bool, string) { return measured(t, p.raven, passes) > before, "" })
-	w.waitsFor(p.raven, "shop", "northbound database is away")
+	w.waitsFor(p.raven, "shop", "northbound database is unreachable")
 	if octavia, leads, _ := w.served("shop"); !octavia || !leads {
 		t.Fatalf("served by Octavia: %t, with its floating IP: %t", octavia, leads)
 	}
@@ -360,7 +360,7 @@ func TestManyAreHandedOver(t *testing.T) {
 	}
 }
 
-// TestOctaviaThatWasNeverUsed: an Octavia that answers nothing keeps nobody from being served by OVN but those that
+// TestOctaviaThatWasNeverUsed: an Octavia that answers nothing keeps no Service from being served by OVN but those that
 // it may still serve, which is told.
 func TestOctaviaThatWasNeverUsed(t *testing.T) {
 	t.Parallel()

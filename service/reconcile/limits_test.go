@@ -87,7 +87,7 @@ func TestFullSubnets(t *testing.T) {
 	w.none("subnetpool", "pool")
 }
 
-// TestQuota: who has none waits, goes on when somebody leaves or the quota is raised, and holds up nobody.
+// TestQuota: who has none waits, goes on when another is deleted or the quota is raised, and delays no other object.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{Quotas: map[string]int{"network": 3}})
@@ -163,7 +163,7 @@ func TestForeignUsersAreNamed(t *testing.T) {
 		for _, o := range r.engine.Objects(reconcile.Filter{Driver: "a", State: state.Waiting}) {
 			return o.Deleted && len(o.Reasons) > 0 && contains(o.Reasons, `"annas"`), fmt.Sprint(o.Reasons)
 		}
-		return false, "nobody waits"
+		return false, "no object waits"
 	})
 	w.by("DELETE", "/ports/"+text(p, "id"), nil, 204)
 	w.none("network", "shop")

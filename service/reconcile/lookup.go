@@ -75,7 +75,7 @@ func (e *Engine) lookupFailure(l drivers.Lookup, err error) error {
 	return f
 }
 
-// checkLookups looks again at what operators named: it may have been replaced. Who depends on it is reconciled then.
+// checkLookups reads again what operators named: it may have been replaced. Who depends on it is reconciled then.
 // One that cannot be read is no reason to leave the others out.
 func (e *Engine) checkLookups(ctx context.Context) {
 	var used []drivers.Lookup
@@ -84,7 +84,7 @@ func (e *Engine) checkLookups(ctx context.Context) {
 		found, err := e.find(ctx, l)
 		missing := errors.Is(err, backend.ErrNotFound)
 		if err != nil && !missing {
-			e.log.DebugContext(ctx, "looking again at what was configured", "kind", l.Of, "id", l.ID, "error", err)
+			e.log.DebugContext(ctx, "reading again what was configured", "kind", l.Of, "id", l.ID, "error", err)
 			continue
 		}
 		e.state.Update(func(tx *state.LoopTx) {
@@ -202,7 +202,7 @@ func (l loop) Adopt(ctx context.Context, step plan.Step) (bool, error) {
 	}
 	list, err := b.Find(ctx, step.Kind, step.Identity)
 	if err != nil {
-		return false, fmt.Errorf("looking for the %s %q that may have been created: %w", step.Kind, step.Identity.Name, err)
+		return false, fmt.Errorf("searching for the %s %q that may have been created: %w", step.Kind, step.Identity.Name, err)
 	}
 	l.e.state.Update(func(tx *state.LoopTx) {
 		for _, r := range list {

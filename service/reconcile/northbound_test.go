@@ -326,7 +326,7 @@ func TestOVNIsAway(t *testing.T) {
 				return false, fmt.Sprint(list)
 			}
 			return list[0].State == state.Waiting &&
-					strings.Contains(fmt.Sprint(list[0].Reasons), "northbound database is away"),
+					strings.Contains(fmt.Sprint(list[0].Reasons), "northbound database is unreachable"),
 				fmt.Sprint(list[0].State, list[0].Reasons)
 		})
 	}
@@ -451,8 +451,8 @@ func TestHandoverToOVNAndBack(t *testing.T) {
 	}
 }
 
-// TestOVNIsSweptAndCleanedUp: what a Service had that went while nobody looked goes; and a cleanup leaves nothing of
-// the cluster.
+// TestOVNIsSweptAndCleanedUp: what a Service had that was deleted while Raven did not run is deleted; and a cleanup
+// leaves nothing of the cluster.
 func TestOVNIsSweptAndCleanedUp(t *testing.T) {
 	t.Parallel()
 	w := newOVNWorld(t)

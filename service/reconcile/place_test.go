@@ -13,8 +13,8 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestPortsStayOffTwinsOfTheirSubnet: a create that was cut makes a second subnet, and nobody has looked since. Ports
-// rather wait for room than to take addresses of that one, which is removed when it is found.
+// TestPortsStayOffTwinsOfTheirSubnet: a create that was cut makes a second subnet, and Raven has not listed since.
+// Ports rather wait for room than to take addresses of that one, which is removed when it is found.
 func TestPortsStayOffTwinsOfTheirSubnet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

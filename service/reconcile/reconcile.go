@@ -128,7 +128,7 @@ func (e *Engine) predecessors(request state.Request, uid string, known watch.Sta
 	return list
 }
 
-// end takes away all that an object has, because it is gone.
+// end deletes all that an object has, because it is gone.
 func (e *Engine) end(ctx context.Context, o *state.Object) result {
 	e.state.Update(func(tx *state.LoopTx) {
 		tx.SetDesired(o, drivers.Set{})

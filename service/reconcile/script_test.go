@@ -118,7 +118,7 @@ func (s setup) backed(memory *testbackend.Memory) setup {
 	return s
 }
 
-// by makes somebody else change the cloud.
+// by makes another client change the cloud.
 func (w *world) by(method, path string, body any, status int) map[string]any {
 	w.t.Helper()
 	got, doc := w.cloud.Call(simcloud.UserKuryr, simcloud.ProjectKuryr, method, path, body)

@@ -179,7 +179,7 @@ func (e *Engine) repeatable(tx *state.Tx, step plan.Step) *state.UnknownCreate {
 	return &u
 }
 
-// resolveUnknown looks for the outcome of creates that were cut off. It says whether it found one.
+// resolveUnknown finds the outcome of creates that were cut off. It says whether it found one.
 func (e *Engine) resolveUnknown(ctx context.Context, p plan.Plan, try *attempt) bool {
 	found := false
 	for _, step := range p.Steps {
@@ -226,8 +226,8 @@ func (e *Engine) stillUnknown(step plan.Step, now time.Time) (f *backend.Failure
 	return f
 }
 
-// watchUnknown asks for a drift check for creates with unknown outcome that are not wanted any more: nobody else
-// looks for them.
+// watchUnknown asks for a drift check for creates with unknown outcome that are not wanted any more: nothing else
+// searches for them.
 func (e *Engine) watchUnknown(o *state.Object) {
 	var until time.Time
 	e.state.Update(func(tx *state.LoopTx) { until = tx.TakeUnknown(o.ID) })
@@ -264,8 +264,8 @@ func (e *Engine) settleGone(o *state.Object, out outcome) result {
 //	an object kept from its driver permanent, but shown to the host again
 //	everything else                failing: tried again, ever later
 //
-// That an account may not write is among what passes: an API server that was just started refuses everything until it
-// has read the roles, and a role that is put right wakes nobody.
+// That an account may not write is a transient error: an API server that was just started refuses everything until it
+// has read the roles, and a corrected role requeues no key.
 func (e *Engine) classify(err error) backend.Failure {
 	var (
 		f       *backend.Failure
@@ -282,7 +282,7 @@ func (e *Engine) classify(err error) backend.Failure {
 	return backend.Failure{Phase: state.Failing, Backoff: true, Quiet: passing(err)}
 }
 
-// passing says whether an error concerns a driver that is away or slow, not the object.
+// passing says whether an error concerns a driver that is unavailable or slow, not the object.
 func passing(err error) bool {
 	return errors.Is(err, drivers.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }

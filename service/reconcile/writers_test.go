@@ -31,7 +31,7 @@ func writing(key, text string) drivers.Output {
 	return drivers.Output{Kind: drivers.Annotation, Key: "example.org/" + key, Text: drivers.Text(text)}
 }
 
-// TestAKeyThatTwoWrite is a conflict shown on both. What is written stays, and nobody writes on and on.
+// TestAKeyThatTwoWrite is a conflict shown on both. What is written stays, and neither writes on and on.
 func TestAKeyThatTwoWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

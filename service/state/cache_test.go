@@ -80,7 +80,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// TestDriftBesideWrites: what a list shows of a write whose answer is still to come was done by nobody else.
+// TestDriftBesideWrites: what a list shows of a write whose answer is still to come is no drift.
 func TestDriftBesideWrites(t *testing.T) {
 	network := func(name string) plan.Observed {
 		return plan.Observed{

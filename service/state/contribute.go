@@ -16,7 +16,7 @@ import (
 )
 
 // The account of contributed elements is kept on the resource itself, by one tag per element: a mark. So it is known
-// after a restart which elements Raven put there for others, and which are somebody else's:
+// after a restart which elements Raven put there for others, and which are not Raven's:
 //
 //	attribute              set by the resource's owner     not set by it (a router's routes)
 //	contributed now        beside the owner's elements     beside what is there; marked first, put there then

@@ -53,7 +53,7 @@ func ByQuota(kind drivers.Kind) Key { return Key{What: "quota", Name: string(kin
 func ByBackend(name string) Key { return Key{What: "backend", Name: name} }
 
 // SetDesired takes over a new Set of an object and keeps the indexes of roles, claims and contributions. Who must
-// look again because of it is woken.
+// be reconciled because of it is woken.
 func (tx *LoopTx) SetDesired(o *Object, set drivers.Set) {
 	before, after := exportsOf(o.Target, o.Set), exportsOf(o.Target, set)
 	for role, name := range before {
@@ -138,7 +138,7 @@ func (tx *Tx) withdraw(o *Object) map[drivers.Role]bool {
 	return touched
 }
 
-// roleChanged wakes who must look again because another resource stands behind a role: who refers to it, and who
+// roleChanged wakes who must be reconciled because another resource stands behind a role: who refers to it, and who
 // exports it.
 func (tx *Tx) roleChanged(role drivers.Role) {
 	tx.Wake(ByRole(role))
@@ -329,7 +329,7 @@ func (tx *Tx) arrived(before *plan.Observed, now plan.Observed) {
 	}
 }
 
-// Depart drops a resource that is gone from the cache, and wakes who must look again because of that.
+// Depart drops a resource that is gone from the cache, and wakes who must be reconciled because of that.
 func (tx *Tx) Depart(kind drivers.Kind, id string) {
 	old, known := tx.Cache.Remove(kind, id)
 	if !known {
@@ -340,7 +340,7 @@ func (tx *Tx) Depart(kind drivers.Kind, id string) {
 	tx.WakeOwner(old.Identity.Owner)
 }
 
-// departed wakes who must look again because a resource has left the cache.
+// departed wakes who must be reconciled because a resource has left the cache.
 func (tx *Tx) departed(old plan.Observed) {
 	tx.announce(old, false)
 	if !tx.Cache.Has(old.Identity.Owner) {
@@ -394,9 +394,10 @@ func (tx *Tx) Seen(key ResourceKey, now plan.Observed, there bool, begun uint64)
 	return differs
 }
 
-// announce wakes who must look again because a resource is there now, is not there any more, or has other attributes.
+// announce wakes who must be reconciled because a resource is there now, is not there any more, or has other
+// attributes.
 func (tx *Tx) announce(o plan.Observed, there bool) {
-	tx.Wake(ByGone(o.ID)) // who waits for it to go may wait no more either when it does not use theirs any longer
+	tx.Wake(ByGone(o.ID)) // who waits for it to go may wait no more either when it does not use it any longer
 	if there {
 		tx.ForgetUnknown(o.Kind, o.Identity)
 	}

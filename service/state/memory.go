@@ -19,7 +19,7 @@ const (
 type memory struct {
 	total int
 	of    map[plan.Owner]int
-	prune int // how many entries make it worth while to look for those of objects that are gone
+	prune int // how many entries make it worth while to search for those of objects that are gone
 }
 
 // Reserve makes room for an object's new Set, or refuses it: a driver must not take all memory by many answers, each

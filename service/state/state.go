@@ -128,7 +128,7 @@ type Tx struct {
 // LoopTx is the state while it is locked, for the loop.
 type LoopTx struct {
 	*Tx
-	// Orphans counts in how many looks in a row an owner was without its object.
+	// Orphans counts in how many checks in a row an owner was without its object.
 	Orphans map[plan.Owner]int
 	// Synced is when the cloud was last observed as a whole; zero: never.
 	Synced time.Time

@@ -53,7 +53,7 @@ func having(l *Loop) Request {
 	return r
 }
 
-// TestViewChangesNothing: what wakes somebody, or puts something off, in a View is a mistake, which nobody overlooks.
+// TestViewChangesNothing: what wakes an owner, or defers something, in a View is a mistake, which panics.
 // The state can be used after that.
 func TestViewChangesNothing(t *testing.T) {
 	l, delivered := newLoop(t)
@@ -212,7 +212,7 @@ func TestWhatIsKnownOfABackend(t *testing.T) {
 					t.Errorf("the other one is concerned: %v", err)
 				}
 				if err := tx.Unavailable(drivers.KindPort); err != nil || !tx.Listed(drivers.KindPort) {
-					t.Errorf("a kind that nobody keeps is waited for: %v", err)
+					t.Errorf("a kind that no backend keeps is waited for: %v", err)
 				}
 			})
 		})

@@ -49,7 +49,7 @@ func (m *Manager) act(ctx context.Context, doing string, do func() error) error 
 func (m *Manager) installed() error {
 	if m.Systemd() {
 		whose, _, err := m.unitFile()
-		if err == nil && whose == nobody {
+		if err == nil && whose == absent {
 			err = ErrNotInstalled
 		}
 		return err

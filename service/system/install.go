@@ -16,15 +16,15 @@ import (
 type owner int
 
 const (
-	nobody   owner = iota // there is none
-	ours                  // made by Install
-	packaged              // from a package or make install
-	foreign               // somebody else's below /etc
+	absent    owner = iota // there is none
+	installed              // made by Install
+	packaged               // from a package or make install
+	foreign                // another's below /etc
 )
 
 // unitFile finds the service's unit.
 //
-//	/etc/systemd/system/NAME.service   begins with the marker: ours, else foreign
+//	/etc/systemd/system/NAME.service   begins with the marker: made by Install, else foreign
 //	/usr/lib, /usr/local/lib, /lib     packaged
 func (m *Manager) unitFile() (owner, string, error) {
 	file := m.c.Name + ".service"
@@ -36,14 +36,14 @@ func (m *Manager) unitFile() (owner, string, error) {
 	case err == nil:
 		text, err := os.ReadFile(own)
 		if err != nil {
-			return nobody, own, fmt.Errorf("reading the unit: %w", err)
+			return absent, own, fmt.Errorf("reading the unit: %w", err)
 		}
 		if strings.HasPrefix(string(text), m.marker()+"\n") {
-			return ours, own, nil
+			return installed, own, nil
 		}
 		return foreign, own, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nobody, own, fmt.Errorf("looking for the unit: %w", err)
+		return absent, own, fmt.Errorf("searching for the unit: %w", err)
 	}
 	for _, dir := range []string{"/usr/local/lib", "/usr/lib", "/lib"} {
 		path := m.path(filepath.Join(dir, "systemd/system", file))
@@ -51,7 +51,7 @@ func (m *Manager) unitFile() (owner, string, error) {
 			return packaged, path, nil
 		}
 	}
-	return nobody, own, nil
+	return absent, own, nil
 }
 
 // Install installs the service and lets it start with the machine; it does not start it. It returns what it did, for
@@ -72,12 +72,12 @@ func (m *Manager) Install(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("%s is there, but %w: remove it first", path, ErrForeign)
 	case packaged:
 		return m.enablePackaged(ctx, path)
-	case ours, nobody:
+	case installed, absent:
 	}
 	if err := m.reachable(); err != nil {
 		return nil, err
 	}
-	if whose == ours {
+	if whose == installed {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("reading the unit: %w", err)
@@ -87,7 +87,7 @@ func (m *Manager) Install(ctx context.Context) ([]string, error) {
 			return []string{path + " is there already"}, err
 		}
 	}
-	return m.installUnit(ctx, whose == ours, path)
+	return m.installUnit(ctx, whose == installed, path)
 }
 
 func (m *Manager) installUnit(ctx context.Context, again bool, path string) ([]string, error) {
@@ -169,7 +169,7 @@ func (m *Manager) installElsewhere() ([]string, error) {
 	return []string{"made a service of " + m.platform + "; it runs as root, since only systemd confines it"}, nil
 }
 
-// Uninstall stops the service and takes away all that Install made, and what the service has kept; no configuration.
+// Uninstall stops the service and removes all that Install made, and what the service has kept; no configuration.
 // It returns what it did, for people. Where there is nothing, that is fine.
 func (m *Manager) Uninstall(ctx context.Context) ([]string, error) {
 	if err := m.privileged(); err != nil {
@@ -185,14 +185,14 @@ func (m *Manager) Uninstall(ctx context.Context) ([]string, error) {
 	switch whose {
 	case foreign:
 		return nil, fmt.Errorf("%s is %w: remove it as it came", path, ErrForeign)
-	case nobody:
+	case absent:
 		return []string{"it is not installed"}, m.removeUser(ctx)
 	case packaged:
 		if _, err := m.run(ctx, "systemctl", "disable", "--now", m.c.Name); err != nil {
 			return nil, err
 		}
-		return []string{"stopped and disabled " + path + "; removing its package takes it away"}, nil
-	case ours:
+		return []string{"stopped and disabled " + path + "; removing its package removes it"}, nil
+	case installed:
 	}
 	if err := m.control.Stop(); err != nil {
 		return nil, fmt.Errorf("stopping the service: %w", err)

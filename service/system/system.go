@@ -93,7 +93,7 @@ func New(c Config, stdout, stderr *os.File) (*Manager, error) {
 	return m, nil
 }
 
-// detect refuses what only looks like a service manager: kardianos takes System V for granted where it finds nothing
+// detect refuses what is only taken for a service manager: kardianos takes System V for granted where it finds nothing
 // else.
 func (m *Manager) detect() error {
 	if m.platform == systemd {

@@ -105,7 +105,7 @@ func TestViewChange(t *testing.T) {
 		"field":       {set("n2", "spec", "nodeName"), Updated, "the driver reads it"},
 		"status":      {set("Failed", "status", "phase"), "", "the driver does not read it, though another does"},
 		"kept":        {set("p2", "metadata", "annotations", "raven/port"), Updated, "an output was changed by another"},
-		"other":       {set("y", "metadata", "annotations", "other"), "", "nobody asked for it"},
+		"other":       {set("y", "metadata", "annotations", "other"), "", "no watch asked for it"},
 		"label":       {set("back", "metadata", "labels", "tier"), "", "labels are kept for selectors only"},
 		"version":     {set("8", "metadata", "resourceVersion"), "", "every write changes it"},
 		"deletion":    {set("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"), Updated, "always there"},

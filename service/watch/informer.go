@@ -17,7 +17,7 @@ import (
 // needs more, a run with a wider projection is begun beside the current one, and takes its place once it has listed:
 //
 //	            ensureRun            first list done
-//	(nothing) ───────────▶ pending ───────────────▶ current ──wider run current, or nobody left──▶ ended
+//	(nothing) ───────────▶ pending ───────────────▶ current ──wider run current, or no view left──▶ ended
 type informer struct {
 	key    informerKey
 	config Config
@@ -63,7 +63,7 @@ func (i *informer) attach(v *view) []wakeup {
 	return nil
 }
 
-// detach takes a view away and returns how many are left.
+// detach removes a view and returns how many are left.
 func (i *informer) detach(v *view) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -148,7 +148,7 @@ func (m *Manager) attach(views []*view) ([]wakeup, error) {
 	return wakeups, nil
 }
 
-// release takes views away and returns the informers that are not used any more, told to end.
+// release removes views and returns the informers that are not used any more, told to end.
 func (m *Manager) release(views []*view) []*informer {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,7 +28,7 @@ func (s store) Add(object any) error { return s.put(object) }
 // Update implements cache.ReflectorStore.
 func (s store) Update(object any) error { return s.put(object) }
 
-// Resync implements cache.ReflectorStore. Nothing is re-delivered: who looks again at all keys takes them from Keys.
+// Resync implements cache.ReflectorStore. Nothing is re-delivered: a full reconcile takes all keys from Keys.
 func (s store) Resync() error { return nil }
 
 // Bookmark notes that the API server said something.
@@ -274,7 +274,7 @@ func (i *informer) nowUsable(before map[*view]bool, wakeups []wakeup) []wakeup {
 	return wakeups
 }
 
-// tell lets those who wait look again. The lock is held.
+// tell wakes the waiters. The lock is held.
 func (i *informer) tell() {
 	close(i.updated)
 	i.updated = make(chan struct{})

@@ -210,8 +210,8 @@ func (s *Subscription) Answer(need drivers.Need) ([]drivers.Object, State) {
 // comes, goes or changes within the driver's fields, and when a watch that it needs becomes known.
 func (s *Subscription) Remember(owner Key, needs []drivers.Need) { s.needs.remember(owner, needs) }
 
-// Close ends the subscription: wake is not called any more once it returns, and informers that nobody else uses have
-// ended.
+// Close ends the subscription: wake is not called any more once it returns, and informers that no other subscription
+// uses have ended.
 func (s *Subscription) Close() {
 	s.mu.Lock()
 	closed := s.closed

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package watch keeps caches of the Kubernetes objects that drivers are concerned with and says which source objects
-// to look at again when something changed. It must never change an object, and never take an error for an empty list.
+// to reconcile when something changed. It must never change an object, and never take an error for an empty list.
 //
 //	API server ──list, watch──▶ informer (one per distinct watch, union of fields)
 //	                               │ compare, per driver
@@ -155,7 +155,7 @@ type Config struct {
 	Clock  clock.Clock
 	// SyncTimeout bounds each call of WaitSynced; 0 is one minute.
 	SyncTimeout time.Duration
-	// RecheckPeriod is how often a resource that is not served is looked for again; 0 is half a minute.
+	// RecheckPeriod is how often a resource that is not served is searched for again; 0 is half a minute.
 	RecheckPeriod time.Duration
 	// ListOnly fills caches by lists, never by streaming lists.
 	ListOnly bool

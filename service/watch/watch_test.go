@@ -114,7 +114,7 @@ func TestNothingLost(t *testing.T) {
 					}, func() any { return w.all() })
 					all := w.all()
 					if !slices.Contains(all, "pods default/again recreated") && !slices.Contains(all, "pods default/again deleted") {
-						t.Errorf("nobody heard that there is another object: %v", all)
+						t.Errorf("no subscription was told of another object: %v", all)
 					}
 					if keys, complete := s.Keys("pods"); len(keys) != 3 || !complete {
 						eventually(t, func() bool { keys, complete := s.Keys("pods"); return len(keys) == 3 && complete },

@@ -32,7 +32,7 @@ func TestTheFenceLetsNoWritePass(t *testing.T) {
 		return ctx, func() { unhook(); cancel() }, nil
 	})
 	write := func() error {
-		fenced.Event(target, drivers.Warning, "Refused", "nobody reads this")
+		fenced.Event(target, drivers.Warning, "Refused", "refused")
 		return errors.Join(
 			fenced.Apply(t.Context(), target, manager, map[string]string{"kuryr.org/x": "y"}, nil),
 			fenced.ApplyIngress(t.Context(), target, manager, []string{"192.0.2.1"}))
@@ -56,7 +56,7 @@ func TestTheFenceLetsNoWritePass(t *testing.T) {
 		context.Canceled) {
 		t.Errorf("after the end of the term: %v", err)
 	}
-	fenced.Event(target, drivers.Warning, "Allowed", "somebody reads this")
+	fenced.Event(target, drivers.Warning, "Allowed", "allowed")
 	events := f.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("default")
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		list, err := events.List(t.Context(), metav1.ListOptions{})

@@ -143,7 +143,7 @@ func IngressDiffers(meta watch.Meta, manager string, addresses []string) bool {
 	return !owned || meta.Annotations[watch.KeepIngress] != strings.Join(addresses, " ")
 }
 
-// ApplyIngress makes these addresses the object's status.loadBalancer.ingress, in this order; none takes away those
+// ApplyIngress makes these addresses the object's status.loadBalancer.ingress, in this order; none removes those
 // that the manager wrote before. It is one server-side apply to the status and is not retried. The errors are those
 // of Apply.
 func (w *Writer) ApplyIngress(ctx context.Context, target Target, manager string, addresses []string) error {

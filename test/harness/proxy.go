@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Proxy is a TCP proxy that can be cut: then nothing comes through any more, and nobody is told.
+// Proxy is a TCP proxy that can be cut: then nothing comes through any more, and neither end is told.
 type Proxy struct {
 	listener net.Listener
 	to       string
@@ -50,7 +50,7 @@ func (p *Proxy) Close() {
 	p.work.Wait()
 }
 
-// Cut cuts the proxy: what is open stays open, and silent.
+// Cut cuts the proxy: open connections stay open, and carry nothing.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

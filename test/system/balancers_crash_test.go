@@ -33,7 +33,7 @@ func served() []phase {
 	}
 }
 
-// bareOfServices takes away what every cluster has.
+// bareOfServices deletes the Services that every cluster has.
 func (r *rig) bareOfServices() {
 	r.t.Helper()
 	r.deleteService("default", "kubernetes")

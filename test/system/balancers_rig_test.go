@@ -225,10 +225,10 @@ func (r *rig) balancersAmiss() string {
 		}
 	}
 	for name, lbs := range byName {
-		wrong("%d load balancers of %s are nobody's", len(lbs), name)
+		wrong("%d load balancers of %s belong to no object", len(lbs), name)
 	}
 	for port, list := range fips {
-		wrong("%d floating IPs at port %s are nobody's", len(list), port)
+		wrong("%d floating IPs at port %s belong to no object", len(list), port)
 	}
 	if n := r.orphans(); n != "" {
 		wrong("%s", n)

@@ -21,7 +21,7 @@ type moment string
 const (
 	unapplied moment = "before it is applied"
 	applied   moment = "after it was applied, before the answer"
-	late      moment = "and it is applied later, when the next raven has looked already"
+	late      moment = "and it is applied later, when the next raven has listed already"
 )
 
 // lateness is how much later; less than the ambiguous_create_wait of the rigs.

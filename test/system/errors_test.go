@@ -15,7 +15,7 @@ import (
 	simkube "github.com/kuryr/raven/test/sim/kube"
 )
 
-// closedPort is an address that nobody listens on, nor will until the test ends: a socket is bound to it that does
+// closedPort is an address on which no process listens, nor will until the test ends: a socket is bound to it that does
 // not listen.
 func closedPort(t *testing.T) string {
 	t.Helper()
@@ -35,7 +35,7 @@ func closedPort(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", bound.Port)
 }
 
-// takenPort is a port that somebody else listens on until the test ends.
+// takenPort is a port on which another process listens until the test ends.
 func takenPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -121,7 +121,7 @@ func TestServicesAreHandedOver(t *testing.T) {
 	}
 }
 
-// databaseStays shows that a reload without the database is refused while OVN serves: nobody would see its load
+// databaseStays shows that a reload without the database is refused while OVN serves: no process would see its load
 // balancers then.
 func (r *northRig) databaseStays(p *raven) {
 	r.t.Helper()
@@ -154,7 +154,7 @@ func (r *northRig) balancersStay(p *raven, services int) string {
 		}
 	}
 	if amiss := r.balancersAmiss(); amiss != "" {
-		r.t.Errorf("while OVN's database is away: %s", amiss)
+		r.t.Errorf("while OVN's database is unreachable: %s", amiss)
 	}
 	if !s.Ready || waiting != services || s.Handover.Waiting != services {
 		return fmt.Sprintf("%d of %d Services wait, %d of them to be handed over", waiting, services, s.Handover.Waiting)

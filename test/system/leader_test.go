@@ -99,7 +99,7 @@ func lists(paths []string, kind string) int {
 	return n
 }
 
-// The leader is cut off from the cluster while a create of its own is slow and takes effect when the other has looked
+// The leader is cut off from the cluster while a create of its own is slow and takes effect when the other has listed
 // and made its own.
 func TestALeaderThatIsCutOffLeavesNoDuplicate(t *testing.T) {
 	t.Parallel()
@@ -277,7 +277,7 @@ func TestWhoLeadsIsSaid(t *testing.T) {
 			pattern string
 		}{
 			"raven status": {func() string { return r.raven("status", "--address", c.p.address()).out }, c.status},
-			"/readyz":      {func() string { return c.p.page("/readyz") }, c.ready}, // looked at once a second
+			"/readyz":      {func() string { return c.p.page("/readyz") }, c.ready}, // checked once a second
 			"/metrics":     {func() string { return c.p.page("/metrics") }, c.measured},
 		} {
 			within(t, where+" of "+c.p.name, func() string {

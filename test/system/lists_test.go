@@ -105,7 +105,7 @@ func TestListThatFailsInADriftCheckChangesNothing(t *testing.T) {
 		})
 		r.wroteNothing(before)
 		r.cloud.ClearFaults()
-		// And it is awake: what somebody takes away comes back.
+		// And it is awake: Raven makes again what another client deletes.
 		id := r.portOf("shop", "a")
 		if code, _ := r.cloud.Call(simcloud.UserAdmin, simcloud.ProjectAdmin, http.MethodDelete, "/ports/"+id,
 			nil); code != http.StatusNoContent {

@@ -300,7 +300,7 @@ func (r *northRig) floatingIDs() map[string]string {
 	return ids
 }
 
-// onlyOne looks all the time, until it is ended, that never a load balancer of Octavia's and one of OVN's serve one
+// onlyOne checks all the time, until it is ended, that never a load balancer of Octavia's and one of OVN's serve one
 // address, and, where OVN's are on their way out, that they serve as long as they are there.
 func (r *northRig) onlyOne(leaving bool) (end func()) {
 	stop := make(chan struct{})
@@ -349,7 +349,7 @@ func (r *northRig) onlyOne(leaving bool) (end func()) {
 	})
 }
 
-// idle names a load balancer that is there and in no group of a switch, so that it serves nobody.
+// idle names a load balancer that is there and in no group of a switch, so that it serves no client.
 func (r *northRig) idle(before []northRow) string {
 	if len(before) == 0 {
 		return ""

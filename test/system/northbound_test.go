@@ -66,7 +66,7 @@ func sameRow(a, b northRow) bool {
 }
 
 // TestAddressThatCannotBeLimitedIsClosed: OVN's load balancers know no source ranges, so that the address of a
-// Service that has some serves nobody. It is not given away meanwhile, and serves again without them.
+// Service that has some serves no client. It is not given away meanwhile, and serves again without them.
 func TestAddressThatCannotBeLimitedIsClosed(t *testing.T) {
 	t.Parallel()
 	r := newNorthRig(t, simcloud.OVN(brief()))

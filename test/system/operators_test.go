@@ -25,7 +25,7 @@ func (r *rig) asOperator(method, path string, body any) object {
 }
 
 // TestWhatOperatorsWriteSurvives: their tags and descriptions stay, also over a restart, and neither makes a second
-// resource. Where they took our tags away, the description still proves whose it is.
+// resource. Where they removed Raven's tags, the description still proves whose it is.
 func TestWhatOperatorsWriteSurvives(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -70,12 +70,12 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 	}
 
 	p = r.start()
-	must(t, "our tags beside theirs", func() string {
+	must(t, "Raven's tags beside the operator's", func() string {
 		for _, path := range stripped {
 			doc := r.asOperator(http.MethodGet, "/"+path+"/tags", nil)
 			tags, _ := doc["tags"].([]any)
-			ours := slices.ContainsFunc(tags, func(tag any) bool { return strings.HasPrefix(fmt.Sprint(tag), "raven:cluster=") })
-			if !ours || !slices.Contains(tags, any("anna")) {
+			found := slices.ContainsFunc(tags, func(tag any) bool { return strings.HasPrefix(fmt.Sprint(tag), "raven:cluster=") })
+			if !found || !slices.Contains(tags, any("anna")) {
 				return fmt.Sprintf("%s has the tags %v", path, tags)
 			}
 		}
@@ -95,8 +95,8 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 	}
 }
 
-// TestAForbiddenNeedDeletesNothing: without the ServiceCIDRs nobody knows what the service network should be. What
-// there is stays, over several drift checks and sweeps.
+// TestAForbiddenNeedDeletesNothing: without the ServiceCIDRs Raven does not know what the service network should be.
+// What there is stays, over several drift checks and sweeps.
 func TestAForbiddenNeedDeletesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -45,7 +45,7 @@ func (r *rig) start(args ...string) *raven {
 // command is a raven in an environment that sets nothing of its configuration.
 func (r *rig) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := harness.Command(ctx, r.path("bin/raven"), r.dir, r.env, args...)
-	if r.tty != nil { // it leads a session of that terminal, as when somebody starts it by hand
+	if r.tty != nil { // it leads a session of that terminal, as when a user starts it by hand
 		cmd.Stdin = r.tty
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 	}

@@ -130,7 +130,7 @@ func TestAMutatedGraceHolds(t *testing.T) {
 	if status := p.end(); status != 0 {
 		t.Errorf("the exit status is %d", status)
 	}
-	if n := len(r.portIDs()); n != 1 { // a create whose client goes away before its time is not carried out
+	if n := len(r.portIDs()); n != 1 { // a create whose client disconnects before its time is not carried out
 		t.Errorf("there are %d ports, wanted the one whose create was under way", n)
 	}
 	r.cloud.ResetLog()
@@ -224,12 +224,12 @@ func TestSystemdIsTold(t *testing.T) {
 			if strings.Contains(said.String(), until) {
 				return ""
 			}
-			return "it heard " + said.String()
+			return "it received " + said.String()
 		})
 	}
 	read("READY=1")
 	if text := said.String(); !strings.Contains(text, "STATUS=starting: listing this cluster's resources in the cloud") {
-		t.Errorf("before it was ready systemd heard:\n%s", text)
+		t.Errorf("before it was ready systemd received:\n%s", text)
 	}
 	read("objects: 6 done\n") // with the namespaces that every cluster has
 	read("WATCHDOG=1")

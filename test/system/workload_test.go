@@ -80,7 +80,7 @@ func (r *rig) patchPod(namespace, name, patch string) {
 	r.check(err)
 }
 
-// bare takes away the namespaces that every cluster has, but for the one that gives it its identity. No API server
+// bare deletes the namespaces that every cluster has, but for the one that gives it its identity. No API server
 // would let anybody do that, so that it is told as an event; it halves what there is to do.
 func (r *rig) bare() {
 	r.t.Helper()
@@ -96,7 +96,7 @@ func (r *rig) bare() {
 	})
 }
 
-// vanish tells of the end of a namespace that nobody may delete.
+// vanish tells of the end of a namespace that no client may delete.
 func (r *rig) vanish(namespace string) {
 	r.t.Helper()
 	event := fmt.Sprintf(`{"type":"DELETED","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}}`,
@@ -162,7 +162,7 @@ func (r *rig) clusterAmiss() string {
 		meta, _ := space["metadata"].(map[string]any)
 		name := fmt.Sprint(meta["name"])
 		if excluded(space) {
-			continue // a network of theirs would be one too many
+			continue // their networks would be too many
 		}
 		if networks[name] != 1 || meta["deletionTimestamp"] != nil {
 			amiss = append(amiss,

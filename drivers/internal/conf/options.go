@@ -131,7 +131,7 @@ func Pools() []drivers.Option {
 			Group: SubnetGroup, Name: OptPool, Type: drivers.ListOption, Item: drivers.CIDROption, IPVersion: 4,
 			Default: "192.168.0.0/16", HasDefault: true,
 			Deprecated: [][2]string{{"k8s", OptPool}}, Env: []string{"SUBNET_POOL"},
-			Help: "IPv4 ranges that the namespaces' subnets are taken from. Ranges can be added later, not taken away. They " +
+			Help: "IPv4 ranges that the namespaces' subnets are taken from. Ranges can be added later, not removed. They " +
 				"must not overlap service_subnet, service_cidr and cluster_external_subnet.",
 		},
 		{

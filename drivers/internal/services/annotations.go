@@ -121,8 +121,8 @@ type Reader struct {
 	Unclassed bool
 	// Problems are bad values; what they are about is kept.
 	Problems []string
-	// Written returns the annotations that were written on the Service, and whether they are known yet; nil where nobody
-	// may ask.
+	// Written returns the annotations that were written on the Service, and whether they are known yet; nil where the
+	// driver must not ask for them.
 	Written func() (map[string]string, bool)
 	// Waiting says that they were asked for and are not known yet: what was read counts for nothing.
 	Waiting bool

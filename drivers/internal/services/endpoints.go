@@ -20,7 +20,7 @@ const (
 
 const (
 	serviceNameLabel = "kubernetes.io/service-name"
-	// skipMirrorLabel on Endpoints says that they are nobody's backends: leader election is done with some.
+	// skipMirrorLabel on Endpoints says that they are no Service's backends: some are locks of leader elections.
 	skipMirrorLabel = "endpointslice.kubernetes.io/skip-mirror"
 )
 
@@ -110,7 +110,7 @@ func Ask(needs *drivers.Needs, s *Service) (ports []Port, known bool, err error)
 
 // Offered says whether Kubernetes has said anything of a Service's endpoints. It does so for every Service with a
 // selector, if only that there are none; before that what Ask returns is no answer yet. Of a Service without a
-// selector nobody need ever say anything.
+// selector there may never be any endpoints.
 func Offered(needs *drivers.Needs, s *Service) bool {
 	if len(s.Spec.Selector) == 0 {
 		return true

@@ -44,7 +44,7 @@ type metadata struct {
 }
 
 // readSlice adds what an EndpointSlice offers. Of an endpoint's addresses the first counts, as for kube-proxy; a port
-// without a number and an address that is a domain name serve nobody. A condition that is not said is as good as true
+// without a number and an address that is a domain name are skipped. A condition that is not said is as good as true
 // for ready and serving, as false for terminating.
 func readSlice(object drivers.Object, offers []offer) ([]offer, error) {
 	var slice struct {

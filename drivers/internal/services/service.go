@@ -105,7 +105,7 @@ func Watch(annotations ...string) drivers.Watch {
 }
 
 // WrittenWatch returns the watch of the annotations that are written on Services. They are asked for only where a
-// Service has a value that cannot be read: nobody else is to be woken by what is written.
+// Service has a value that cannot be read: no other Service is to be reconciled when Raven writes one.
 func WrittenWatch(annotations ...string) drivers.Watch {
 	var fields []string
 	for _, key := range annotations {

@@ -140,7 +140,7 @@ func TestBackends(t *testing.T) {
 			":TCP:80=10.0.0.2@8080",
 		},
 		{
-			"only terminating", "better those that still serve than nobody", web,
+			"only terminating", "better those that still serve than none", web,
 			[]string{slice("a", `addressType: IPv4, ports: [{port: 8080}], endpoints: [
 				{addresses: [10.0.0.1], conditions: {ready: false, serving: true, terminating: true}},
 				{addresses: [10.0.0.2], conditions: {ready: false, serving: false, terminating: true}},
@@ -195,7 +195,7 @@ func TestBackends(t *testing.T) {
 			":TCP:80=10.0.0.1@8080,fd00::1@8080!",
 		},
 		{
-			"domain names", "nobody can balance over a name", web,
+			"domain names", "no backend balances over a name", web,
 			[]string{slice("a", `addressType: FQDN, ports: [{port: 8080}], endpoints: [{addresses: [example.org]}]`)},
 			":TCP:80=",
 		},
@@ -237,7 +237,7 @@ func TestBackends(t *testing.T) {
 			"http:TCP:80=10.0.0.1@8080,10.0.0.2@8080(shop/b) dns:UDP:53=10.0.0.1@53,10.0.0.2@53(shop/b)",
 		},
 		{
-			"Endpoints that are nobody's", "leader election is done with some", web,
+			"Endpoints of no Service", "leader election is done with some", web,
 			[]string{
 				`{apiVersion: v1, kind: Endpoints, metadata: {name: web, namespace: shop, labels: {endpointslice.kubernetes.io/skip-mirror: "true"}}, subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 8080}]}]}`,
 			},
@@ -261,7 +261,7 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// Where there are slices, Endpoints are not asked for, so that their changes wake nobody.
+// Where there are slices, Endpoints are not asked for, so that their changes requeue no Service.
 func TestAsksEndpointsOnlyWithoutSlices(t *testing.T) {
 	s := service(t, web)
 	_, asked := ask(t, s, slice("a", `addressType: IPv4, endpoints: []`))

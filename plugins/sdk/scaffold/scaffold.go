@@ -173,11 +173,11 @@ func (m Module) goModule() (mod, sums []byte, err error) {
 		return fmt.Appendf(nil, "module %s\n\ngo 1.26.0\n\nrequire github.com/kuryr/raven %s\n", m.Module, m.Release), nil,
 			nil
 	}
-	theirs, err := os.ReadFile(filepath.Join(m.Checkout, "go.mod"))
+	required, err := os.ReadFile(filepath.Join(m.Checkout, "go.mod"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the checkout of Raven: %w", err)
 	}
-	head, rest, found := strings.Cut(string(theirs), "\nrequire (")
+	head, rest, found := strings.Cut(string(required), "\nrequire (")
 	if !found || !strings.HasPrefix(head, "module github.com/kuryr/raven\n") {
 		return nil, nil, fmt.Errorf("%s is no checkout of Raven: its go.mod does not begin as Raven's does", m.Checkout)
 	}

@@ -4,7 +4,7 @@
 // starts the program as Raven does and asks, repeats, disturbs and measures. It must never need a cluster or a cloud,
 // and never pass what it did not see.
 //
-// What cannot be seen from outside stays unproven: a driver that looks at a file and closes it between two looks at
+// What cannot be seen from outside stays unproven: a driver that reads a file and closes it between two checks of
 // it, or that behaves well while it is watched.
 package conformance
 
@@ -37,7 +37,7 @@ type Result struct {
 	// Check is the check's name, which stays the same over versions.
 	Check   string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
-	// What says in one sentence what was looked at.
+	// What says in one sentence what was checked.
 	What string `json:"what"`
 	// Details are what was found, one sentence each; of a Skip the reason.
 	Details []string `json:"details,omitempty"`
@@ -70,7 +70,7 @@ type Target struct {
 	Printed func() string
 	// Stop ends it. It returns whether it ended by itself when it was asked to.
 	Stop func() (orderly bool)
-	// Orphan takes Raven's end of the lifeline away, and says whether the process ended by itself in time. Nil where PID
+	// Orphan closes Raven's end of the lifeline, and says whether the process ended by itself in time. Nil where PID
 	// is 0.
 	Orphan func(within time.Duration) bool
 }

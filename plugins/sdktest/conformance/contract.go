@@ -39,7 +39,7 @@ func (s *suite) start(ctx context.Context, f *finding) {
 	}
 	s.target, s.described = target, message
 	s.report.Driver, s.report.Version, s.report.SDK = message.GetName(), message.GetVersion(), message.GetSdk()
-	s.atFirst, _ = look(target.PID) // purity says where this cannot be seen
+	s.atFirst, _ = observe(target.PID) // purity says where this cannot be seen
 	if s.info, err = wire.InfoFromProto(message); err != nil {
 		f.fail("its info cannot be read: %v", err)
 	}

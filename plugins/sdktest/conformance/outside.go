@@ -21,14 +21,14 @@ import (
 	"github.com/kuryr/raven/plugins/wire"
 )
 
-// seen is what a look at a process from outside shows.
+// seen is what is observed of a process from outside.
 type seen struct {
 	files    map[string]bool // that are open: paths, and "socket of the network"
 	children int
 	written  int64 // bytes to storage
 }
 
-func look(pid int) (seen, error) {
+func observe(pid int) (seen, error) {
 	out := seen{files: map[string]bool{}}
 	root := filepath.Join("/proc", strconv.Itoa(pid))
 	entries, err := os.ReadDir(filepath.Join(root, "fd"))
@@ -83,14 +83,14 @@ func numberIn(path, word string) int64 {
 	return 0
 }
 
-// purity looks at the process while it translates.
+// purity observes the process while it translates.
 func (s *suite) purity(ctx context.Context, f *finding) {
 	if s.target.PID == 0 {
 		f.skip("it runs inside of the test, where this cannot be seen")
 		return
 	}
 	before := s.atFirst
-	if _, err := look(s.target.PID); err != nil {
+	if _, err := observe(s.target.PID); err != nil {
 		f.skip("this system does not show processes in /proc: %v", err)
 		return
 	}
@@ -103,7 +103,7 @@ func (s *suite) purity(ctx context.Context, f *finding) {
 			f.fail("%v", err)
 			return
 		}
-		now, err := look(s.target.PID)
+		now, err := observe(s.target.PID)
 		if err != nil {
 			f.fail("the process is gone: %v", err)
 			return
@@ -132,7 +132,7 @@ const (
 	longestLoad = 15 * time.Second
 )
 
-// memory sends ever new objects and looks at the process's memory after each quarter of the time.
+// memory sends ever new objects and reads the process's memory after each quarter of the time.
 func (s *suite) memory(ctx context.Context, f *finding) {
 	if s.target.PID == 0 {
 		f.skip("it runs inside of the test, where this cannot be seen")
@@ -215,7 +215,7 @@ const (
 	clockStep  = 1100 * time.Millisecond // a driver that reads the clock shows it after a second at the latest
 )
 
-// processes asks another process, of another place and time, and then takes Raven away from it.
+// processes asks another process, of another place and time, and then closes Raven's end of its lifeline.
 func (s *suite) processes(ctx context.Context, f *finding) {
 	if s.target.PID == 0 {
 		f.skip("it runs inside of the test, in one process")

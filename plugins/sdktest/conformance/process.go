@@ -46,14 +46,14 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 	if p.folder, err = os.MkdirTemp("", "raven-check-*"); err != nil {
 		return nil, err
 	}
-	theirs, ours, err := os.Pipe()
+	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(p.folder))
 	}
-	p.lifeline = ours
+	p.lifeline = write
 	p.cmd = exec.Command(path, args...) //nolint:gosec,noctx // the program that was named; it lives as long as the Target
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.ExtraFiles = []*os.File{read}
 	p.cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "PLUGIN_UNIX_SOCKET_DIR=" + p.folder, wire.LifelineEnv + "=3",
 		wire.LogLevelEnv + "=debug",
@@ -66,7 +66,7 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 		GRPCDialOptions: wire.DialOptions(), Stderr: p.words, SyncStdout: p.words, SyncStderr: p.words,
 	})
 	protocol, err := p.client.Client()
-	_ = theirs.Close()
+	_ = read.Close()
 	if err != nil {
 		p.stop()
 		return nil, fmt.Errorf("starting %s: %w%s", path, err, p.words.last())

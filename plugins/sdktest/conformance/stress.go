@@ -90,7 +90,7 @@ func (s *suite) badObjects(ctx context.Context, f *finding) {
 		}
 	}
 	if len(s.sources) > 0 {
-		unknown := drivers.Object{Watch: "a-watch-that-nobody-declared", Raw: []byte(`{"metadata":{"name":"x"}}`)}
+		unknown := drivers.Object{Watch: "an-undeclared-watch", Raw: []byte(`{"metadata":{"name":"x"}}`)}
 		if result, err := s.ask(ctx, wire.NewItem(unknown, nil, 1)); err != nil {
 			f.fail("an object of an unknown watch: %v", err)
 		} else if result.GetError().GetCode() == ravenv1.ErrorCode_ERROR_CODE_PANIC {

@@ -137,12 +137,13 @@ const (
 	// niceness is what a driver gives way by: of a processor that it contends for with Raven a thread of it gets a third
 	// of what one of Raven's gets. Much more, and a driver on a busy machine would seem to hang.
 	niceness = 5
-	// expendable is what makes the kernel, out of memory, end a driver rather than Raven. -1000 is nobody, 1000 the first.
+	// expendable is what makes the kernel, out of memory, end a driver rather than Raven. -1000 means never, 1000 first.
 	expendable = 500
 	badness    = "/proc/self/oom_score_adj"
 )
 
-// standBack comes before the change of user, who may not write there. Of a machine that lets nobody, it asks nothing.
+// standBack comes before the change of user, who may not write there. Where the machine permits that to no process, it
+// does nothing.
 func standBack() {
 	giveWay()
 	now, _ := os.ReadFile(badness)
@@ -158,7 +159,7 @@ func giveWay() {
 	}
 }
 
-// niceOf less what getpriority returns is how nice somebody is.
+// niceOf less what getpriority returns is a process's nice value.
 const niceOf = 20
 
 // Yields returns why a driver cannot give way: everybody may become nicer, but something around Raven refuses the

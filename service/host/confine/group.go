@@ -93,14 +93,14 @@ func delegated(folder string) bool {
 	return false
 }
 
-func openGroups(folder string, ours bool) (*Groups, error) {
+func openGroups(folder string, owned bool) (*Groups, error) {
 	has, err := words(filepath.Join(folder, "cgroup.controllers"))
 	switch {
 	case err != nil:
 		return nil, err
 	case !slices.Contains(has, "memory"):
 		return nil, fmt.Errorf("%s has no memory controller", folder)
-	case !ours:
+	case !owned:
 		return nil, fmt.Errorf("%s is not delegated to Raven", folder)
 	}
 	if err := unix.Access(filepath.Join(folder, "cgroup.subtree_control"), unix.W_OK); err != nil {

@@ -57,7 +57,7 @@ func rules(pid uint32) []rule {
 		// It leaves neither its group nor the signal that ends it with Raven.
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_PDEATHSIG)}, unix.EPERM},
 		{unix.SYS_PRCTL, []condition{is(0, unix.PR_SET_CHILD_SUBREAPER)}, unix.EPERM},
-		// No memory that RLIMIT_DATA does not count: what is shared, with nobody, and what grows downwards.
+		// No memory that RLIMIT_DATA does not count: shared anonymous memory, and what grows downwards.
 		{unix.SYS_MMAP, []condition{bits(3, unix.MAP_SHARED|unix.MAP_ANONYMOUS)}, unix.EPERM},
 		{unix.SYS_MMAP, []condition{bits(3, unix.MAP_GROWSDOWN)}, unix.EPERM},
 		// No signals to others, nor limits, nor the processors that they may have.
@@ -114,7 +114,7 @@ func refused() []uint32 {
 	}
 }
 
-// Where the kernel puts what a filter looks at.
+// Where the kernel puts what a filter reads.
 const (
 	numberAt    = 0
 	machineAt   = 4

@@ -364,6 +364,6 @@ func (it *item) named(message string) bool {
 
 func (it *item) sameSubnets(other *item) bool {
 	mine, errMine := json.Marshal(it.attrs["fixed_ips"])
-	theirs, errTheirs := json.Marshal(other.attrs["fixed_ips"])
-	return errMine == nil && errTheirs == nil && string(mine) == string(theirs)
+	others, errOther := json.Marshal(other.attrs["fixed_ips"])
+	return errMine == nil && errOther == nil && string(mine) == string(others)
 }

@@ -16,8 +16,8 @@ import (
 func (c *Client) Clusters(ctx context.Context) (map[string]map[drivers.Kind]int, error) {
 	clusters := map[string]map[drivers.Kind]int{}
 	for _, name := range drivers.Kinds() {
-		k, ours := c.kinds[name]
-		if !ours || name == drivers.KindRouterInterface || name == drivers.KindSecurityGroupRule {
+		k, known := c.kinds[name]
+		if !known || name == drivers.KindRouterInterface || name == drivers.KindSecurityGroupRule {
 			continue // interfaces are among the ports, rules have their groups' cluster
 		}
 		query := url.Values{}

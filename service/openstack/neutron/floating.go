@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr/raven/service/state"
 )
 
-// existingFloatingIP looks whether a floating IP whose create was refused is there already, and takes it where nobody
-// else has it: Neutron refuses a second one of the address, and the address itself to most credentials. It returns
+// existingFloatingIP checks whether a floating IP whose create was refused exists already, and takes it where no other
+// owner has it: Neutron refuses a second one of the address, and the address itself to most credentials. It returns
 // nil where that is not what the refusal is about.
 func (b *Backend) existingFloatingIP(ctx context.Context, r outcome.Refusal) *backend.Failure {
 	address := textOf(r.Step.Attrs["floating_ip_address"])

@@ -27,7 +27,7 @@ func of(kind drivers.Kind, path, one, many string) openstack.Collection {
 	return openstack.Collection{Kind: kind, Path: path, One: one, Many: many}
 }
 
-// kinds is the table of all kinds. A router interface is a port until it is attached, and a port to look at afterwards.
+// kinds is the table of all kinds. A router interface is a port until it is attached, and is read as a port afterwards.
 func kinds() map[drivers.Kind]kind {
 	table := []kind{
 		{Collection: of(drivers.KindNetwork, "networks", "network", "networks"), bulk: true, taggable: true, small: true},

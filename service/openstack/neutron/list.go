@@ -26,8 +26,8 @@ const idsPerList = 40
 func (c *Client) Observe(ctx context.Context, cluster string) ([]plan.Observed, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	kinds := slices.DeleteFunc(drivers.Kinds(), func(k drivers.Kind) bool {
-		_, ours := c.kinds[k]
-		return !ours || k == drivers.KindRouterInterface // these are among the ports
+		_, known := c.kinds[k]
+		return !known || k == drivers.KindRouterInterface // these are among the ports
 	})
 	found := make([][]plan.Observed, len(kinds))
 	for i, name := range kinds {
@@ -54,11 +54,11 @@ func (c *Client) List(ctx context.Context, name drivers.Kind, cluster string) ([
 }
 
 // listAll lists a kind, and of the ports both ports and router interfaces. Of a small kind one list has everything. Of
-// ports, of which the project may have many that are not ours, the first list asks only for what may prove an identity
-// without tags; that comes first so that a port which is being tagged is in the second at the latest.
+// ports, of which the project may have many that are not this cluster's, the first list asks only for what may prove an
+// identity without tags; that comes first so that a port which is being tagged is in the second at the latest.
 func (c *Client) listAll(ctx context.Context, name drivers.Kind, cluster string) ([]plan.Observed, error) {
 	want := plan.Identity{Cluster: cluster}.Key().Cluster
-	ours := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
+	managed := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
 	k, err := c.kind(name)
 	if err != nil {
 		return nil, err
@@ -68,18 +68,18 @@ func (c *Client) listAll(ctx context.Context, name drivers.Kind, cluster string)
 		query.Set("project_id", c.projectID)
 	}
 	if k.small || !k.taggable {
-		return c.pages(ctx, k, query, ours)
+		return c.pages(ctx, k, query, managed)
 	}
 	tag := plan.Identity{Cluster: cluster}.Tags()[0]
 	untagged := maps.Clone(query)
 	untagged.Set("not-tags", tag)
 	untagged["fields"] = []string{"id", "description"}
-	byText, err := c.pages(ctx, k, untagged, ours)
+	byText, err := c.pages(ctx, k, untagged, managed)
 	if err != nil {
 		return nil, err
 	}
 	query.Set("tags", tag)
-	found, err := c.pages(ctx, k, query, ours)
+	found, err := c.pages(ctx, k, query, managed)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (c *Client) listAll(ctx context.Context, name drivers.Kind, cluster string)
 		if len(ids) == 0 {
 			continue
 		}
-		whole, err := c.pages(ctx, k, ids, ours)
+		whole, err := c.pages(ctx, k, ids, managed)
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +240,7 @@ func (c *Client) Dependants(ctx context.Context, name drivers.Kind, id string) (
 	return names[:min(len(names), 10)], nil
 }
 
-// describe names a resource for people; nothing for ports that Neutron keeps for itself and takes away itself.
+// describe names a resource for people; nothing for ports that Neutron keeps for itself and deletes itself.
 func describe(o plan.Observed) string {
 	name, _ := o.Attrs["name"].(string)
 	owner, _ := o.Attrs["device_owner"].(string)

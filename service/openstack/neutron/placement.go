@@ -23,8 +23,8 @@ import (
 // an expandable subnet and those that were added to it, the first with room is chosen.
 func (b *Backend) place(tx *state.Tx, kind drivers.Kind, attrs map[string]any) []plan.Observed {
 	network, _ := attrs["network_id"].(string)
-	_, ours := tx.Cache.Get(drivers.KindNetwork, network)
-	if _, named := attrs["fixed_ips"]; named || !ours || kind != drivers.KindPort {
+	_, observed := tx.Cache.Get(drivers.KindNetwork, network)
+	if _, named := attrs["fixed_ips"]; named || !observed || kind != drivers.KindPort {
 		return nil
 	}
 	var chosen []plan.Observed
@@ -233,7 +233,7 @@ const plenty = 1 << 20
 // IP version.
 func (b *Backend) room(network string) (left int, known bool) {
 	b.env.State.View(func(tx *state.Tx) {
-		if _, ours := tx.Cache.Get(drivers.KindNetwork, network); !ours {
+		if _, observed := tx.Cache.Get(drivers.KindNetwork, network); !observed {
 			return
 		}
 		byVersion := map[bool]int{}

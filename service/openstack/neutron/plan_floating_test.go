@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// floatingIPs is a cloud of floating IPs only: one of a network leads to a port, and an address that nobody has is
+// floatingIPs is a cloud of floating IPs only: one of a network leads to a port, and an address that no port has is
 // anybody's.
 type floatingIPs struct {
 	t    *testing.T
@@ -179,7 +179,7 @@ func stepTexts(p plan.Plan) []string {
 	return texts
 }
 
-// TestRetainedFloatingIPLeadsNowhere once nobody wants it any more.
+// TestRetainedFloatingIPLeadsNowhere once no object desires it any more.
 func TestRetainedFloatingIPLeadsNowhere(t *testing.T) {
 	identity := plan.Identity{
 		Cluster: "c", Owner: plan.Owner{Driver: "service-proxy", UID: "u"}, Name: "floatingip-4", Policy: drivers.Retain,

@@ -120,7 +120,7 @@ func TestAProbeWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestAProbeThatHangs: nobody waits for it for long, and one that is given up makes way for the next.
+// TestAProbeThatHangs: no request waits for it for long, and one that is given up makes way for the next.
 func TestAProbeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var first sync.Once

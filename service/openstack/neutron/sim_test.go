@@ -140,7 +140,7 @@ func TestEveryKind(t *testing.T) {
 		}
 	}
 
-	// Who else changes the port raises its revision: ours is stale then.
+	// Another client's change of the port raises its revision: this one is stale then.
 	fresh, err := c.Get(t.Context(), drivers.KindPort, port.ID)
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ func placeMember(tx *state.Tx, w *state.Want, element any) any {
 	return element
 }
 
-// addressConflict looks for who has the addresses of a load balancer that is to be made.
+// addressConflict finds the holder of the addresses of a load balancer that is to be made.
 func (b *Backend) addressConflict(
 	ctx context.Context, lb plan.Observed, wanted map[string]any, seen map[string]bool,
 ) (requirement, error) {
@@ -102,14 +102,14 @@ func (b *Backend) addressConflict(
 			case openstack.Classify(err) == openstack.ClassNotFound:
 				return requirement{value: l.subnet, text: fmt.Sprintf("the cloud has no subnet %q", l.subnet)}, nil
 			case err != nil:
-				return requirement{}, fmt.Errorf("looking whether the cloud has subnet %s: %w", l.subnet, err)
+				return requirement{}, fmt.Errorf("checking whether the cloud has subnet %s: %w", l.subnet, err)
 			case !holds(subnet, l.address):
 				return requirement{value: l.address, text: fmt.Sprintf("%s is no address of subnet %q", l.address, l.subnet)}, nil
 			}
 		}
 		ports, err := b.networking.PortsAt(ctx, l.network, l.subnet, l.address)
 		if err != nil {
-			return requirement{}, fmt.Errorf("looking for who has the address %s: %w", l.address, err)
+			return requirement{}, fmt.Errorf("finding the holder of address %s: %w", l.address, err)
 		}
 		for _, port := range ports {
 			if port.ID == asText(wanted["vip_port_id"]) {

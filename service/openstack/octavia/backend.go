@@ -79,7 +79,8 @@ type Backend struct {
 	lifted map[state.IdentityKey]string
 	// unknown are creates whose outcome is unknown again and again.
 	unknown map[state.IdentityKey]unknownOutcomes
-	// missed says that somebody was told that there is no load balancing service though load balancers are desired.
+	// missed says that a Service's owner was told that there is no load balancing service though load balancers are
+	// desired.
 	missed bool
 	// polling says that what arrives is what a poll has found, which is no reason for another one.
 	polling bool

@@ -16,11 +16,11 @@ import (
 // What of a load balancer cannot be changed in place is changed by another load balancer, and the old one goes first,
 // for the two would have one address. So that this never ends with none at all:
 //
-//	before the old one goes    all that the new one is made of is looked for; an unmet requirement blocks the replacement
+//	before the old one goes    all that the new one is made of is checked; an unmet requirement blocks the replacement
 //	the new one is refused     the old one is made again, and the refusal blocks the replacement
 //	as long as it is blocked   the load balancer is pinned: it stays as it is in these things; all else is as desired
 //
-// A block is lifted when something else is desired, and one that comes from looking after a while: the cloud may have
+// A block is lifted when something else is desired, and one that a preflight set after a while: the cloud may have
 // what it had not. One that comes from another load balancer of this cluster ends when that one goes, or something else
 // is desired of it.
 
@@ -92,8 +92,8 @@ func desiredFields(tx *state.Tx, w *state.Want, d *plan.Desired) (attrs map[stri
 	return attrs, fmt.Sprint(attrs)
 }
 
-// desiredOf returns what is desired of a load balancer, and its text, which is "" if nobody desires it, or nobody
-// knows.
+// desiredOf returns what is desired of a load balancer, and its text, which is "" if no object desires it, or if that
+// is unknown.
 func desiredOf(tx *state.Tx, id plan.Identity) (attrs map[string]any, text string) {
 	o := tx.Object(id.Owner)
 	if o == nil || o.Gone {

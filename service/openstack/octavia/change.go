@@ -159,7 +159,7 @@ func poolName(attrs map[string]any, id string) string {
 	return ""
 }
 
-// replaceIn puts a part in place of the one with that id; nil takes that one away.
+// replaceIn puts a part in place of the one with that id; nil removes that one.
 func replaceIn(attrs map[string]any, list, id string, with map[string]any) {
 	parts := slices.DeleteFunc(slices.Clone(listAt(attrs, list)), func(element any) bool {
 		part, _ := element.(map[string]any)

@@ -2,7 +2,7 @@
 
 // Package octavia observes and changes one project's load balancers in the load balancing service. It must never decide
 // what should exist, never touch a load balancer it was not told to, and never let a partial list, or a service that is
-// away, pass for there being no load balancers.
+// unavailable, pass for there being no load balancers.
 package octavia
 
 import (
@@ -90,18 +90,18 @@ func (c *Client) available(op, what string) error {
 // come since, or moved.
 func (c *Client) List(ctx context.Context, cluster string) ([]plan.Observed, error) {
 	want := plan.Identity{Cluster: cluster}.Key().Cluster
-	ours := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
+	managed := func(o plan.Observed) bool { return o.Managed && o.Identity.Key().Cluster == want }
 	err := c.available(openstack.OpList, "")
 	if err == nil {
 		var found []plan.Observed
-		if found, err = c.all(ctx, ours); err == nil {
+		if found, err = c.all(ctx, managed); err == nil {
 			return found, nil
 		}
 	}
 	if !c.connection.RelocateBalancing(ctx) {
 		return nil, err
 	}
-	return c.all(ctx, ours)
+	return c.all(ctx, managed)
 }
 
 // ListIdentity returns the load balancers that carry exactly this identity, with their parts, whatever its policy:

@@ -83,7 +83,7 @@ func (b *Backend) request(ctx context.Context, step *plan.Step) (made plan.Obser
 		ctx, asText(step.Attrs["vip_subnet_id"]), asText(step.Attrs["vip_address"]), b.env.Timing.UnknownWait)
 	switch {
 	case err != nil:
-		return made, freed, fmt.Errorf("%w; looking for a VIP port that this left behind: %w", refusal, err)
+		return made, freed, fmt.Errorf("%w; searching for a VIP port that this left behind: %w", refusal, err)
 	case wait > 0 && (class == openstack.ClassUnsupported || class == openstack.ClassExists ||
 		partsIn(step.Attrs) > 0 && blamesParts(refusal)):
 		return made, freed, leftError{error: refusal, wait: wait}
@@ -112,8 +112,8 @@ func partsIn(attrs map[string]any) int {
 }
 
 // createWithVIPs makes a load balancer without the additional addresses where those are what it is refused for: the
-// first is then served, and people are told of the others. What the refusal was about, the provider or these very
-// addresses, nobody knows: it counts as long as the same is desired.
+// first is then served, and people are told of the others. Whether the refusal was about the provider or these
+// addresses is unknown: it counts as long as the same is desired.
 func (b *Backend) createWithVIPs(ctx context.Context, step *plan.Step) (plan.Observed, error) {
 	wanted := step.Attrs
 	made, err := b.create(ctx, step)

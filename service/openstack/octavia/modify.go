@@ -15,7 +15,7 @@ import (
 )
 
 // change applies a step on a load balancer that exists. What it changes is written into what is known when the answer
-// comes, not into what was known when it was asked for: whoever has looked at the load balancer meanwhile may know more
+// comes, not into what was known when it was asked for: whoever has read the load balancer meanwhile may know more
 // of it.
 func (b *Backend) change(ctx context.Context, step plan.Step) error {
 	var (

@@ -14,7 +14,7 @@ func Options() []config.Option {
 	return []config.Option{{
 		Group: "neutron_defaults", Name: "lbaas_activation_timeout", Type: config.Duration, Default: "300", Min: &least,
 		Declarer: "kuryr.raven",
-		Help: "How long a load balancer may take to become ready before the people who look at its Service are told. " +
+		Help: "How long a load balancer may take to become ready before an Event on its Service says so. " +
 			"It is waited for on.",
 	}}
 }

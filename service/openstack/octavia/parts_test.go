@@ -114,7 +114,7 @@ func TestMembersAreListedOnlyWhenTheyMayHaveChanged(t *testing.T) {
 	}
 	pool, _ = listAt(settledList(t, c).Attrs, "pools")[0].(map[string]any)
 	if len(listAt(pool, "members")) != 0 {
-		t.Errorf("somebody took them away: %v", pool)
+		t.Errorf("another client removed them: %v", pool)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestSomeMembers(t *testing.T) {
 }
 
 // TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken: creates of load balancers take as long as their provider does, and
-// those who look meanwhile do not wait for them.
+// polls meanwhile do not wait for them.
 func TestWhatIsBusyIsLookedAtWhileAllSlotsAreTaken(t *testing.T) {
 	s := stacktest.StartSim(t, sim.Options{})
 	config := stacktest.SimConfig(s, sim.UserKuryr)

@@ -23,7 +23,7 @@ type partsPlan struct {
 	ordered      [steps][]plan.Step
 }
 
-// The order in which the steps on parts are taken: endpoints first, then what takes away, then what adds, from the
+// The order in which the steps on parts are taken: endpoints first, then removals, then additions, from the
 // pools to the listeners that lead to them; and at last the pools that listeners which stay have led to until then.
 const (
 	stepVIP = iota
@@ -122,8 +122,8 @@ func (b *partsPlan) vip() {
 	b.step(stepVIP, plan.Update, part, map[string]any{"vip_sg_ids": value}, "its security groups differ", waits...)
 }
 
-// ours says whether a part was made by us: then it goes when it is not wanted. Others' parts stay.
-func (b *partsPlan) ours(doc map[string]any) bool {
+// managed says whether Raven made a part: then Raven deletes it when it is not wanted. Others' parts stay.
+func (b *partsPlan) managed(doc map[string]any) bool {
 	id, ok := plan.Parse(nil, textAt(doc, "description"))
 	return ok && id.Key() == b.m.Key
 }
@@ -149,7 +149,7 @@ func (b *partsPlan) existing(list string, wanted, used map[string]bool) (
 		switch _, twice := byName[name]; {
 		case wanted[name] && !twice:
 			byName[name] = doc
-		case b.ours(doc):
+		case b.managed(doc):
 			gone = append(gone, doc)
 		}
 	}

@@ -170,7 +170,7 @@ func TestBalancer(t *testing.T) {
 			func(lb *drivers.LoadBalancer) { lb.Listeners, lb.Pools = nil, nil }, "",
 			[]string{},
 		},
-		{"an operator's part", "what is not ours stays", func(o *plan.Observed) {
+		{"an operator's part", "what Raven did not make stays", func(o *plan.Observed) {
 			o.Attrs["listeners"] = append(o.Attrs["listeners"].([]any),
 				map[string]any{"id": "l-2", "name": "mine", "protocol": "TCP", "protocol_port": int64(9)})
 		}, nil, "", []string{}},

@@ -38,9 +38,9 @@ type vip struct {
 
 // sameVIP returns an address that two load balancers cannot both have, or "".
 func sameVIP(want, have map[string]any) string {
-	theirs := addressesOf(have)
+	present := addressesOf(have)
 	for _, v := range addressesOf(want) {
-		if slices.Contains(theirs, v) {
+		if slices.Contains(present, v) {
 			return v.address
 		}
 	}

@@ -68,7 +68,7 @@ func (c *Client) Poll(ctx context.Context, cluster string, known []string) ([]pl
 	return append(found, untagged...), err
 }
 
-// polled is a kind whose statuses are looked at, one request at a time. Each create may keep its slot for as long as
+// polled is a kind whose statuses are read, one request at a time. Each create may keep its slot for as long as
 // the provider takes for a load balancer: a poll that had to wait for that would come late, and be taken for an
 // expensive one.
 func (c *Client) polled(name drivers.Kind) openstack.Collection {
@@ -81,7 +81,7 @@ func (c *Client) polled(name drivers.Kind) openstack.Collection {
 const fewTrees = 3
 
 // Inspect returns load balancers with the statuses of their parts as they are now. Of many, those of members are not
-// looked at.
+// polled.
 func (c *Client) Inspect(ctx context.Context, list []plan.Observed) ([]plan.Observed, error) {
 	if err := c.available("inspecting", ""); err != nil {
 		return nil, err

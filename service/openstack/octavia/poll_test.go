@@ -17,7 +17,7 @@ func TestPollOfTheUntagged(t *testing.T) {
 	_, subnet := place(t, c, "10.0.0.0/24")
 	lb := must(t, c, "lb", wholeBalancer(subnet.ID, "amphora"))
 	settledList(t, c)
-	look := func(wanted, requests int, known ...string) {
+	polls := func(wanted, requests int, known ...string) {
 		t.Helper()
 		s.ResetLog()
 		found, err := c.Poll(t.Context(), "c1", known)
@@ -28,9 +28,9 @@ func TestPollOfTheUntagged(t *testing.T) {
 			t.Errorf("%d requests, want %d", n, requests)
 		}
 	}
-	look(1, 1)
-	look(1, 1, lb.ID)
-	look(1, 2, lb.ID, absent)
+	polls(1, 1)
+	polls(1, 1, lb.ID)
+	polls(1, 2, lb.ID, absent)
 	tagged := func(tags ...string) {
 		t.Helper()
 		status, doc := s.Call(
@@ -43,8 +43,8 @@ func TestPollOfTheUntagged(t *testing.T) {
 		settledList(t, c)
 	}
 	tagged("mine")
-	look(1, 2, lb.ID)
-	look(0, 1)
+	polls(1, 2, lb.ID)
+	polls(0, 1)
 
 	// They come back beside those of others.
 	for range 2 {
@@ -67,5 +67,5 @@ func TestPollOfTheUntagged(t *testing.T) {
 		slices.Contains(now.Tags, stacktest.Named("lb").Tags()[3]) {
 		t.Errorf("its tags are %v", now.Tags)
 	}
-	look(1, 1, lb.ID)
+	polls(1, 1, lb.ID)
 }

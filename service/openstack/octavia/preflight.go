@@ -86,7 +86,7 @@ func (b *Backend) Unmet(ctx context.Context, owner plan.Owner, wanted map[string
 	return b.origin(owner, unmet.value) + unmet.text, nil
 }
 
-// unmet looks for what another load balancer in place of one would be made of. Those that are seen go as well.
+// unmet checks for what another load balancer in place of one would be made of. Those that are seen go as well.
 func (b *Backend) unmet(
 	ctx context.Context, lb plan.Observed, wanted map[string]any, seen map[string]bool,
 ) (requirement, error) {
@@ -98,7 +98,7 @@ func (b *Backend) unmet(
 		provider := asText(wanted["provider"])
 		names, err := b.client.Providers(ctx)
 		if err != nil {
-			return requirement{}, fmt.Errorf("looking whether the cloud has provider %s: %w", provider, err)
+			return requirement{}, fmt.Errorf("checking whether the cloud has provider %s: %w", provider, err)
 		}
 		if !slices.Contains(names, provider) {
 			text := fmt.Sprintf("the cloud has no provider %q, but %s", provider, strings.Join(names, ", "))
@@ -118,7 +118,7 @@ func (b *Backend) unmet(
 			case openstack.Classify(err) == openstack.ClassNotFound:
 				return requirement{value: value, text: fmt.Sprintf("the cloud has no %s %q", of.kind, value)}, nil
 			case err != nil:
-				return requirement{}, fmt.Errorf("looking whether the cloud has %s %s: %w", of.kind, value, err)
+				return requirement{}, fmt.Errorf("checking whether the cloud has %s %s: %w", of.kind, value, err)
 			case of.kind == drivers.KindNetwork && len(asList(found.Attrs["subnets"])) == 0:
 				return requirement{value: value, text: fmt.Sprintf("network %q has no subnet", value)}, nil
 			}
@@ -127,14 +127,14 @@ func (b *Backend) unmet(
 	return b.addressConflict(ctx, lb, wanted, seen)
 }
 
-// unmetOffer looks for the flavor and the availability zone that a load balancer is to have.
+// unmetOffer checks the flavor and the availability zone that a load balancer is to have.
 func (b *Backend) unmetOffer(
 	ctx context.Context, wanted map[string]any, differs func(attribute string) bool,
 ) (requirement, error) {
 	provider := asText(wanted["provider"])
 	for _, of := range []struct {
 		attribute, title string
-		look             func(context.Context, string) (bool, string, error)
+		find             func(context.Context, string) (bool, string, error)
 	}{
 		{"flavor_id", "flavor of load balancers", b.client.Flavor},
 		{"availability_zone", "availability zone of load balancers", b.client.Zone},
@@ -143,14 +143,14 @@ func (b *Backend) unmetOffer(
 		if value == "" || !differs(of.attribute) && !differs("provider") {
 			continue
 		}
-		there, its, err := of.look(ctx, value)
+		there, its, err := of.find(ctx, value)
 		switch {
 		case openstack.Classify(err) == openstack.ClassForbidden:
 			return requirement{
 				value: value, text: fmt.Sprintf("these credentials cannot see whether the cloud has a %s %q", of.title, value),
 			}, nil
 		case err != nil:
-			return requirement{}, fmt.Errorf("looking whether the cloud has a %s %q: %w", of.title, value, err)
+			return requirement{}, fmt.Errorf("checking whether the cloud has a %s %q: %w", of.title, value, err)
 		case !there:
 			return requirement{value: value, text: fmt.Sprintf("the cloud has no %s %q that is enabled", of.title, value)}, nil
 		case provider == "ovn":

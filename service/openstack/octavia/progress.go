@@ -53,7 +53,7 @@ func (b *Backend) stuck(tx *state.Tx, lb plan.Observed) bool {
 	return true
 }
 
-// noteBusy keeps the account of what is busy, and wakes who must look again.
+// noteBusy keeps the account of what is busy, and requeues those that must be reconciled again.
 func (b *Backend) noteBusy(tx *state.Tx, before, lb plan.Observed) {
 	condition, _ := ConditionOf(&lb)
 	period := b.busy[lb.ID]
@@ -93,7 +93,7 @@ func (b *Backend) noteBusy(tx *state.Tx, before, lb plan.Observed) {
 
 // queueMoved notes that a provider is at work: load balancers of which it was asked after this one may have had to wait
 // for it. Where it has made a part, so may those of which it was asked before: it may have several queues, as many as
-// there are processes of it, and in which of them something is, and where, nobody can see. But those not for ever.
+// there are processes of it, and Octavia does not show in which of them a request is, or where. But those not for ever.
 func (b *Backend) queueMoved(tx *state.Tx, first *busyPeriod, made bool) {
 	now := tx.Now()
 	for _, other := range b.busy {
@@ -139,7 +139,7 @@ func progress(lb plan.Observed) string {
 			fmt.Fprint(&text, part["id"], part["provisioning_status"], monitor["provisioning_status"])
 		}
 	}
-	fmt.Fprint(&text, madeMembers(lb)) // of those that are not known none counts: they are not always looked at
+	fmt.Fprint(&text, madeMembers(lb)) // of those that are not known none counts: they are not always read
 	return text.String()
 }
 

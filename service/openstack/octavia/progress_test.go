@@ -132,7 +132,7 @@ func TestAPollWithoutNewsWakesNobody(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	with := func(listener, pool string) plan.Observed {
 		lb := lbInStatus("1", listener, pool, "PENDING_CREATE")
-		lb.Identity.Owner.Driver = state.Shared // somebody who can be woken
+		lb.Identity.Owner.Driver = state.Shared // an owner that can be woken
 		return lb
 	}
 	r := newRig(t, start)
@@ -155,7 +155,7 @@ func TestAPollWithoutNewsWakesNobody(t *testing.T) {
 	}
 }
 
-// TestWhatAPollFindsAsksForNone: polls follow each other ever more slowly as long as nobody else asks for one.
+// TestWhatAPollFindsAsksForNone: polls follow each other ever more slowly as long as nothing else asks for one.
 func TestWhatAPollFindsAsksForNone(t *testing.T) {
 	r := newRig(t, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	lb := lbInStatus("1", "PENDING_CREATE", "PENDING_CREATE", "")

@@ -89,7 +89,7 @@ func (b *Backend) explained(r outcome.Refusal) outcome.Refusal {
 	return r
 }
 
-// namedByPeople says whether what a refused create refers to, and is not there, is something that somebody has named.
+// namedByPeople says whether what a refused create refers to, and is not there, is named by a user or operator.
 // What is this cluster's, and is there, is only not there for Octavia yet.
 func (b *Backend) namedByPeople(r outcome.Refusal) bool {
 	if r.Step.Kind != drivers.KindLoadBalancer || r.Step.Part != nil {

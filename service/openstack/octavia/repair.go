@@ -96,13 +96,13 @@ func (b *Backend) repaired(tx *state.Tx, step plan.Step) {
 func (b *Backend) resting(tx *state.Tx, owner plan.Owner) (texts map[string]string) {
 	for _, lb := range tx.Cache.OwnedOf(owner, drivers.KindLoadBalancer) {
 		r := b.repairs[state.KeyOf(lb.Kind, lb.Identity)]
-		condition, _ := ConditionOf(&lb) // one that somebody has brought back can go at once
+		condition, _ := ConditionOf(&lb) // one that works again can be deleted at once
 		if r != nil && r.deleting == lb.ID && tx.Now().Before(r.next) && condition == Broken {
 			if texts == nil {
 				texts = map[string]string{}
 			}
 			texts[lb.ID] = fmt.Sprintf("load balancer %s is in ERROR though it was asked to go %d times: its provider fails "+
-				"to remove it, which an administrator of the cloud can look into; next at %s",
+				"to remove it, which an administrator of the cloud can investigate; next at %s",
 				lb.ID, r.deletions, r.next.Format(time.TimeOnly))
 		}
 	}

@@ -57,7 +57,7 @@ func (b *Backend) problems(tx *state.Tx, owner plan.Owner) []string {
 }
 
 // listed keeps the accounts after all load balancers were listed, or could not be. A cloud that has no service for them
-// is asked for it at every drift check, and it is a fault only where somebody desires one.
+// is asked for it at every drift check, and it is a fault only where an object desires one.
 func (b *Backend) listed(tx *state.Tx, err error) {
 	b.missed = b.missed && err != nil
 	b.recount(tx)

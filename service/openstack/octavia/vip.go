@@ -22,9 +22,9 @@ const sightings = time.Hour
 
 // FreeVIP deletes the VIP port that a refused create of a load balancer has left behind, and says whether there was
 // one: some releases of Octavia never remove it, and the address is then refused to the next create. The very same port
-// belongs to a create that is still under way, ours or another's, whose load balancer nobody can see yet. So it is
-// deleted only if it was left behind when it was seen before, at least after ago, which is longer than any request
-// takes; otherwise it stays, and wait is when to ask again. Nothing is done without an address and a subnet.
+// belongs to a create that is still under way, of Raven or another client, whose load balancer is not visible yet. So
+// it is deleted only if it was left behind when it was seen before, at least after ago, which is longer than any
+// request takes; otherwise it stays, and wait is when to ask again. Nothing is done without an address and a subnet.
 func (c *Client) FreeVIP(
 	ctx context.Context, subnetID, address string, after time.Duration,
 ) (freed bool, wait time.Duration, err error) {
@@ -61,8 +61,8 @@ func (c *Client) FreeVIP(
 	return freed, wait, nil
 }
 
-// leftBehind says whether a port is the VIP port of a load balancer that is not there, or not yet: it is in our
-// project, a provider has named it, and nobody but that load balancer is, or was, attached to it.
+// leftBehind says whether a port is the VIP port of a load balancer that is not there, or not yet: it is in this
+// project, a provider has named it, and nothing but that load balancer is, or was, attached to it.
 func (c *Client) leftBehind(ctx context.Context, port plan.Observed) (bool, error) {
 	id := vipOf(port.Attrs)
 	if id == "" || port.Managed || c.projectID == "" || textOf(port.Attrs, "project_id") != c.projectID {

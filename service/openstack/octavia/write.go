@@ -203,7 +203,7 @@ func (c *Client) AddTags(ctx context.Context, id string, tags []string) error {
 	return c.retag(ctx, "tagging", id, func(now []string) []string { return append(without(now, tags), tags...) })
 }
 
-// RemoveTags takes tags away from a load balancer; those that are not there count as removed.
+// RemoveTags removes tags of a load balancer; those that are not there count as removed.
 func (c *Client) RemoveTags(ctx context.Context, id string, tags []string) error {
 	return c.retag(ctx, "untagging", id, func(now []string) []string { return without(now, tags) })
 }

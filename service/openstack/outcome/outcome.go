@@ -63,7 +63,7 @@ func (h *Handler) Handle(ctx context.Context, r Refusal) *backend.Failure {
 				tx.NoteUnknown(step.Kind, step.Identity, h.Env.Timing.UnknownWait, openstack.AnswerOf(r.Err))
 			})
 			if r.Note == "" {
-				r.Note = "it may have been carried out all the same: Raven looks for it before it tries again"
+				r.Note = "it may have been carried out all the same: Raven searches for it before it tries again"
 			}
 		}
 	case openstack.ClassExists:
@@ -91,8 +91,8 @@ func (h *Handler) Handle(ctx context.Context, r Refusal) *backend.Failure {
 	return h.Failure(r)
 }
 
-// missing looks what is gone: the resource itself, something of this cluster's that it refers to, or something
-// foreign, which only somebody else can bring back.
+// missing finds what is gone: the resource itself, a resource of this cluster that it refers to, or a resource
+// that is not Raven's, which only its owner can make again.
 func (h *Handler) missing(ctx context.Context, r Refusal) *backend.Failure {
 	step := r.Step
 	if step.ID != "" {

@@ -25,7 +25,7 @@ func (e *env) slices() dynamic.ResourceInterface {
 	}).Namespace(e.namespace)
 }
 
-// slice is an EndpointSlice that somebody wrote by hand.
+// slice is an EndpointSlice that a user wrote by hand.
 func slice(name, service string, addresses ...any) *unstructured.Unstructured {
 	u := object("discovery.k8s.io/v1", "EndpointSlice", name)
 	u.SetLabels(map[string]string{serviceNameLabel: service})

@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// difference is one between the simulation and a real Kubernetes that Raven does not rely on. Each is looked at: one
+// difference is one between the simulation and a real Kubernetes that Raven does not rely on. Each is checked: one
 // that is no more fails.
 type difference struct {
 	what            string
-	simulated, real string // what look returns
-	look            func(*testing.T, *env) string
+	simulated, real string // what observe returns
+	observe         func(*testing.T, *env) string
 }
 
 // taken is what became of a write.
@@ -30,7 +30,7 @@ func taken(_ *unstructured.Unstructured, err error) string {
 	return "taken"
 }
 
-// differences are all that are known: the simulation holds nobody to the schemas of kinds, and has none of the
+// differences are all that are known: the simulation does not validate by the schemas of kinds, and has none of the
 // controllers.
 func differences() []difference {
 	return []difference{
@@ -89,14 +89,14 @@ func differences() []difference {
 	}
 }
 
-// testKnownDifferences prints the differences, and looks whether they still are.
+// testKnownDifferences prints the differences, and checks whether they still exist.
 func testKnownDifferences(t *testing.T, e *env) {
 	for _, d := range differences() {
 		want := d.real
 		if e.simulated {
 			want = d.simulated
 		}
-		if is := d.look(t, e); is != want {
+		if is := d.observe(t, e); is != want {
 			t.Errorf("known difference is no more: %s: here it is %q, and not %q", d.what, is, want)
 			continue
 		}

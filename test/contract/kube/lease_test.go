@@ -35,7 +35,7 @@ func candidate(t *testing.T, e *env, name string) *resourcelock.LeaseLock {
 	}
 }
 
-// holding is a Lease that somebody has acquired and then renewed.
+// holding is a Lease that a candidate has acquired and then renewed.
 func holding(who string, transitions int, acquired time.Time, renewed time.Duration) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{
 		HolderIdentity: who, LeaseDurationSeconds: 15, AcquireTime: metav1.NewTime(acquired),
@@ -98,7 +98,7 @@ func testLeases(t *testing.T, e *env) {
 	}
 }
 
-// testLeaseRefusals: what no candidate gets away with.
+// testLeaseRefusals: what the API server refuses every candidate.
 func testLeaseRefusals(t *testing.T, e *env) {
 	began := time.Now().Truncate(time.Second)
 	a, b := candidate(t, e, "a"), candidate(t, e, "b")

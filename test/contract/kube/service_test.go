@@ -284,7 +284,7 @@ func testServiceStatus(t *testing.T, e *env) {
 	if owned != `{"f:status":{"f:loadBalancer":{"f:ingress":{}}}}` {
 		t.Errorf("the writer owns %q of %v", owned, first.GetManagedFields())
 	}
-	must("2001:db8::7") // others go, the order is ours
+	must("2001:db8::7") // others are removed, the order stays that of the request
 	if u := patch(t, e.services(), "web", types.MergePatchType,
 		map[string]any{
 			"status": map[string]any{"loadBalancer": nil}, "spec": map[string]any{"loadBalancerIP": "203.0.113.8"},

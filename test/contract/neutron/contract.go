@@ -24,7 +24,7 @@ import (
 type Target struct {
 	// Network is Neutron, logged in.
 	Network *gophercloud.ServiceClient
-	// Login logs in once more, as the same user, for a token that nobody else has.
+	// Login logs in once more, as the same user, for a token that no other test has.
 	Login func(context.Context) (*gophercloud.ProviderClient, error)
 	// Admin is Neutron as an administrator sees it, who may change quotas. nil: quotas are read, not met.
 	Admin *gophercloud.ServiceClient

@@ -142,7 +142,7 @@ func floatingIPs(a *api) {
 	}
 	a.must(http.MethodDelete, at+"/tags/"+url.PathEscape(tag), nil)
 	if doc := a.floatingNow(f); len(sorted(doc["tags"])) != 0 || doc["description"] != text2["description"] {
-		a.t.Errorf("after its tag was taken away the floating IP is %v", doc)
+		a.t.Errorf("after its tag was removed the floating IP is %v", doc)
 	}
 	a.must(http.MethodDelete, at, nil)
 	a.refused(http.StatusNotFound, "FloatingIPNotFound", http.MethodGet, at, nil)
@@ -199,7 +199,7 @@ func floatingAddresses(a *api) {
 	body := attrs{"floatingip": ask}
 	a.refused(http.StatusForbidden, "PolicyNotAuthorized", http.MethodPost, "/floatingips", body)
 	if a.target.Admin == nil {
-		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): nobody can ask for an address")
+		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): no test can ask for an address")
 		return
 	}
 	admin := "X-Auth-Token: " + a.target.Admin.Token()
@@ -230,7 +230,7 @@ func floatingAddresses(a *api) {
 func floatingRanges(a *api) {
 	external := a.external()
 	if a.target.Admin == nil {
-		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): nobody sees the subnets of the external network")
+		a.t.Log("no administrator is known (RAVEN_CONTRACT_ADMIN_CLOUD): no test sees the subnets of the external network")
 		return
 	}
 	admin := "X-Auth-Token: " + a.target.Admin.Token()

@@ -84,7 +84,7 @@ func (a *api) identity(method, path, token, subject string) reply {
 		"X-Auth-Token: "+token, "X-Subject-Token: "+subject)
 }
 
-// login gives a token that nobody else has.
+// login gives a token that no other test has.
 func (a *api) login() *gophercloud.ProviderClient {
 	a.t.Helper()
 	p, err := a.target.Login(a.t.Context())

@@ -10,12 +10,12 @@ import (
 	"github.com/kuryr/raven/test/contract/rest"
 )
 
-// difference is one between the simulation and Neutron that Raven does not rely on. Each is looked at: one that is no
+// difference is one between the simulation and Neutron that Raven does not rely on. Each is checked: one that is no
 // more fails.
 type difference struct {
 	what            string
-	simulated, real string // what look returns
-	look            func(*api) string
+	simulated, real string // what observe returns
+	observe         func(*api) string
 }
 
 // differences are all that are known, of Neutron 21.
@@ -71,14 +71,14 @@ func revokedAfterUse(a *api) string {
 	}
 }
 
-// knownDifferences prints the differences, and looks whether they still are.
+// knownDifferences prints the differences, and checks whether they still exist.
 func knownDifferences(a *api) {
 	for _, d := range differences() {
 		want := d.real
 		if a.target.Simulated {
 			want = d.simulated
 		}
-		if is := d.look(a); is != want {
+		if is := d.observe(a); is != want {
 			a.t.Errorf("known difference is no more: %s: here it is %q, and not %q", d.what, is, want)
 			continue
 		}

@@ -27,7 +27,7 @@ type Target struct {
 	Admin *gophercloud.ServiceClient
 	// Timeout bounds one request, and one piece of a provider's work. 0: three minutes.
 	Timeout time.Duration
-	// Poll is the time between two looks at a status. 0: 100 ms.
+	// Poll is the time between two polls of a status. 0: 100 ms.
 	Poll time.Duration
 }
 
@@ -165,7 +165,7 @@ func (a *api) refused(status int, want, method, path string, body any) reply {
 	r := a.do(method, path, body)
 	if r.Status != status || !strings.Contains(fault(r), want) {
 		a.t.Errorf("%s %s %v: got %s; want %d with %q", method, path, body, r, status, want)
-		if r.Status == http.StatusCreated { // it should not be there: away with it
+		if r.Status == http.StatusCreated { // it should not be there: delete it
 			a.forget(path, r)
 		}
 		return r

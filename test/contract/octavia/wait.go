@@ -43,7 +43,7 @@ func (a *api) poll(path, key string, done func(string) bool) string {
 	}
 }
 
-// pause is the time between two looks.
+// pause is the time between two polls.
 func (a *api) pause() {
 	timer := time.NewTimer(a.target.Poll)
 	defer timer.Stop()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command raven-driver-flatns is a namespace driver as somebody else would write it: one flat network for all
+// Command raven-driver-flatns is a namespace driver as a third party would write it: one flat network for all
 // namespaces, exported under the same roles as the in-tree driver's. It is for tests, and must never depend on how
 // the in-tree drivers work: what it shows is that they can do without each other.
 package main

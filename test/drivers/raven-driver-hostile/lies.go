@@ -23,7 +23,7 @@ func perform(lie string) {
 	case "other-protocol":
 		fmt.Fprintln(os.Stdout, "1|99|unix|/nowhere|grpc|")
 		select {}
-	case "other-place": // the socket of somebody else
+	case "other-place": // another process's socket
 		fmt.Fprintf(os.Stdout, "1|1|unix|%s|grpc|\n", os.Args[2])
 		select {}
 	case "garbage-socket": // what answers there is no gRPC

@@ -50,7 +50,7 @@ func affinity(string) (string, error) {
 	return "its processors", unix.SchedSetaffinity(os.Getppid(), &set)
 }
 
-// idle lets its core run only when nobody else wants to.
+// idle lets its core run only when no other process needs it.
 func idle(on string) (string, error) {
 	attr, err := unix.SchedGetAttr(os.Getppid(), 0)
 	if err != nil {

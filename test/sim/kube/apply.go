@@ -241,7 +241,7 @@ func metadataOnly(config map[string]any) bool {
 	return true
 }
 
-// withoutSystem drops what nobody manages by applying: what the server sets.
+// withoutSystem drops what no client manages by applying: what the server sets.
 func withoutSystem(object map[string]any) map[string]any {
 	object = maps.Clone(object)
 	meta := maps.Clone(metadata(object))

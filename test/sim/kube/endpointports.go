@@ -12,7 +12,7 @@ import (
 const (
 	managedByEndpoints = "endpoints.kubernetes.io/managed-by"
 	endpointController = "endpoint-controller"
-	retryDelay         = 20 * time.Millisecond // until a write that was in somebody's way is tried again
+	retryDelay         = 20 * time.Millisecond // until a write that met a conflict is tried again
 )
 
 // podAddress returns a pod's address of a family, "" if it has none yet.

@@ -38,7 +38,7 @@ const (
 	sliceController  = "endpointslice-controller.k8s.io"
 )
 
-// endpointLoop is the controller at work: namespaces in which something changed are looked at anew.
+// endpointLoop is the controller at work: namespaces in which something changed are reconciled.
 type endpointLoop struct {
 	a       *API
 	options EndpointController

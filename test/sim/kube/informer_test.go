@@ -197,7 +197,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 	defer w.Stop()
 	res := api.resource(pods())
-	api.mu.Lock() // nobody reads the history meanwhile
+	api.mu.Lock() // no watch reads the history meanwhile
 	for i := range 10 {
 		object := aPod(fmt.Sprint("p", i))
 		api.commitLocked(res, nil, &item{namespace: "default", name: fmt.Sprint("p", i), object: object}, false)
@@ -241,7 +241,7 @@ func TestSeedEvents(t *testing.T) {
 	}
 }
 
-// TestOddAnnotation replays a pod whose annotation is an object: it stays one, and is in nobody's way.
+// TestOddAnnotation replays a pod whose annotation is an object: it stays one, and causes no error.
 func TestOddAnnotation(t *testing.T) {
 	api, config := started(t, Options{})
 	seed, err := os.ReadFile("../../testdata/seed-events/pods.watch.jsonl")

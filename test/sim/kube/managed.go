@@ -104,7 +104,7 @@ func (m *managed) metadataOnly(key string) bool {
 	return only
 }
 
-// claimRest gives what nobody owns yet to "before-first-apply".
+// claimRest gives what no manager owns yet to "before-first-apply".
 func (m *managed) claimRest(parse parser, live map[string]any, now string) error {
 	nothing, err := parse(map[string]any{"apiVersion": live["apiVersion"], "kind": live["kind"]})
 	if err != nil {

@@ -19,7 +19,7 @@ type item struct {
 	namespace, name, uid string
 	version              uint64
 	object               map[string]any // without metadata.managedFields
-	managed              *managed       // nil where nobody has applied yet
+	managed              *managed       // nil where no client has applied yet
 
 	once sync.Once
 	raw  []byte

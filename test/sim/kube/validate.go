@@ -56,7 +56,7 @@ func (a *API) validate(res *resource, object map[string]any, o writeOptions) err
 	return nil
 }
 
-// validateKind checks of a few kinds what leader election and Events would otherwise get away with.
+// validateKind checks of a few kinds what leader election and Events would otherwise be allowed.
 func validateKind(res *resource, object map[string]any) error {
 	name := text(object, "metadata", "name")
 	switch res.kind.Resource() {
@@ -143,7 +143,7 @@ func setDefault(m map[string]any, key string, value any) {
 	}
 }
 
-// defaults fills in what the server adds to a new object of a known kind, as far as clients of the simulation look at
+// defaults fills in what the server adds to a new object of a known kind, as far as clients of the simulation read
 // it.
 func (a *API) defaults(res *resource, object map[string]any) {
 	switch res.kind.Resource() {

@@ -17,7 +17,7 @@ import (
 	"github.com/kuryr/raven/test/sim/openstack"
 )
 
-// Neutron makes in a northbound database what Neutron's OVN driver makes there, as far as Raven looks: a switch for
+// Neutron makes in a northbound database what Neutron's OVN driver makes there, as far as Raven reads it: a switch for
 // every network and a router for every router of a simulated cloud, by Neutron's names for them, before the cloud
 // answers the request.
 type Neutron struct {

@@ -179,7 +179,7 @@ func (s *Server) Freeze() error { return s.command.Process.Signal(syscall.SIGSTO
 // Thaw ends Freeze.
 func (s *Server) Thaw() error { return s.command.Process.Signal(syscall.SIGCONT) }
 
-// Wipe throws the database away. The server must not run.
+// Wipe deletes the database. The server must not run.
 func (s *Server) Wipe() error { return os.Remove(s.db) }
 
 // Start makes a new database and runs, after Wipe.
@@ -190,16 +190,16 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-// FreePort returns a port of 127.0.0.1 that nobody listens on.
+// FreePort returns a port of 127.0.0.1 on which no process listens.
 func FreePort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
+		return 0, fmt.Errorf("finding a free port: %w", err)
 	}
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
+		return 0, fmt.Errorf("finding a free port: %w", err)
 	}
 	number, err := strconv.Atoi(port)
 	return number, err

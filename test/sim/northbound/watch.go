@@ -21,7 +21,7 @@ type Watch struct {
 	changes atomic.Int64
 }
 
-// StartWatch begins to look on: see is called with the name and the VIPs of every load balancer that is there, is
+// StartWatch begins to watch: see is called with the name and the VIPs of every load balancer that is there, is
 // made or changes; of one that goes VIPs are nil. It is called by one goroutine, and must be quick.
 func StartWatch(ctx context.Context, endpoint string, see func(name string, vips map[string]string)) (*Watch, error) {
 	c, ended, err := connect(ctx, endpoint)

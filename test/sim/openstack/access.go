@@ -72,7 +72,7 @@ func (c *Cloud) Count(kind string) int {
 	return len(t.byID)
 }
 
-// Call is somebody else's hand: it does a request to Neutron ("POST", "/networks", …) or Octavia
+// Call acts as another client: it sends a request to Neutron ("POST", "/networks", …) or Octavia
 // ("/lbaas/loadbalancers") for a user in a project at once, past faults, costs, hooks and log, and returns the status
 // and the document. It panics on a body that is no JSON, or a user or project that is not there.
 func (c *Cloud) Call(user, project, method, path string, body any) (status int, doc map[string]any) {

@@ -17,7 +17,7 @@ import (
 const (
 	ProjectAdmin = "admin" // of the administrator
 	ProjectKuryr = "kuryr" // of the plain member
-	ProjectOther = "other" // of somebody else
+	ProjectOther = "other" // another project
 
 	UserAdmin      = "admin"       // role admin in every project
 	UserKuryr      = "kuryr"       // role member in kuryr

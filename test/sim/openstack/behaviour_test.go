@@ -180,7 +180,7 @@ func TestPoolGivesDisjointRanges(t *testing.T) {
 	}
 }
 
-// TestDump: two runs that differ in order, ids and chosen addresses only, look alike.
+// TestDump: two runs that differ in order, ids and chosen addresses only, give the same dump.
 func TestDump(t *testing.T) {
 	run := func(seed uint64, names ...string) string {
 		h := hand{t, openstack.New(openstack.Options{Seed: seed})}

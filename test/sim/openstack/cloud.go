@@ -2,7 +2,7 @@
 
 // Package openstack is a simulated OpenStack cloud on loopback: Keystone v3, Neutron v2.0 and Octavia v2, stateful,
 // with the real services' validation, error bodies, costs and, by rule, faults. It must never be lenient where the
-// real services refuse: whatever a client gets away with here it must get away with there.
+// real services refuse: what they accept of a client here the real ones must accept, too.
 //
 // The files go by noun; those of Octavia are octavia*.go, loadbalancer.go, listener.go, pool.go, member.go,
 // healthmonitor.go and provider*.go. A request passes: fault rules, authentication, a worker of the cost profile, the

@@ -103,7 +103,7 @@ func (d *dumper) nameless(x *object) string {
 	return x.kind.name
 }
 
-// wanted leaves out what nobody asked for.
+// wanted leaves out what the caller did not ask for.
 func (d *dumper) wanted(x *object) bool {
 	if d.o.Project != "" && d.labels[x.project] != d.o.Project {
 		return false

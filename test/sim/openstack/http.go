@@ -105,7 +105,7 @@ func isWrite(method, label string) bool {
 func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // the client went away
+		panic(http.ErrAbortHandler) // the client disconnected
 	}
 	where := c.locate(r.URL.Path)
 	where.label = where.labelOf(r.Method)
@@ -187,13 +187,13 @@ func (c *Cloud) answer(r *http.Request, where target, req *Request, body []byte,
 func (c *Cloud) process(r *http.Request, where target, req *Request, body []byte) response {
 	release, ok := c.workers.acquire(c.done)
 	if !ok {
-		return response{} // closed: nobody is answered any more
+		return response{} // closed: no request is answered any more
 	}
 	defer release()
 	ctx := context.WithoutCancel(r.Context())
 	if isWrite(req.Method, req.Kind) || req.Kind == "token" {
 		if !c.wait(ctx, c.profile.cost(req.Method, req.Kind, req.Items, false, c.workers.busyOthers())) {
-			return response{} // closed: nobody is answered any more
+			return response{} // closed: no request is answered any more
 		}
 		return c.apply(r, where, req, body)
 	}
@@ -231,7 +231,7 @@ func (c *Cloud) apply(r *http.Request, where target, req *Request, body []byte) 
 	return c.serveAs(r, who, where, in)
 }
 
-// serveAs answers for somebody, with the lock held.
+// serveAs answers a request of an account, with the lock held.
 func (c *Cloud) serveAs(r *http.Request, who scope, where target, in map[string]any) response {
 	c.settle()
 	t := &tx{c: c, who: who, now: c.clock.Now(), outcome: where.outcome}

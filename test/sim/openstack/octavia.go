@@ -124,7 +124,7 @@ func (t *tx) balancing(r *http.Request, where target, in map[string]any) (respon
 		return pathResponse("Not Found", ""), nil
 	}
 	if where.parent != "" {
-		if _, ok := t.any("pool", where.parent); !ok { // Octavia fails while it looks for the path, not for the resource
+		if _, ok := t.any("pool", where.parent); !ok { // Octavia fails while it reads the path, not for the resource
 			return pathResponse("Bad Request", balancerMissing("pool", where.parent).message), nil
 		}
 		if _, err := t.balancer("pool", where.parent); err != nil {
@@ -166,7 +166,7 @@ func (t *tx) aspect(r *http.Request, where target) (response, error) {
 	return pathResponse("Not Found", ""), nil
 }
 
-// balancer finds a resource of Octavia. Somebody else's is refused, not hidden.
+// balancer finds a resource of Octavia. One of another project is refused, not hidden.
 func (t *tx) balancer(kindName, id string) (*object, error) {
 	o, ok := t.any(kindName, id)
 	if !ok {
@@ -271,8 +271,8 @@ func (t *tx) lbSet(o *object, attrs map[string]any) {
 	old := o.doc
 	doc := cloneWith(old, attrs)
 	doc["updated_at"] = lbStamp(t.now)
-	t.swap(o, doc)
-	t.onUndo(func() { t.swap(o, old) })
+	t.replace(o, doc)
+	t.onUndo(func() { t.replace(o, old) })
 }
 
 func (t *tx) setStatus(o *object, status string) {

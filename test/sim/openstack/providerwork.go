@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// work is something that a provider is done with at a time. Nothing runs for it: whoever looks at the state first has
+// work is something that a provider is done with at a time. Nothing runs for it: whoever reads the state first has
 // done what is due.
 type work struct {
 	due time.Time

@@ -177,7 +177,7 @@ func TestRefusals(t *testing.T) {
 			"PrefixVersionMismatch", "Cannot mix",
 		},
 		{
-			"prefix taken away", "PUT", "/subnetpools/$q", `{"subnetpool":{"prefixes":["10.8.0.0/17"]}}`, 400,
+			"prefix removed", "PUT", "/subnetpools/$q", `{"subnetpool":{"prefixes":["10.8.0.0/17"]}}`, 400,
 			"IllegalSubnetPoolPrefixUpdate", "must be a subset",
 		},
 		{

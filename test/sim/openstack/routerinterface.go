@@ -151,7 +151,7 @@ func (t *tx) checkAttach(o, s *object) error {
 	return nil
 }
 
-// removeInterface takes an interface away, and deletes its port.
+// removeInterface removes an interface, and deletes its port.
 func (t *tx) removeInterface(o *object, in map[string]any) (*object, string, error) {
 	portID, subnetID := str(in, "port_id"), str(in, "subnet_id")
 	if portID == "" && subnetID == "" {

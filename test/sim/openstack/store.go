@@ -154,8 +154,8 @@ func (t *tx) change(o *object, attrs map[string]any) {
 	doc["revision_number"] = integer(o.doc, "revision_number") + 1
 	doc["updated_at"] = t.now.UTC().Format(time.RFC3339)
 	old := o.doc
-	t.swap(o, doc)
-	t.onUndo(func() { t.swap(o, old) })
+	t.replace(o, doc)
+	t.onUndo(func() { t.replace(o, old) })
 }
 
 // update changes attributes where they differ, and nothing at all where none does.
@@ -180,7 +180,7 @@ func cloneWith(doc, attrs map[string]any) map[string]any {
 // bump changes nothing but the revision, as when something that belongs to the resource changed.
 func (t *tx) bump(o *object) { t.change(o, nil) }
 
-func (t *tx) swap(o *object, doc map[string]any) {
+func (t *tx) replace(o *object, doc map[string]any) {
 	tab := t.c.tables[o.kind.name]
 	tab.put(o, false)
 	o.doc = doc

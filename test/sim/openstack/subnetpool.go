@@ -115,7 +115,7 @@ func checkBounds(doc map[string]any) error {
 	return nil
 }
 
-// updateSubnetPool: prefixes may be added, never taken away.
+// updateSubnetPool: prefixes may be added, never removed.
 func updateSubnetPool(t *tx, o *object, in map[string]any) error {
 	if _, given := in["prefixes"]; given {
 		next := prefixesOf(in)

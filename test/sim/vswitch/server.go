@@ -152,7 +152,7 @@ func (s *Server) Kill() {
 	<-s.finished
 }
 
-// Wipe throws the database away, and makes a new one. The server must not run.
+// Wipe deletes the database, and makes a new one. The server must not run.
 func (s *Server) Wipe(ctx context.Context) error {
 	if err := os.Remove(s.path("conf.db")); err != nil {
 		return err

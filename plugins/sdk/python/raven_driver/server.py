@@ -61,11 +61,12 @@ def serve(driver, workers=4):
 def serve_debug(driver, workers):
     """Serves a driver that no Raven started, under a debugger for example, and says how one attaches to it. Ctrl-C ends it."""
     ends = (signal.SIGTERM, signal.SIGINT)
-    # They are waited for, and so the threads to come must not get them. A handler that wakes a waiting thread may come a moment too early, and be lost.
+    # They are waited for, and so the threads to come must not get them. A handler that wakes a waiting thread may come
+    # a moment too early, and be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     server = new_server(driver, workers, threading.Event())  # a Raven that has enough of it does not end it
     name = driver.info().name
-    with tempfile.TemporaryDirectory(prefix="raven-debug-") as folder:  # mode 0700: nobody else may connect
+    with tempfile.TemporaryDirectory(prefix="raven-debug-") as folder:  # mode 0700: no other user may connect
         path = os.path.join(folder, "driver")
         server.add_insecure_port("unix:" + path)
         server.start()
@@ -147,7 +148,7 @@ def hold_lifeline():
 
 
 def by_hand(driver):
-    """Answers a person, and ends the process. It says whether the driver is to be served for somebody who attaches to it."""
+    """Answers a person, and ends the process. It says whether the driver is to be served for a core that attaches to it."""
     if os.environ.get(COOKIE_KEY) == COOKIE and len(sys.argv) < 2:
         return False
     info = driver.info()

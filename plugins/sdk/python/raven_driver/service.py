@@ -138,7 +138,7 @@ class Session:
                 self.ready.put(None)
 
     def gone(self):
-        """Nobody listens any more."""
+        """The core has closed the stream."""
         with self.lock:
             self.closed = True
             self.open.clear()
