@@ -75,6 +75,4 @@ func TestNodesWithoutSNAT(t *testing.T) {
 	}
 	r.underlay(t, "")
 	r.apiServer(t)
-	r.hairpin(t)
-	r.hosts(t)
 }
