@@ -237,6 +237,7 @@ type object struct {
 	Namespace string     `json:"namespace"`
 	Name      string     `json:"name"`
 	State     string     `json:"state"`
+	Since     time.Time  `json:"since"` // of the state
 	Deleted   bool       `json:"deleted"`
 	Reasons   []string   `json:"reasons"`
 	Resources []resource `json:"resources"`

@@ -102,13 +102,14 @@ func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writ
 	live, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failures := make(chan error, 1)
+	life := newWorkload(s.kube)
 	var work sync.WaitGroup
 	work.Go(func() {
-		if err := newWorkload(s.kube).run(live, o.interval); err != nil {
+		if err := life.run(live, o.interval); err != nil {
 			failures <- err
 		}
 	})
-	work.Go(func() { newView(out, s, d).run(live) })
+	work.Go(func() { newView(out, s, d, life).run(live) })
 	failed := o.wait(ctx, d, failures)
 	cancel()
 	work.Wait()

@@ -59,7 +59,7 @@ func TestWorkloadBearsOthersAtTheSameObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		changes := w.changes()
-		if err := changes[turn%len(changes)](); err != nil {
+		if err := changes[turn%len(changes)].do(); err != nil {
 			t.Fatal(err)
 		}
 		pods, err := api.List(podsGVR(), "")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -20,6 +21,7 @@ type view struct {
 	out    io.Writer
 	stage  *stage
 	daemon *daemon
+	life   *workload
 	redraw bool
 	screen int // the terminal's file descriptor, with redraw
 	colour bool
@@ -30,8 +32,8 @@ type view struct {
 	height int
 }
 
-func newView(out io.Writer, s *stage, d *daemon) *view {
-	v := &view{out: out, stage: s, daemon: d, began: time.Now(), said: map[string]string{}}
+func newView(out io.Writer, s *stage, d *daemon, life *workload) *view {
+	v := &view{out: out, stage: s, daemon: d, life: life, began: time.Now(), said: map[string]string{}}
 	v.screen, v.redraw = terminal(out)
 	v.colour = v.redraw && os.Getenv("NO_COLOR") == ""
 	return v
@@ -63,9 +65,16 @@ func (v *view) show(ctx context.Context) {
 	}
 }
 
+// workloadKey is what the lines about the workload begin with.
+const workloadKey = "workload"
+
 // lines prints a line for each object that changed, and the counts when all is quiet again.
 func (v *view) lines(r *report) {
 	now := map[string]string{}
+	if did := v.life.did(); did != "" {
+		now[workloadKey] = did
+	}
+	pods := v.pods()
 	for _, o := range r.Objects {
 		name := strings.ToLower(o.Kind) + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 		text := stateText(o)
@@ -73,7 +82,7 @@ func (v *view) lines(r *report) {
 		case "Namespace":
 			text += "  " + networkText(o)
 		case "Pod":
-			text += "  " + strings.Join(portCells(o), " ")
+			text += "  " + strings.Join(portCells(o, pods[o.Namespace+"/"+o.Name]), " ")
 		case "Service":
 			text += "  " + strings.Join(serviceCells(o), " ")
 		default:
@@ -98,7 +107,7 @@ func (v *view) lines(r *report) {
 			text = "gone"
 		}
 		if v.said[key] != text {
-			changed = true
+			changed = changed || key != workloadKey
 			fmt.Fprintf(v.out, "%7.1fs  %s: %s\n", time.Since(v.began).Seconds(), key, text)
 		}
 	}
@@ -115,11 +124,7 @@ func (v *view) draw(r *report) {
 	if err != nil {
 		width, height = 80, 24
 	}
-	lines := v.picture(r)
-	if height > 2 && len(lines) > height-1 {
-		hidden := len(lines) - (height - 2)
-		lines = append(lines[:height-2], fmt.Sprintf("… %d more lines: make the window higher", hidden))
-	}
+	lines := v.picture(r, v.pods(), height-1)
 	var b strings.Builder
 	if width != v.width || height != v.height {
 		b.WriteString("\x1b[2J")
@@ -134,73 +139,130 @@ func (v *view) draw(r *report) {
 	fmt.Fprint(v.out, b.String())
 }
 
-// picture is the lines of the picture: namespaces with pods first.
-func (v *view) picture(r *report) []string {
+// picture is the lines of the picture, at most so many: what is not done comes first, then what changed last.
+func (v *view) picture(r *report, pods map[string]podFacts, height int) []string {
+	objects, costs, made := v.countTexts(r)
 	lines := []string{
-		fmt.Sprintf("%s  %s   %s", v.paint("1", "raven"), time.Since(v.began).Truncate(time.Second), v.countsText(r)),
-		v.paint("2", "kubectl --kubeconfig "+v.stage.kubeconfig()+" get pods,services -A"),
-		v.paint("2", "more ways in: cat "+v.stage.help()+"   Ctrl-C stops"),
+		fmt.Sprintf("%s  %s  %s", v.paint("1", "raven"), time.Since(v.began).Truncate(time.Second), objects),
+		costs,
+		made,
+		"workload: " + v.life.did(),
+		v.paint("2", "ways in: cat "+v.stage.help()+"   Ctrl-C stops"),
+		"",
 	}
-	pods, services := map[string][]object{}, map[string][]object{}
-	for _, o := range r.Objects {
-		switch o.Kind {
-		case "Pod":
-			pods[o.Namespace] = append(pods[o.Namespace], o)
-		case "Service":
-			services[o.Namespace] = append(services[o.Namespace], o)
+	rows := [][]string{{"KIND", "OBJECT", "POD", "STATE", "HAS"}}
+	for _, o := range inOrder(r.Objects) {
+		facts := podFacts{}
+		if o.Kind == "Pod" {
+			facts = pods[o.Namespace+"/"+o.Name]
 		}
+		rows = append(rows, []string{
+			shortKinds()[o.Kind], shortName(strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")), facts.phase, v.paint(stateColours()[o.State], shortState(o)),
+			hasText(o, facts),
+		})
 	}
-	phases := v.podPhases()
-	var empty []string
-	for _, o := range r.Objects {
-		if o.Kind != "Namespace" {
-			continue
-		}
-		head := fmt.Sprintf("%s  %s  %s", v.paint("1", "namespace "+o.Name), v.state(o), networkText(o))
-		if len(pods[o.Name])+len(services[o.Name]) == 0 {
-			empty = append(empty, head)
-			continue
-		}
-		var rows [][]string
-		for _, p := range pods[o.Name] {
-			rows = append(rows,
-				append([]string{"  " + p.Name, phases[p.Namespace+"/"+p.Name]}, append(portCells(p), v.state(p))...))
-		}
-		lines = append(lines, "", head)
-		lines = append(lines, columns(rows)...)
-		rows = nil
-		for _, svc := range services[o.Name] {
-			rows = append(rows, append(append([]string{"  service " + svc.Name}, serviceCells(svc)...), v.state(svc)))
-		}
-		lines = append(lines, columns(rows)...)
+	hidden := 0
+	if room := height - len(lines); len(rows) > room && room > 2 {
+		hidden = len(rows) - (room - 1)
+		rows = rows[:room-1]
 	}
-	if len(empty) > 0 {
-		lines = append(append(lines, ""), empty...)
+	lines = append(lines, columns(rows)...)
+	lines[len(lines)-len(rows)] = v.paint("1", lines[len(lines)-len(rows)])
+	if hidden > 0 {
+		lines = append(lines, fmt.Sprintf("… %d more, which changed longer ago: make the window higher", hidden))
 	}
 	return lines
 }
 
-// podPhases says by namespace/name what Kubernetes makes of the pods.
-func (v *view) podPhases() map[string]string {
+// inOrder are the namespaces, pods and services: those that are not done first, then the latest.
+func inOrder(list []object) []object {
+	var shown []object
+	for _, o := range list {
+		if o.Kind == "Namespace" || o.Kind == "Pod" || o.Kind == "Service" {
+			shown = append(shown, o)
+		}
+	}
+	slices.SortStableFunc(shown, func(a, b object) int {
+		if (a.State == "done") != (b.State == "done") {
+			if a.State == "done" {
+				return 1
+			}
+			return -1
+		}
+		return b.Since.Compare(a.Since)
+	})
+	return shown
+}
+
+// hasText is what an object has, or why it has nothing yet.
+func hasText(o object, facts podFacts) string {
+	balanced := o.Kind == "Service" && serviceCells(o)[1] != "" // its load balancer's status says why it waits
+	if o.State != "done" && len(o.Reasons) > 0 && !balanced {
+		return o.Reasons[0]
+	}
+	switch o.Kind {
+	case "Namespace":
+		_, subnets, _ := strings.Cut(networkText(o), "subnet ")
+		return subnets
+	case "Pod":
+		cells := portCells(o, facts)
+		return strings.TrimSpace(cells[1] + " " + cells[0])
+	default:
+		return strings.Join(slices.DeleteFunc(serviceCells(o), func(cell string) bool { return cell == "" }), " ")
+	}
+}
+
+// shortKinds are the kinds as kubectl shortens them.
+func shortKinds() map[string]string {
+	return map[string]string{"Namespace": "ns", "Pod": "pod", "Service": "svc"}
+}
+
+// maxName is how much room the picture has for a name.
+const maxName = 26
+
+// shortName leaves out the middle of a long name: the ends of pods' names tell them apart.
+func shortName(name string) string {
+	const end = 6
+	if utf8.RuneCountInString(name) <= maxName {
+		return name
+	}
+	letters := []rune(name)
+	return string(letters[:maxName-end-1]) + "…" + string(letters[len(letters)-end:])
+}
+
+// podFacts are what Kubernetes says of a pod.
+type podFacts struct {
+	phase string
+	host  bool // on its host's network
+}
+
+// pods are what Kubernetes says of the pods, by namespace/name.
+func (v *view) pods() map[string]podFacts {
 	list, err := v.stage.kube.List(podsGVR(), "")
 	if err != nil {
 		return nil
 	}
-	phases := map[string]string{}
+	facts := map[string]podFacts{}
 	for _, p := range list {
 		meta, _ := p["metadata"].(map[string]any)
 		status, _ := p["status"].(map[string]any)
+		spec, _ := p["spec"].(map[string]any)
 		phase, _ := status["phase"].(string)
 		if meta["deletionTimestamp"] != nil {
 			phase = "Terminating"
 		}
-		phases[fmt.Sprint(meta["namespace"], "/", meta["name"])] = phase
+		facts[fmt.Sprint(meta["namespace"], "/", meta["name"])] = podFacts{phase, spec["hostNetwork"] == true}
 	}
-	return phases
+	return facts
 }
 
 // countsText says how many objects are in which state, and what they cost.
 func (v *view) countsText(r *report) string {
+	objects, costs, made := v.countTexts(r)
+	return objects + "; " + costs + "; " + made
+}
+
+func (v *view) countTexts(r *report) (objects, costs, made string) {
 	var parts []string
 	for _, state := range []string{"done", "pending", "waiting", "failing", "terminal"} {
 		if n := r.Counts[state]; n > 0 {
@@ -211,16 +273,23 @@ func (v *view) countsText(r *report) string {
 	if len(parts) == 0 {
 		parts = []string{"none yet"}
 	}
-	return fmt.Sprintf("objects: %s; cloud: %d requests, %d writes (%d ports by %d, %d load balancers, %d changes of "+
-		"members); Kubernetes: %d patches",
-		strings.Join(parts, ", "), cloud.Requests, cloud.Writes, cloud.Items["POST port"], cloud.Counts["POST port"],
-		cloud.Counts["POST loadbalancer"], cloud.Counts["PUT member_batch"],
+	costs = fmt.Sprintf("cloud: %d requests, %d writes; Kubernetes: %d patches", cloud.Requests, cloud.Writes,
 		kube.Counts["patch pods"]+kube.Counts["patch namespaces"]+kube.Counts["patch services"])
+	made = fmt.Sprintf("made: %d ports by %d, %d load balancers, %d changes of members", cloud.Items["POST port"],
+		cloud.Counts["POST port"], cloud.Counts["POST loadbalancer"], cloud.Counts["PUT member_batch"])
+	return "objects: " + strings.Join(parts, ", "), costs, made
 }
 
-func (v *view) state(o object) string {
-	code := map[string]string{"done": "32", "waiting": "33", "pending": "33", "failing": "31", "terminal": "31"}[o.State]
-	return v.paint(code, stateText(o))
+func stateColours() map[string]string {
+	return map[string]string{"done": "32", "waiting": "33", "pending": "33", "failing": "31", "terminal": "31"}
+}
+
+// shortState is the state in one word.
+func shortState(o object) string {
+	if o.Deleted {
+		return "going"
+	}
+	return o.State
 }
 
 func (v *view) paint(code, text string) string {
@@ -231,10 +300,7 @@ func (v *view) paint(code, text string) string {
 }
 
 func stateText(o object) string {
-	text := o.State
-	if o.Deleted {
-		text = "going"
-	}
+	text := shortState(o)
 	if len(o.Reasons) > 0 && o.State != "done" {
 		text += ": " + o.Reasons[0]
 	}
@@ -342,8 +408,8 @@ func membersOf(r resource) []any {
 	return all
 }
 
-// portCells says what a pod has: its port, and the addresses and the MAC address of that.
-func portCells(o object) []string {
+// portCells says what a pod has: its port, and the addresses and the MAC address of that, or why it has none.
+func portCells(o object, facts podFacts) []string {
 	for _, r := range o.Resources {
 		if r.Kind != "port" {
 			continue
@@ -361,5 +427,13 @@ func portCells(o object) []string {
 		id, _, _ := strings.Cut(r.ID, "-")
 		return []string{"port " + id, strings.Join(addresses, " "), mac}
 	}
-	return []string{"no port", "", ""}
+	switch {
+	case facts.host:
+		return []string{"no port: hostNetwork", "", ""}
+	case facts.phase == "Succeeded" || facts.phase == "Failed":
+		return []string{"no port: it has completed", "", ""}
+	case o.State == "done":
+		return []string{"no port: it wants none", "", ""}
+	}
+	return []string{"no port yet", "", ""}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +61,22 @@ type workload struct {
 	rand *rand.Rand
 	apps []*app
 	hash map[string]string // of an app's template, a part of its pods' names
+
+	mu   sync.Mutex
+	last string // what was done last, for people
+}
+
+// did says what was done last; "": nothing yet.
+func (w *workload) did() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+func (w *workload) doing(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = what
 }
 
 func newWorkload(kube *simkube.API) *workload {
@@ -71,6 +88,7 @@ func newWorkload(kube *simkube.API) *workload {
 
 // run makes the workload and changes something every interval until ctx ends.
 func (w *workload) run(ctx context.Context, interval time.Duration) error {
+	w.doing(fmt.Sprintf("made %d apps with their Services", len(w.apps)))
 	for _, a := range w.apps {
 		if err := w.namespace(a.namespace); err != nil {
 			return err
@@ -93,7 +111,9 @@ func (w *workload) run(ctx context.Context, interval time.Duration) error {
 		case <-ticker.C:
 		}
 		changes := w.changes()
-		if err := changes[turn%len(changes)](); err != nil {
+		change := changes[turn%len(changes)]
+		w.doing(change.what)
+		if err := change.do(); err != nil {
 			return err
 		}
 		if err := w.replicas(); err != nil {
@@ -102,24 +122,32 @@ func (w *workload) run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
+// change is something that happens.
+type change struct {
+	what string // for people
+	do   func() error
+}
+
 // changes are what happens, in turn.
-func (w *workload) changes() []func() error {
+func (w *workload) changes() []change {
 	web, cart, wordpress, build := w.apps[0], w.apps[1], w.apps[2], w.apps[5]
 	preview := &app{namespace: "preview", name: "try", image: "nginx:1.29", replicas: 1, port: 80}
-	return []func() error{
-		func() error { return w.complete(build) },
-		func() error { web.replicas++; return nil },
-		func() error { return w.relabel(wordpress) },
-		func() error { return w.namespace(preview.namespace) },
-		func() error { return errors.Join(w.create(preview), w.service(preview)) },
-		func() error { return w.replaceOldest(cart) },
-		func() error { return w.complete(build) },
-		func() error { web.replicas--; return nil },
-		func() error { return w.turn(wordpress) },
-		func() error { return w.sweepCompleted(build) },
-		func() error { return excused(w.kube.Delete(namespacesGVR(), "", preview.namespace)) },
-		func() error { return w.replaceOldest(wordpress) },
-		func() error { return w.sweepCompleted(build) },
+	return []change{
+		{"a pod of ci/build completed: its port goes", func() error { return w.complete(build) }},
+		{"shop/web got one replica more", func() error { web.replicas++; return nil }},
+		{"a pod of blog/wordpress got another label", func() error { return w.relabel(wordpress) }},
+		{"made namespace preview", func() error { return w.namespace(preview.namespace) }},
+		{"made preview/try with a Service", func() error { return errors.Join(w.create(preview), w.service(preview)) }},
+		{"replaced the oldest pod of shop/cart", func() error { return w.replaceOldest(cart) }},
+		{"a pod of ci/build completed: its port goes", func() error { return w.complete(build) }},
+		{"shop/web got one replica less", func() error { web.replicas--; return nil }},
+		{"the Service of blog/wordpress got another type", func() error { return w.turn(wordpress) }},
+		{"deleted a completed pod of ci/build", func() error { return w.sweepCompleted(build) }},
+		{"deleted namespace preview", func() error {
+			return excused(w.kube.Delete(namespacesGVR(), "", preview.namespace))
+		}},
+		{"replaced the oldest pod of blog/wordpress", func() error { return w.replaceOldest(wordpress) }},
+		{"deleted a completed pod of ci/build", func() error { return w.sweepCompleted(build) }},
 	}
 }
 
