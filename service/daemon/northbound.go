@@ -76,7 +76,8 @@ func (r *runtime) reportOVN(c *health.Component) {
 	s := r.northbound.Status()
 	switch {
 	case !s.Connected:
-		text := "OVN's northbound database is away since " + since(s.Since) + ", what concerns it waits: " + s.Error
+		text := "OVN's northbound database has been unreachable since " + since(s.Since) + ", what concerns it waits: " +
+			s.Error
 		problems = append([]string{text}, problems...)
 	case s.Outdated != "":
 		problems = append(problems, NorthboundText(s))
@@ -118,7 +119,7 @@ func (r *runtime) ovnReport() *ovn.Status {
 // NorthboundText says in one sentence how OVN's northbound database stands.
 func NorthboundText(s ovn.Status) string {
 	if !s.Connected {
-		return "OVN's northbound database is away since " + since(s.Since) + ": " + s.Error
+		return "OVN's northbound database has been unreachable since " + since(s.Since) + ": " + s.Error
 	}
 	version := ""
 	if s.Version != "" {
