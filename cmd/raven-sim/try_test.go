@@ -48,7 +48,7 @@ func TestTry(t *testing.T) {
 	}
 	for _, want := range []string{
 		"shop/web", "lbaas", "done", "loadbalancer \"", "provider=ovn", "Pod shop/web  kuryr.org/neutron-port: {",
-		"takes away",
+		"raven deletes",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)

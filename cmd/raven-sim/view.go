@@ -157,7 +157,8 @@ func (v *view) picture(r *report, pods map[string]podFacts, height int) []string
 			facts = pods[o.Namespace+"/"+o.Name]
 		}
 		rows = append(rows, []string{
-			shortKinds()[o.Kind], shortName(strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")), facts.phase, v.paint(stateColours()[o.State], shortState(o)),
+			shortKinds()[o.Kind], shortName(strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")), facts.phase,
+			v.paint(stateColours()[o.State], shortState(o)),
 			hasText(o, facts),
 		})
 	}

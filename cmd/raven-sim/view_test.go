@@ -40,7 +40,10 @@ func TestPictureOfASmallTerminal(t *testing.T) {
 	r.Objects = append(r.Objects,
 		object{Kind: "Pod", Namespace: "ci", Name: "build", State: "done", Since: began.Add(time.Hour)},
 		object{Kind: "Pod", Namespace: "mon", Name: "exporter", State: "done", Since: began.Add(time.Hour)},
-		object{Kind: "Pod", Namespace: "shop", Name: "stuck-with-a-long-name-59qsp", State: "waiting", Reasons: []string{"quota exceeded"}})
+		object{
+			Kind: "Pod", Namespace: "shop", Name: "stuck-with-a-long-name-59qsp", State: "waiting",
+			Reasons: []string{"quota exceeded"},
+		})
 	pods["ci/build"], pods["mon/exporter"] = podFacts{phase: "Succeeded"}, podFacts{phase: "Running", host: true}
 	lines := v.picture(r, pods, 23)
 	text := strings.Join(lines, "\n")

@@ -72,8 +72,10 @@ func goldenReport() daemon.Report {
 		}},
 		OVN:      &ovn.Status{Connected: true, Endpoint: "tcp:192.0.2.1:6641", Since: then(), Balancers: 1, Rows: 2},
 		Handover: handover.Status{Waiting: 1, Since: then()},
-		Drifts:   []reconcile.DriftStatus{{Found: then(), Kind: drivers.KindPort, ID: "1", Of: "Pod shop/web-0", What: "is gone"}},
-		Objects:  []reconcile.ObjectStatus{goldenObject()},
+		Drifts: []reconcile.DriftStatus{{
+			Found: then(), Kind: drivers.KindPort, ID: "1", Of: "Pod shop/web-0", What: "is gone",
+		}},
+		Objects: []reconcile.ObjectStatus{goldenObject()},
 	}
 }
 

@@ -81,7 +81,8 @@ Exit statuses: 0 the daemon answered, 1 it did not, or it knows no object of tha
 	}
 	f := cmd.Flags()
 	f.StringVarP(&format, "output", "o", "table", "output `format`: table, json or yaml")
-	f.BoolVarP(&watching, "watch", "w", false, "show it until Ctrl-C: drawn anew on a terminal, elsewhere a line per change")
+	f.BoolVarP(&watching, "watch", "w", false,
+		"show it until Ctrl-C: drawn anew on a terminal, elsewhere a line per change")
 	f.StringVar(&address, "address", "", "`host:port` of the daemon's health server (default: from the configuration)")
 	f.StringVar(query["kind"], "kind", "", "only objects of this `kind`, for example Pod")
 	f.StringVarP(query["namespace"], "namespace", "n", "", "only objects of this `namespace`")

@@ -19,7 +19,8 @@ func TestRedrawFits(t *testing.T) {
 	report := daemon.Report{}
 	for i := range 40 {
 		report.Objects = append(report.Objects, reconcile.ObjectStatus{
-			Kind: "Pod", Namespace: "shop", Name: fmt.Sprintf("web-%d", i), Driver: "pod", State: state.Waiting, Since: time.Now(),
+			Kind: "Pod", Namespace: "shop", Name: fmt.Sprintf("web-%d", i), Driver: "pod", State: state.Waiting,
+			Since:   time.Now(),
 			Reasons: []string{strings.Repeat("a very long reason ", 20)},
 		})
 	}

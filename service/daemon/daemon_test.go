@@ -259,8 +259,8 @@ func TestForbiddenLease(t *testing.T) {
 	r.create(configmaps, "a")
 	p := r.start(nil)
 	p.awaitComponent("driver "+configmaps, health.Ready, "")
-	p.awaitComponent(leaderComponent, health.NotReady, "let this account get, create and update leases.coordination.k8s.io "+
-		"in namespace kube-system, as `raven driver rbac` prints")
+	p.awaitComponent(leaderComponent, health.NotReady, "let this account get, create and update "+
+		"leases.coordination.k8s.io in namespace kube-system, as `raven driver rbac` prints")
 	if have := r.networks(); len(have) > 0 {
 		t.Errorf("without the Lease it made networks %v", have)
 	}

@@ -54,10 +54,10 @@ func TestOVNIsReported(t *testing.T) {
 	}
 	defer n.Close()
 	r.northbound = n
-	if got := said(r); got.State != health.Degraded || !strings.Contains(got.Reason, "is away") {
+	if got := said(r); got.State != health.Degraded || !strings.Contains(got.Reason, "unreachable") {
 		t.Errorf("away: %+v", got)
 	}
-	if s := r.ovnReport(); s == nil || s.Connected || !strings.Contains(NorthboundText(*s), "is away") {
+	if s := r.ovnReport(); s == nil || s.Connected || !strings.Contains(NorthboundText(*s), "unreachable") {
 		t.Errorf("away: %+v", s)
 	}
 }

@@ -83,7 +83,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Northbound, error) 
 		config: c, log: log, stats: newStats(), endpoints: slices.Clone(c.Endpoints), cancel: cancel,
 		changes: make(chan *change, mostTogether), stopped: make(chan struct{}), first: make(chan struct{}),
 		wake: make(chan struct{}, 1),
-		err:  errors.New("it is being connected to"), since: c.Clock.Now(), index: newRowIndex(c.Cluster),
+		err:  errors.New("the first connection is being made"), since: c.Clock.Now(), index: newRowIndex(c.Cluster),
 		reported: map[Resource]plan.Observed{}, writing: map[Resource]int{}, dirty: newDirtySet(),
 	}
 	n.work.Go(func() { n.run(running) })

@@ -74,7 +74,9 @@ func TestWhatOperatorsWriteSurvives(t *testing.T) {
 		for _, path := range stripped {
 			doc := r.asOperator(http.MethodGet, "/"+path+"/tags", nil)
 			tags, _ := doc["tags"].([]any)
-			found := slices.ContainsFunc(tags, func(tag any) bool { return strings.HasPrefix(fmt.Sprint(tag), "raven:cluster=") })
+			found := slices.ContainsFunc(tags, func(tag any) bool {
+				return strings.HasPrefix(fmt.Sprint(tag), "raven:cluster=")
+			})
 			if !found || !slices.Contains(tags, any("anna")) {
 				return fmt.Sprintf("%s has the tags %v", path, tags)
 			}

@@ -222,5 +222,7 @@ func must(t *testing.T, what string, amiss func() string) {
 
 // kubeRequests are the requests to the cluster, without those for the Lease, which is renewed all the time.
 func (r *rig) kubeRequests() []simkube.Request {
-	return slices.DeleteFunc(r.kube.Requests(), func(q simkube.Request) bool { return strings.Contains(q.Path, "/leases") })
+	return slices.DeleteFunc(r.kube.Requests(), func(q simkube.Request) bool {
+		return strings.Contains(q.Path, "/leases")
+	})
 }

@@ -103,7 +103,7 @@ func unpack(t *testing.T, path string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	t.Cleanup(func() { _ = file.Close() })
 	packed, err := gzip.NewReader(file)
 	if err != nil {
 		t.Fatal(err)

@@ -72,8 +72,8 @@ func (s Selection) Watches() []drivers.Watch {
 	}}
 }
 
-// Left says why a namespace gets no network: as a note on what is in it, nil if it gets one. What is of a namespace that
-// the cluster does not show, because it is just made or just deleted, is not left out. When the needs are open
+// Left says why a namespace gets no network: as a note on what is in it, nil if it gets one. What is of a namespace
+// that the cluster does not show, because it is just made or just deleted, is not left out. When the needs are open
 // afterwards, the answer does not count.
 func (s Selection) Left(needs *drivers.Needs, namespace, what string) ([]drivers.Diagnostic, error) {
 	if slices.Contains(s.excluded, namespace) {
