@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -30,6 +32,7 @@ type view struct {
 	counts string
 	width  int // of the screen when it was last drawn
 	height int
+	page   atomic.Int64 // how often the next page was asked for
 }
 
 func newView(out io.Writer, s *stage, d *daemon, life *workload) *view {
@@ -40,6 +43,9 @@ func newView(out io.Writer, s *stage, d *daemon, life *workload) *view {
 }
 
 func (v *view) run(ctx context.Context) {
+	if v.redraw && term.IsTerminal(int(os.Stdin.Fd())) {
+		go v.turnPages(os.Stdin)
+	}
 	ticker := time.NewTicker(250 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -50,6 +56,14 @@ func (v *view) run(ctx context.Context) {
 		case <-ticker.C:
 			v.show(ctx)
 		}
+	}
+}
+
+// turnPages shows the next page at each line that is read: Enter needs no other mode of the terminal. It ends with the
+// process.
+func (v *view) turnPages(in io.Reader) {
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		v.page.Add(1)
 	}
 }
 
@@ -150,7 +164,7 @@ func (v *view) picture(r *report, pods map[string]podFacts, height int) []string
 		v.paint("2", "ways in: cat "+v.stage.help()+"   Ctrl-C stops"),
 		"",
 	}
-	rows := [][]string{{"KIND", "OBJECT", "POD", "STATE", "HAS"}}
+	var rows [][]string
 	for _, o := range inOrder(r.Objects) {
 		facts := podFacts{}
 		if o.Kind == "Pod" {
@@ -162,17 +176,22 @@ func (v *view) picture(r *report, pods map[string]podFacts, height int) []string
 			hasText(o, facts),
 		})
 	}
-	hidden := 0
-	if room := height - len(lines); len(rows) > room && room > 2 {
-		hidden = len(rows) - (room - 1)
-		rows = rows[:room-1]
+	rows, footer := v.pageOf(rows, height-len(lines)-1)
+	table := columns(append([][]string{{"KIND", "OBJECT", "POD", "STATE", "HAS"}}, rows...))
+	table[0] = v.paint("1", table[0])
+	return append(append(lines, table...), footer...)
+}
+
+// pageOf is the page of rows to show, and the line below it; none where there is room for all.
+func (v *view) pageOf(rows [][]string, room int) (page [][]string, footer []string) {
+	if len(rows) <= room || room < 2 {
+		return rows[:min(len(rows), max(room, 0))], nil
 	}
-	lines = append(lines, columns(rows)...)
-	lines[len(lines)-len(rows)] = v.paint("1", lines[len(lines)-len(rows)])
-	if hidden > 0 {
-		lines = append(lines, fmt.Sprintf("… %d more, which changed longer ago: make the window higher", hidden))
-	}
-	return lines
+	size := room - 1
+	pages := (len(rows) + size - 1) / size
+	n := int(v.page.Load() % int64(pages))
+	footer = []string{fmt.Sprintf("page %d of %d, the latest changes first; Enter: the next page", n+1, pages)}
+	return rows[n*size : min(len(rows), (n+1)*size)], footer
 }
 
 // inOrder are the namespaces, pods and services: those that are not done first, then the latest.

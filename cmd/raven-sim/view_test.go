@@ -54,7 +54,7 @@ func TestPictureOfASmallTerminal(t *testing.T) {
 	for _, want := range []string{
 		"42 done, 1 waiting", "workload: made namespace preview", "KIND  OBJECT                      POD        STATE    HAS",
 		"pod   shop/stuck-with-a-l…-59qsp ", "quota exceeded", "no port: it has completed", "no port: hostNetwork",
-		"shop/web-39                 Running    done     192.168.5.2 port 96e85133", "… 28 more, which changed longer ago",
+		"shop/web-39                 Running    done     192.168.5.2 port 96e85133", "page 1 of 3, the latest changes first",
 	} {
 		found := strings.Index(text, want)
 		if found <= at {
@@ -66,5 +66,20 @@ func TestPictureOfASmallTerminal(t *testing.T) {
 		if seen(line) > 80 {
 			t.Errorf("%d columns: %s", seen(line), line)
 		}
+	}
+	// Enter turns the pages, on which each object is once, and after the last one comes the first.
+	whole := text
+	for range 2 {
+		v.turnPages(strings.NewReader("\n"))
+		whole += "\n" + strings.Join(v.picture(r, pods, 23), "\n")
+	}
+	for name := range pods {
+		if n := strings.Count(whole, " "+name+" "); n != 1 {
+			t.Errorf("%s is there %d times:\n%s", name, n, whole)
+		}
+	}
+	v.turnPages(strings.NewReader("\n"))
+	if first := strings.Join(v.picture(r, pods, 23), "\n"); !strings.Contains(first, "page 1 of 3") {
+		t.Errorf("after the last page:\n%s", first)
 	}
 }
