@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"github.com/kuryr/raven/drivers/contract"
+	"github.com/kuryr/raven/service/health"
+	"github.com/kuryr/raven/service/node/cniapi"
+	"github.com/kuryr/raven/test/sim/kube"
+)
+
+// TestGarbageCollection: GC removes what belongs to sandboxes that it does not name, and only that.
+func TestGarbageCollection(t *testing.T) {
+	r := started(t)
+	var boxes []sandboxOfTest
+	var pods []object
+	for i := range 3 {
+		pod := r.pod(fmt.Sprintf("p%d", i), nil)
+		r.attach(pod, i+1)
+		b := r.box(fmt.Sprintf("s%d", i))
+		r.add(b, pod)
+		boxes, pods = append(boxes, b), append(pods, pod)
+	}
+	r.api.Close()
+	gc := boxes[0].request(cniapi.GC, pods[0])
+	_, err := r.call(gc)
+	if codeOf(err) != types.ErrInvalidNetworkConfig {
+		t.Errorf("GC without a list: %v", err)
+	}
+	gc.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"raven","cni.dev/valid-attachments":[` +
+		`{"containerID":"s1","ifname":"eth0"}]}`)
+	for range 2 {
+		_, err = r.call(gc)
+		r.must(err)
+		if rows := r.rows(); len(rows) != 1 || rows[portID(2)].Name == "" {
+			t.Errorf("rows %v", rows)
+		}
+	}
+	for i, b := range boxes { // also with the API server away, and with nothing left
+		r.del(b, pods[i])
+	}
+}
+
+// TestPortMadeAnew: Raven has made the port of a running pod anew. The interface follows, others stay.
+func TestPortMadeAnew(t *testing.T) {
+	r := started(t)
+	pod, other := r.pod("p", nil), r.pod("other", nil)
+	r.attach(pod, 1)
+	r.attach(other, 2)
+	b, c := r.box("s"), r.box("t")
+	r.add(b, pod)
+	r.add(c, other)
+	before := r.rows()[portID(2)].UUID
+	r.attach(pod, 3)
+	r.until("the new port", func() bool { return r.rows()[portID(3)].Name == hostName("s", "eth0") })
+	r.until("its address", func() bool {
+		same := false
+		r.inside(b, func(h *netlink.Handle, link netlink.Link) {
+			same = addressesOf(t, h, link) == "10.1.0.13/16" && link.Attrs().HardwareAddr.String() == macOf(3) &&
+				strings.Contains(routesOf(t, h, link), "0.0.0.0/0 via 10.1.0.1")
+		})
+		return same
+	})
+	if rows := r.rows(); len(rows) != 2 || rows[portID(2)].UUID != before {
+		t.Errorf("rows %v", rows)
+	}
+	r.del(b, pod)
+	r.del(c, other)
+}
+
+// TestReboot: after a reboot Open vSwitch has rows whose links are gone, and rows of pods that are gone.
+func TestReboot(t *testing.T) {
+	r := started(t)
+	stays, goes, rebooted := r.pod("stays", nil), r.pod("goes", nil), r.pod("rebooted", nil)
+	boxes := map[string]sandboxOfTest{}
+	for i, pod := range []object{stays, goes, rebooted} {
+		r.attach(pod, i+1)
+		boxes[pod.Name] = r.box(pod.Name)
+		r.add(boxes[pod.Name], pod)
+	}
+	r.stop(r.node)
+	r.remove(goes)
+	l, err := newLinks()
+	r.must(err)
+	r.must(l.remove(hostName("rebooted", "eth0")))
+	l.close()
+	r.start()
+	r.until("two rows to go", func() bool { return len(r.rows()) == 1 })
+	if r.rows()[portID(1)].Name != hostName("stays", "eth0") {
+		t.Errorf("rows %v", r.rows())
+	}
+	for _, pod := range []object{stays, goes, rebooted} {
+		r.del(boxes[pod.Name], pod)
+	}
+}
+
+// TestDatabaseLost: Open vSwitch's database was made anew under running pods.
+func TestDatabaseLost(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	result := r.add(b, pod)
+	r.server.Kill()
+	r.must(r.server.Wipe(t.Context()))
+	r.must(r.server.Run(t.Context()))
+	r.must(r.server.Chassis(t.Context(), "br-int", "netdev", map[string]string{"system-id": "c", "hostname": "host-1"}))
+	r.control()
+	r.until("the row", func() bool { return r.rows()[portID(1)].Name != "" })
+	r.until("CHECK to succeed", func() bool { return r.checkCall(b, pod, result) == nil })
+	r.del(b, pod)
+}
+
+// TestUnfinishedLink: what an ADD has left that was cut off between two steps is removed.
+func TestUnfinishedLink(t *testing.T) {
+	r := newRig(t)
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: hostName("x", "eth0")}, PeerName: "peer"}
+	r.must(netlink.LinkAdd(veth))
+	r.start()
+	r.until("the link to go", func() bool {
+		there, err := r.node.links.exists(hostName("x", "eth0"))
+		return err == nil && !there
+	})
+}
+
+// TestOwnInterface: the node's own port is an internal interface with routes to the pods' ranges. What Open vSwitch
+// would make of the row, a link, the test makes.
+func TestOwnInterface(t *testing.T) {
+	r := started(t)
+	self, _ := r.node.objects.self()
+	r.bind(9, self.UID)
+	annotations := portOf(9, self.UID)
+	annotations[contract.PodCIDRs] = `["192.168.0.0/16"]`
+	r.annotate(object{Name: nodeName}, annotations)
+	r.until("the row", func() bool { return r.rows()[portID(9)].Type == "internal" })
+	if row := r.rows()[portID(9)]; row.Name != "raven-node0" || row.MAC != macOf(9) || row.MTU != 1400 {
+		t.Errorf("row %+v", row)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "raven-node0"
+	link := &netlink.Veth{LinkAttrs: attrs, PeerName: "vswitchd"}
+	r.must(netlink.LinkAdd(link))
+	t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	peer, err := netlink.LinkByName("vswitchd")
+	r.must(err)
+	r.must(netlink.LinkSetUp(peer))
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	r.must(err)
+	defer h.Close()
+	r.until("address and routes", func() bool {
+		return addressesOf(t, h, link) == "10.1.0.19/16" &&
+			strings.Contains(routesOf(t, h, link), "192.168.0.0/16 via 10.1.0.1")
+	})
+	r.until("the report", func() bool { return r.state("node interface") == health.Ready })
+	conn, err := nftables.New()
+	r.must(err)
+	if rules := masqueradedBy(t, conn); len(rules) != 1 || rules[0] != "raven-node0" {
+		t.Errorf("masqueraded is what leaves by %q", rules)
+	}
+	r.must(masquerade("")) // it comes back
+	annotations[contract.PodCIDRs] = `["192.168.64.0/18"]`
+	r.annotate(object{Name: nodeName}, annotations)
+	r.until("the routes to follow", func() bool {
+		routes := routesOf(t, h, link)
+		return strings.Contains(routes, "192.168.64.0/18") && !strings.Contains(routes, "192.168.0.0/16")
+	})
+	r.until("the rule to be there again", func() bool { return len(masqueradedBy(t, conn)) == 1 })
+	if got := self.Annotations[contract.ChassisHostname]; got != "" && got != "host-1" {
+		t.Errorf("annotation %q", got)
+	}
+	r.until("the chassis on the Node", func() bool {
+		self, _ := r.node.objects.self()
+		return self.Annotations[contract.ChassisHostname] == "host-1" && self.Annotations[contract.ChassisID] == "chassis-1"
+	})
+}
+
+// TestNodeIsAnnotatedOnce: what was written is not written again while the watch has yet to show it.
+func TestNodeIsAnnotatedOnce(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.ListOnly = true })
+	var writes atomic.Int64
+	r.api.OnRequest(func(q kube.Request) {
+		if q.Method == http.MethodPatch && strings.HasPrefix(q.Path, "/api/v1/nodes/") {
+			writes.Add(1)
+		}
+	})
+	_, err := r.api.Inject(kube.Fault{Path: `^/api/v1/nodes\?.*watch=true`, Hang: true})
+	r.must(err)
+	r.start()
+	r.until("the Node to be annotated", func() bool { return writes.Load() > 0 })
+	for i := range 20 { // each has all interfaces compared again
+		pod := r.pod(fmt.Sprint("p", i), nil)
+		r.attach(pod, i+1)
+		box := r.box(fmt.Sprint("s", i))
+		r.add(box, pod)
+		r.del(box, pod)
+		r.remove(pod)
+	}
+	if n := writes.Load(); n != 1 {
+		t.Errorf("the Node was annotated %d times", n)
+	}
+}
+
+func (r *rig) state(component string) health.State {
+	for _, report := range r.registry.Reports() {
+		if report.Name == component {
+			return report.State
+		}
+	}
+	return ""
+}
+
+// TestInstallation: plugin and CNI configuration are there once the daemon is ready, and STATUS says so.
+func TestInstallation(t *testing.T) {
+	r := newRig(t)
+	r.controller.Close()
+	r.server.Kill()
+	r.start()
+	if _, err := r.call(cniapi.Request{Command: cniapi.Status}); codeOf(err) != codeNotAvailable {
+		t.Errorf("STATUS without Open vSwitch: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.config.ConfDir, r.config.ConfName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the configuration was written too early: %v", err)
+	}
+	r.must(r.server.Run(t.Context()))
+	r.until("STATUS to succeed", func() bool {
+		_, err := r.call(cniapi.Request{Command: cniapi.Status})
+		return err == nil
+	})
+	r.until("the report", func() bool { return r.state("cni") == health.Ready })
+	text, err := os.ReadFile(filepath.Join(r.config.ConfDir, r.config.ConfName))
+	r.must(err)
+	if !strings.Contains(string(text), r.config.Socket) || !strings.Contains(string(text), `"1.1.0"`) {
+		t.Errorf("configuration %s", text)
+	}
+	info, err := os.Stat(filepath.Join(r.config.BinDir, PluginName))
+	r.must(err)
+	if info.Mode().Perm() != 0o755 {
+		t.Errorf("plugin has mode %s", info.Mode())
+	}
+	if info, err = os.Stat(r.config.Socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	second, err := New(r.config, health.NewRegistry(clock.RealClock{}))
+	r.must(err)
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Errorf("a second daemon: %v", err)
+	}
+}
