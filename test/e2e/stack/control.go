@@ -38,7 +38,7 @@ func (b *builder) underlay() {
 // host makes the network namespace of a host, with a link to the underlay.
 func (s *Stack) host(ctx context.Context, space, address string) error {
 	sw := s.state.Network.Namespace
-	outer := "u-" + hostOf(s.state.Network, space)
+	outer := uplink(s.state.Network, space)
 	if err := s.ip(ctx, [][]string{
 		{"netns", "add", space},
 		{"-n", sw, "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space},
@@ -55,6 +55,9 @@ func (s *Stack) host(ctx context.Context, space, address string) error {
 
 // hostOf is the name of a host by its network namespace.
 func hostOf(net Network, space string) string { return strings.TrimPrefix(space, net.Prefix+"-") }
+
+// uplink is the switch's end of the link of a host, by the host's network namespace.
+func uplink(net Network, space string) string { return "u-" + hostOf(net, space) }
 
 // ip runs `ip` with each of the arguments.
 func (s *Stack) ip(ctx context.Context, commands [][]string) error {
@@ -103,10 +106,15 @@ func (s *Stack) removeExternalGateway(ctx context.Context) error {
 	if _, err := s.OVS(ctx, "--if-exists", "del-port", externalLink); err != nil {
 		return err
 	}
-	if _, err := s.Run(ctx, "ip", "-n", s.state.Network.Namespace, "link", "show", externalLink); err != nil {
+	return s.removeLink(ctx, externalLink)
+}
+
+// removeLink removes a link of the switch's namespace with its peer, if it is there.
+func (s *Stack) removeLink(ctx context.Context, name string) error {
+	if _, err := s.Run(ctx, "ip", "-n", s.state.Network.Namespace, "link", "show", name); err != nil {
 		return nil //nolint:nilerr // it is gone
 	}
-	_, err := s.Run(ctx, "ip", "-n", s.state.Network.Namespace, "link", "del", externalLink)
+	_, err := s.Run(ctx, "ip", "-n", s.state.Network.Namespace, "link", "del", name)
 	return err
 }
 

@@ -131,10 +131,10 @@ func (b *builder) nodeHost(ctx context.Context, n Node) error {
 	return b.mountNamespace(ctx, n)
 }
 
-// fixedFolders are where kubelets and shims keep things wherever they are told to, and where two nodes would meet. Each
-// node has its own there.
+// fixedFolders are where kubelets, shims and libcni keep things wherever they are told to, and where two nodes would
+// meet. Each node has its own there.
 func fixedFolders() []string {
-	return []string{"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/run/containerd"}
+	return []string{"/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers", "/run/containerd"}
 }
 
 // runOf is the node's own folder for one of fixedFolders.
@@ -251,6 +251,10 @@ func (s *Stack) halt(ctx context.Context, n Node, end func(ctx context.Context, 
 	for _, path := range []string{n.Mounts, filepath.Dir(n.Mounts)} {
 		for syscall.Unmount(path, syscall.MNT_DETACH) == nil { // until nothing is mounted there
 		}
+	}
+	// With the namespace alone the link would go some time after it.
+	if err := s.removeLink(ctx, uplink(s.state.Network, n.Namespace)); err != nil {
+		return err
 	}
 	if _, err := os.Stat(filepath.Join("/run/netns", n.Namespace)); err == nil {
 		if _, err := s.Run(ctx, "ip", "netns", "del", n.Namespace); err != nil {

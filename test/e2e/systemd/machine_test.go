@@ -26,10 +26,11 @@ const patience = 2 * time.Minute
 // machine is a systemd as process 1 of new namespaces. Its root is this machine's, and what it writes is forgotten
 // with it.
 type machine struct {
-	t     *testing.T
-	outer *exec.Cmd
-	said  bytes.Buffer // of outer; read when it has ended
-	first int          // its process 1, as this machine counts
+	t      *testing.T
+	outer  *exec.Cmd
+	said   bytes.Buffer // of outer; read when it has ended
+	first  int          // its process 1, as this machine counts
+	before []string     // the traces that it booted with, which are of the machine that the test runs on
 }
 
 // newMachine boots one. It is switched off with the test.
@@ -56,13 +57,14 @@ func newMachine(t *testing.T) *machine {
 	}
 	t.Cleanup(m.off)
 	m.booted()
+	m.before = m.traces()
 	return m
 }
 
 // in is the machine as a part of the test sees it.
 func (m *machine) in(t *testing.T) *machine {
 	t.Helper()
-	return &machine{t: t, outer: m.outer, first: m.first}
+	return &machine{t: t, outer: m.outer, first: m.first, before: m.before}
 }
 
 // booted waits until the machine is up.
@@ -214,20 +216,20 @@ func (m *machine) write(path, mode, owner, text string) {
 // path is a path of the machine as this one sees it.
 func (m *machine) path(path string) string { return fmt.Sprintf("/proc/%d/root%s", m.first, path) }
 
-// named lists the files below folders whose names have one of the words.
-func (m *machine) named(words []string, folders ...string) []string {
+// traces are the paths that are named after Raven, where packages keep things.
+func (m *machine) traces() []string {
 	m.t.Helper()
 	var list []string
-	for _, folder := range folders {
+	for _, folder := range []string{
+		"/etc", "/run", "/var/lib", "/var/log", "/usr/bin", "/usr/lib/raven", "/usr/libexec", "/usr/lib/systemd",
+		"/usr/lib/sysusers.d", "/usr/lib/tmpfiles.d", "/usr/share/doc",
+	} {
 		err := filepath.WalkDir(m.path(folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return nil //nolint:nilerr // /run changes while it is read
 			}
-			for _, word := range words {
-				if strings.Contains(d.Name(), word) {
-					list = append(list, strings.TrimPrefix(path, m.path("")))
-					break
-				}
+			if strings.Contains(d.Name(), "raven") || strings.Contains(d.Name(), "kuryr") {
+				list = append(list, strings.TrimPrefix(path, m.path("")))
 			}
 			return nil
 		})

@@ -382,10 +382,7 @@ func (m *machine) gone() {
 	if out := m.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "raven*"); out != "" {
 		m.t.Errorf("systemd still knows %s", out)
 	}
-	left := m.named([]string{"raven", "kuryr"}, "/etc", "/run", "/var/lib", "/var/log", "/usr/bin", "/usr/lib/raven",
-		"/usr/libexec",
-		"/usr/lib/systemd", "/usr/lib/sysusers.d", "/usr/lib/tmpfiles.d", "/usr/share/doc")
-	left = slices.DeleteFunc(left, func(path string) bool { return path == "/etc/raven-e2e" })
+	left := slices.DeleteFunc(m.traces(), func(path string) bool { return slices.Contains(m.before, path) })
 	if len(left) > 0 {
 		m.t.Errorf("left are:\n%s", strings.Join(left, "\n"))
 	}
