@@ -51,6 +51,7 @@ type Node struct {
 
 	mu     sync.Mutex // guards what follows
 	failed error
+	closed bool // requests are not let in any more
 	warned bool // of a southbound database that is away
 }
 
@@ -110,8 +111,8 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	go func() {
 		n.work.Wait()
-		n.requests.Wait()
 		n.refuse()
+		n.drain()
 		n.south.close()
 		n.links.close()
 		close(n.ended)

@@ -4,14 +4,19 @@ package node
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/config"
@@ -97,5 +102,48 @@ func TestRun(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	if _, err := r.call(cniapi.Request{Command: cniapi.Status}); codeOf(err) != codeNotAvailable {
 		t.Errorf("STATUS after the end: %v", err)
+	}
+}
+
+// TestRequestAfterTheEnd: a request that comes in while the daemon ends, by a connection that it has taken already, finds
+// nothing closed that it needs: it is told to come again.
+func TestRequestAfterTheEnd(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.stop(r.node)
+	body, err := json.Marshal(r.box("s").request(cniapi.Del, pod))
+	r.must(err)
+	answer := httptest.NewRecorder()
+	r.node.handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, cniapi.Path,
+		bytes.NewReader(body)))
+	var refused types.Error
+	r.must(json.Unmarshal(answer.Body.Bytes(), &refused))
+	if refused.Code != types.ErrTryAgainLater || !strings.Contains(refused.Msg, "stopping") {
+		t.Errorf("answer %s", answer.Body)
+	}
+}
+
+// TestStopAtOnce: a stop that waits for nothing, in the middle of requests, ends all that was begun.
+func TestStopAtOnce(t *testing.T) {
+	r := newRig(t)
+	for range 20 {
+		r.start()
+		asking, enough := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		for range 8 {
+			work.Go(func() {
+				for asking.Err() == nil {
+					_, _ = r.callWithin(asking, cniapi.Request{Command: cniapi.Status}) // it is about the stop
+				}
+			})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if err := r.node.Stop(ctx, false); err != nil {
+			t.Error(err)
+		}
+		enough()
+		work.Wait()
+		cancel()
+		r.must(r.node.Wait())
 	}
 }

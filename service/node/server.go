@@ -33,6 +33,9 @@ func (n *Node) listen(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("[node] socket: another daemon answers at %s already: stop it, or give each its own socket",
 			path)
 	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("[node] socket = %s is there already, and no socket: give the daemon a path of its own", path)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("[node] socket: %w", err)
 	}
@@ -50,7 +53,10 @@ func (n *Node) listen(ctx context.Context) (net.Listener, error) {
 func (n *Node) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+cniapi.Path, func(w http.ResponseWriter, r *http.Request) {
-		n.requests.Add(1)
+		if !n.admit() {
+			answer(w, nil, failure(types.ErrTryAgainLater, "%v", errStopping))
+			return
+		}
 		defer n.requests.Done()
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, cniapi.MaxBody))
 		var request cniapi.Request
@@ -65,6 +71,25 @@ func (n *Node) handler() http.Handler {
 		answer(w, result, err)
 	})
 	return mux
+}
+
+// admit counts a request, whose end the daemon then waits for; false: the daemon has stopped to do so.
+func (n *Node) admit() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.requests.Add(1)
+	return true
+}
+
+// drain lets no request in any more, and waits for those that are under way.
+func (n *Node) drain() {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.requests.Wait()
 }
 
 func answer(w http.ResponseWriter, result any, err error) {
