@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/containernetworking/cni/pkg/types"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
@@ -119,7 +117,6 @@ func (n *Node) check(ctx context.Context, r cniapi.Request) error {
 	if err != nil {
 		return err
 	}
-	mac, addresses := expected(previous, box.IfName)
 	view, err := n.view(ctx)
 	if err != nil {
 		return err
@@ -131,7 +128,7 @@ func (n *Node) check(ctx context.Context, r cniapi.Request) error {
 	if there, err := n.links.exists(box.link()); err != nil || !there {
 		return errors.Join(err, failure(codeChanged, "there is no link %s", box.link()))
 	}
-	if err := n.links.inspect(box.Netns, box.IfName, mac, addresses); err != nil {
+	if err := n.links.inspect(box.Netns, box.IfName, expected(previous, box.IfName)); err != nil {
 		var ns *netnsError
 		if errors.As(err, &ns) {
 			return err
@@ -163,22 +160,6 @@ func (n *Node) checkPort(r cniapi.Request, i openvswitch.Interface) error {
 		return failure(codeChanged, "interface %s is of port %s, and the pod's port is %s", i.Name, id, a.Port)
 	}
 	return nil
-}
-
-// expected is what a result says of an interface in a sandbox.
-func expected(r *types100.Result, ifName string) (mac string, addresses []netip.Prefix) {
-	for index, i := range r.Interfaces {
-		if i.Name != ifName || i.Sandbox == "" {
-			continue
-		}
-		mac = i.Mac
-		for _, ip := range r.IPs {
-			if prefix, known := prefixOf(&ip.Address); known && ip.Interface != nil && *ip.Interface == index {
-				addresses = append(addresses, prefix)
-			}
-		}
-	}
-	return mac, addresses
 }
 
 // status says whether an ADD could succeed.

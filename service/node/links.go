@@ -181,7 +181,7 @@ type hostLink struct {
 
 // ours returns the links that are called as hostName has it, by name.
 func (l *links) ours() (map[string]hostLink, error) {
-	list, err := l.handle.LinkList()
+	list, err := dump(l.handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing links: %w", err)
 	}
@@ -259,9 +259,9 @@ func setUp(handle *netlink.Handle, link netlink.Link, a *attachment, routes []ro
 
 func setAddresses(handle *netlink.Handle, link netlink.Link, a *attachment) error {
 	name := link.Attrs().Name
-	have, err := handle.AddrList(link, netlink.FAMILY_ALL)
+	have, err := readAddresses(handle, link)
 	if err != nil {
-		return fmt.Errorf("reading the addresses of %s: %w", name, err)
+		return err
 	}
 	there := map[netip.Prefix]bool{}
 	for _, one := range have {
@@ -313,56 +313,16 @@ func setRoutes(handle *netlink.Handle, link netlink.Link, routes []route) error 
 		}
 		want[r.Destination.String()] = true
 	}
-	have, err := handle.RouteListFiltered(netlink.FAMILY_ALL,
-		&netlink.Route{LinkIndex: attrs.Index, Protocol: routeProtocol}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	have, err := readRoutes(handle, link)
 	if err != nil {
-		return fmt.Errorf("reading the routes of %s: %w", attrs.Name, err)
+		return err
 	}
 	for _, r := range have {
-		if want[destinationOf(r)] {
+		if r.Protocol != routeProtocol || want[destinationOf(r)] {
 			continue
 		}
 		if err := handle.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("taking the route to %s from %s: %w", r.Dst, attrs.Name, err)
-		}
-	}
-	return nil
-}
-
-// inspect says what differs between a sandbox's interface and what it was given.
-func (l *links) inspect(path, ifName, mac string, addresses []netip.Prefix) error {
-	ns, err := openNetns(path)
-	if err != nil {
-		return err
-	}
-	defer closeNetns(ns)
-	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("opening a netlink socket in %s: %w", path, err)
-	}
-	defer handle.Close()
-	link, err := handle.LinkByName(ifName)
-	if err != nil {
-		return fmt.Errorf("%s has no interface %s: %w", path, ifName, err)
-	}
-	if attrs := link.Attrs(); attrs.Flags&net.FlagUp == 0 {
-		return fmt.Errorf("interface %s of %s is down", ifName, path)
-	} else if mac != "" && !strings.EqualFold(attrs.HardwareAddr.String(), mac) {
-		return fmt.Errorf("interface %s of %s has the MAC address %s, not %s", ifName, path, attrs.HardwareAddr, mac)
-	}
-	have, err := handle.AddrList(link, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("reading the addresses of %s: %w", ifName, err)
-	}
-	there := map[netip.Prefix]bool{}
-	for _, one := range have {
-		if prefix, known := prefixOf(one.IPNet); known {
-			there[prefix] = true
-		}
-	}
-	for _, want := range addresses {
-		if !there[want] {
-			return fmt.Errorf("interface %s of %s has not the address %s", ifName, path, want)
 		}
 	}
 	return nil

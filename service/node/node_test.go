@@ -140,6 +140,52 @@ func (r *rig) checkCall(b sandboxOfTest, o object, result *types100.Result) erro
 	return err
 }
 
+// TestManyLinks: the list of links is complete also while links come and go, when the kernel cannot tell it at once.
+func TestManyLinks(t *testing.T) {
+	needNetns(t)
+	l, err := newLinks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	pair := func(name string) *netlink.Veth {
+		return &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-"}
+	}
+	for i := range 50 {
+		link := pair(fmt.Sprint("many", i))
+		if err := netlink.LinkAdd(link); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	}
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			link := pair("fleeting")
+			if err := errors.Join(netlink.LinkAdd(link), netlink.LinkDel(link)); err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+		}
+	}()
+	for range 200 {
+		if _, err := l.ours(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDualStack: several addresses of both families, usable at once.
 func TestDualStack(t *testing.T) {
 	r := started(t)
@@ -388,6 +434,19 @@ func TestCheck(t *testing.T) {
 	r.must(r.checkCall(b, pod, result))
 	if _, err := r.call(b.request(cniapi.Check, pod)); codeOf(err) != types.ErrInvalidNetworkConfig {
 		t.Errorf("without prevResult: %v", err)
+	}
+	r.inside(b, func(h *netlink.Handle, link netlink.Link) {
+		list, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: link.Attrs().Index},
+			netlink.RT_FILTER_OIF)
+		r.must(err)
+		for _, one := range list {
+			if destinationOf(one) == "0.0.0.0/0" {
+				r.must(h.RouteDel(&one))
+			}
+		}
+	})
+	if err := r.checkCall(b, pod, result); codeOf(err) != codeChanged || !strings.Contains(err.Error(), "0.0.0.0/0") {
+		t.Errorf("without the default route: %v", err)
 	}
 	r.inside(b, func(h *netlink.Handle, link netlink.Link) {
 		list, err := h.AddrList(link, netlink.FAMILY_V4)
