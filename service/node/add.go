@@ -90,8 +90,8 @@ func (n *Node) plug(ctx context.Context, box sandbox, ref podRef, a *attachment,
 		return err
 	}
 	err = n.links.create(pair{
-		Host: box.link(), Mark: mark{box.ID, box.IfName, hash(ref.String()), ref.UID}, Netns: box.Netns, IfName: box.IfName,
-		MAC: a.MAC, MTU: a.MTU, Offload: !view.Userspace(),
+		Host: box.link(), Mark: mark{box.ID, box.IfName, hash(ref.String()), ref.UID, box.Netns}, Netns: box.Netns,
+		IfName: box.IfName, MAC: a.MAC, MTU: a.MTU, Offload: !view.Userspace(),
 	})
 	if err != nil {
 		return err

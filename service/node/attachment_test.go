@@ -94,6 +94,17 @@ func TestMark(t *testing.T) {
 	if got, ok := parseMark(m.String()); !ok || got != m || len(m.String()) > 255 {
 		t.Errorf("%q is %+v", m, got)
 	}
+	for netns, kept := range map[string]string{
+		"/var/run/netns/cni-8f48b953-7af9-4563-864c-6f7fbbb2a897": "/var/run/netns/cni-8f48b953-7af9-4563-864c-6f7fbbb2a897",
+		"/a path":                        "",
+		"/" + strings.Repeat("long", 40): "",
+	} {
+		m.Netns = netns
+		got, ok := parseMark(m.String())
+		if want := (mark{m.Sandbox, m.IfName, m.Pod, m.UID, kept}); !ok || got != want || len(m.String()) > maxAlias {
+			t.Errorf("%q is %+v", m, got)
+		}
+	}
 	for _, alias := range []string{"", "raven", "raven sandbox=x", "uplink to the rack", "ravensandbox=x ifname=y"} {
 		if got, ok := parseMark(alias); ok {
 			t.Errorf("%q is %+v", alias, got)

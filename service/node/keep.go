@@ -83,7 +83,8 @@ func matters(before, now *openvswitch.View) bool {
 		}
 	}
 	for name, i := range now.Interfaces {
-		if i.ExternalIDs[openvswitch.Node] != "" && i.OFPort != before.Interfaces[name].OFPort {
+		old := before.Interfaces[name]
+		if i.ExternalIDs[openvswitch.Node] != "" && (i.OFPort != old.OFPort || i.Installed() != old.Installed()) {
 			return true
 		}
 	}
@@ -150,7 +151,7 @@ func states(view *openvswitch.View, links map[string]hostLink) map[string]*inter
 	for name, m := range links {
 		state := all[name]
 		if state == nil {
-			state = &interfaceState{box: sandbox{ID: m.Sandbox, IfName: m.IfName}, pod: m.Pod, uid: m.UID}
+			state = &interfaceState{box: sandbox{m.Sandbox, m.Netns, m.IfName}, pod: m.Pod, uid: m.UID}
 			all[name] = state
 		}
 		state.linked, state.marked, state.index = true, m.Sandbox != "", m.index
@@ -187,10 +188,16 @@ func (n *Node) putRight(
 	if err != nil || away != nil || a.ownedBy(pod) != nil || a.mayBeOn(view, n.config.Bridge) != nil {
 		return nil // what the annotations say cannot be used now: the interface stays as it is
 	}
+	for other, i := range view.Interfaces {
+		if other != name && i.Raven() && i.ExternalIDs[openvswitch.IfaceID] == a.Port {
+			return nil // a newer sandbox of the pod has the port; when it lets it go this is looked at again
+		}
+	}
 	return n.replug(ctx, name, state, pod, a)
 }
 
-// replug gives an interface the port that its pod has now.
+// replug gives an interface the port that its pod has now. The row is written last: by it the next comparison sees
+// whether all was done.
 func (n *Node) replug(ctx context.Context, name string, state *interfaceState, pod object, a *attachment) error {
 	ids := map[string]string{}
 	if state.row != nil {
@@ -204,20 +211,26 @@ func (n *Node) replug(ctx context.Context, name string, state *interfaceState, p
 	if err := n.awaitOwner(ctx, a); err != nil {
 		return err
 	}
+	done := "row made again"
+	if state.row != nil {
+		done = "port changed"
+	}
+	switch {
+	case state.box.Netns != "":
+		if err := n.links.configure(state.box.Netns, state.box.IfName, a); err != nil {
+			return err
+		}
+	case state.row != nil:
+		return fmt.Errorf("%s of pod %s/%s cannot be given port %s: its network namespace is not known; delete the pod", name,
+			pod.Namespace, pod.Name, a.Port)
+	}
 	ref := podRef{pod.Namespace, pod.Name, state.uid}
 	if _, err := n.ovs.Plug(ctx, row(state.box, ref, a), openvswitch.KeepOthers); err != nil {
 		var taken *openvswitch.TakenError
 		if errors.As(err, &taken) {
-			return nil // a newer sandbox of the pod has the port, or will let it go: then this is looked at again
+			return nil // a newer sandbox of the pod has just got it
 		}
 		return err
-	}
-	done := "row made again"
-	if ids[openvswitch.IfaceID] != "" {
-		done = "port changed"
-		if err := n.links.configure(state.box.Netns, state.box.IfName, a); err != nil {
-			return err
-		}
 	}
 	n.metrics.restored.WithLabelValues(done).Inc()
 	n.log.Info("interface put right", "done", done, "link", name, "pod", ref.String(), "port", a.Port)

@@ -22,6 +22,7 @@ import (
 	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/node/cniapi"
+	"github.com/kuryr/raven/service/openvswitch"
 	"github.com/kuryr/raven/test/sim/kube"
 )
 
@@ -84,6 +85,58 @@ func TestPortMadeAnew(t *testing.T) {
 	r.del(c, other)
 }
 
+// TestPortMadeAnewInterrupted: what keeps the daemon from giving a pod its new port, or ends it halfway, is made up for
+// later.
+func TestPortMadeAnewInterrupted(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	r.add(b, pod)
+	r.rename(b, "eth0", "hidden") // what the daemon would do in the sandbox fails
+	r.attach(pod, 3)
+	r.until("the new port to be refused", func() bool {
+		seen, _ := r.node.objects.pod(pod.Namespace, pod.Name)
+		return strings.Contains(seen.Annotations[contract.Port], portID(3)) && !r.node.pass(t.Context())
+	})
+	if rows := r.rows(); len(rows) != 1 || rows[portID(1)].Name == "" {
+		t.Errorf("rows %v", rows)
+	}
+	r.rename(b, "hidden", "eth0")
+	r.node.pass(t.Context())
+	r.has(b, 3)
+	r.del(b, pod)
+}
+
+// rename gives an interface in a sandbox another name, for which it has to be down.
+func (r *rig) rename(b sandboxOfTest, from, to string) {
+	r.Helper()
+	h, err := netlink.NewHandleAt(b.ns, unix.NETLINK_ROUTE)
+	r.must(err)
+	defer h.Close()
+	link, err := h.LinkByName(from)
+	r.must(err)
+	r.must(h.LinkSetDown(link))
+	r.must(h.LinkSetName(link, to))
+}
+
+// has waits until a sandbox's interface has what a port of portOf has, and is plugged into it.
+func (r *rig) has(b sandboxOfTest, number int) {
+	r.Helper()
+	r.until("the new port", func() bool { return r.rows()[portID(number)].Name == hostName(b.id, "eth0") })
+	r.inside(b, func(h *netlink.Handle, link netlink.Link) {
+		if got := addressesOf(r.T, h, link); got != fmt.Sprintf("10.1.0.%d/16", number+10) {
+			r.Errorf("addresses %s", got)
+		}
+		if got := link.Attrs().HardwareAddr.String(); got != macOf(number) {
+			r.Errorf("MAC address %s", got)
+		}
+		if got := routesOf(r.T, h, link); !strings.Contains(got, "0.0.0.0/0 via 10.1.0.1") {
+			r.Errorf("routes %s", got)
+		}
+	})
+}
+
 // TestReboot: after a reboot Open vSwitch has rows whose links are gone, and rows of pods that are gone.
 func TestReboot(t *testing.T) {
 	r := started(t)
@@ -124,6 +177,26 @@ func TestDatabaseLost(t *testing.T) {
 	r.control()
 	r.until("the row", func() bool { return r.rows()[portID(1)].Name != "" })
 	r.until("CHECK to succeed", func() bool { return r.checkCall(b, pod, result) == nil })
+	r.del(b, pod)
+}
+
+// TestPortMadeAnewMeanwhile: a port was made anew while Open vSwitch's database was lost: nothing but the link says where
+// the pod's interface is. It is followed once more when a row is there again.
+func TestPortMadeAnewMeanwhile(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	r.add(b, pod)
+	r.server.Kill()
+	r.attach(pod, 3)
+	r.must(r.server.Wipe(t.Context()))
+	r.must(r.server.Run(t.Context()))
+	r.must(r.server.Chassis(t.Context(), "br-int", "netdev", map[string]string{"system-id": "c", "hostname": "host-1"}))
+	r.control()
+	r.has(b, 3)
+	r.attach(pod, 4)
+	r.has(b, 4)
 	r.del(b, pod)
 }
 
@@ -216,6 +289,41 @@ func TestNodeIsAnnotatedOnce(t *testing.T) {
 	}
 }
 
+// TestMatters: all interfaces are compared again when one is gone, or the node's own one has changed, not when an ADD
+// has written a row.
+func TestMatters(t *testing.T) {
+	t.Parallel()
+	of := func(ids map[string]string, port int) openvswitch.Interface {
+		return openvswitch.Interface{ExternalIDs: ids, OFPort: port}
+	}
+	pod, own := map[string]string{openvswitch.Sandbox: "s"}, map[string]string{openvswitch.Node: nodeName}
+	installed := map[string]string{openvswitch.Node: nodeName, openvswitch.OVNInstalled: "true"}
+	view := func(interfaces map[string]openvswitch.Interface) *openvswitch.View {
+		return &openvswitch.View{BridgeUUID: "b", Interfaces: interfaces}
+	}
+	type all = map[string]openvswitch.Interface
+	for name, test := range map[string]struct {
+		before, now *openvswitch.View
+		want        bool
+	}{
+		"nothing":            {view(all{"p": of(pod, 1)}), view(all{"p": of(pod, 1)}), false},
+		"a new row":          {view(nil), view(all{"p": of(pod, 0)}), false},
+		"a row is gone":      {view(all{"p": of(pod, 1)}), view(nil), true},
+		"a foreign one":      {view(all{"tap": of(nil, 1)}), view(nil), false},
+		"the database":       {nil, view(nil), true},
+		"the bridge":         {&openvswitch.View{}, view(nil), true},
+		"own: a number":      {view(all{"n": of(own, 0)}), view(all{"n": of(own, 1)}), true},
+		"own: installed":     {view(all{"n": of(own, 1)}), view(all{"n": of(installed, 1)}), true},
+		"own: not any more":  {view(all{"n": of(installed, 1)}), view(all{"n": of(own, 1)}), true},
+		"own: nothing":       {view(all{"n": of(installed, 1)}), view(all{"n": of(installed, 1)}), false},
+		"a pod's: installed": {view(all{"p": of(pod, 0)}), view(all{"p": of(pod, 1)}), false},
+	} {
+		if got := matters(test.before, test.now); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func (r *rig) state(component string) health.State {
 	for _, report := range r.registry.Reports() {
 		if report.Name == component {
@@ -255,6 +363,18 @@ func TestInstallation(t *testing.T) {
 	}
 	if info, err = os.Stat(r.config.Socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v", info, err)
+	}
+	other := filepath.Join(r.dir, "file")
+	r.must(os.WriteFile(other, []byte("of another"), 0o600))
+	wrong := r.config
+	wrong.Socket = other
+	foreign, err := New(wrong, health.NewRegistry(clock.RealClock{}))
+	r.must(err)
+	if err := foreign.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("a file in the place of the socket: %v", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("another's file is gone: %v", err)
 	}
 	second, err := New(r.config, health.NewRegistry(clock.RealClock{}))
 	r.must(err)

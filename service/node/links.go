@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"unicode"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -48,17 +49,24 @@ type pair struct {
 }
 
 // mark says what a link is for. It is kept as the link's alias, so that it outlives daemon and database. Pod is a hash
-// of the pod's namespace and name, which an alias is too short for.
-type mark struct{ Sandbox, IfName, Pod, UID string }
+// of the pod's namespace and name, which an alias is too short for. Netns is the path of the sandbox's network
+// namespace; a long one is left out.
+type mark struct{ Sandbox, IfName, Pod, UID, Netns string }
 
 const (
 	noAddress  = 1 // IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
 	markPrefix = "raven "
 	hostPrefix = "rvn"
+	maxAlias   = 255 // IFALIASZ of linux/if.h, without the byte that ends it
 )
 
 func (m mark) String() string {
-	return fmt.Sprintf(markPrefix+"sandbox=%s ifname=%s pod=%s uid=%s", m.Sandbox, m.IfName, m.Pod, m.UID)
+	text := fmt.Sprintf(markPrefix+"sandbox=%s ifname=%s pod=%s uid=%s", m.Sandbox, m.IfName, m.Pod, m.UID)
+	netns := " netns=" + m.Netns
+	if m.Netns == "" || strings.ContainsFunc(m.Netns, unicode.IsSpace) || len(text)+len(netns) > maxAlias {
+		return text
+	}
+	return text + netns
 }
 
 func parseMark(alias string) (mark, bool) {
@@ -77,6 +85,8 @@ func parseMark(alias string) (mark, bool) {
 			m.Pod = value
 		case "uid":
 			m.UID = value
+		case "netns":
+			m.Netns = value
 		}
 	}
 	return m, m.Sandbox != "" && m.IfName != ""
