@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -64,6 +65,8 @@ func (n *Node) add(ctx context.Context, r cniapi.Request) (_ *types100.Result, e
 	if ref.UID == "" { // an old runtime
 		ref.UID = a.DeviceID
 	}
+	ctx, ended := n.follow(ctx, ref, a.Port)
+	defer ended()
 	if err := n.awaitOwner(ctx, a); err != nil {
 		return nil, err
 	}
@@ -119,6 +122,30 @@ func row(box sandbox, ref podRef, a *attachment) openvswitch.Interface {
 		openvswitch.Sandbox: box.ID, openvswitch.IfName: box.IfName, openvswitch.Netns: box.Netns,
 		openvswitch.Pod: ref.String(), openvswitch.PodUID: ref.UID,
 	}}
+}
+
+// follow returns a context that also ends when the pod is gone, or has another port than the one that it is being plugged
+// into: what is waited for never comes then. The second result ends the following.
+func (n *Node) follow(ctx context.Context, ref podRef, port string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var following sync.WaitGroup
+	following.Go(func() {
+		for ctx.Err() == nil {
+			changed := n.objects.changed.next()
+			if err := n.objects.moved(ref, port); err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		following.Wait()
+	}
 }
 
 // undo takes away what an ADD has made, as a DEL would.
@@ -251,6 +278,7 @@ func (n *Node) awaitOwner(ctx context.Context, a *attachment) error {
 		var away *southbound.AwayError
 		switch {
 		case err == nil && binding.DeviceID == a.DeviceID:
+			n.southboundAnswers()
 			return nil
 		case err == nil:
 			return types.NewError(codeRefused, fmt.Sprintf("annotation %s names port %s, whose %s in OVN's southbound "+
@@ -283,11 +311,15 @@ func (n *Node) awaitInstalled(ctx context.Context, link, port string) error {
 			return nil
 		case i.Error != "":
 			return fmt.Errorf("waiting for Open vSwitch to take interface %s: %s", link, i.Error)
+		case i.OFPort == 0:
+			return fmt.Errorf("waiting for ovs-vswitchd to take interface %s, and for ovn-controller to set "+
+				"external_ids:ovn-installed of it", link)
 		default:
 			return fmt.Errorf("waiting for ovn-controller to set external_ids:ovn-installed of interface %s", link)
 		}
 	})
-	if err == nil || ctx.Err() == nil {
+	var moved *movedError
+	if err == nil || ctx.Err() == nil || errors.As(err, &moved) {
 		return err
 	}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventTimeout)

@@ -353,6 +353,45 @@ func TestPodThatIsGone(t *testing.T) {
 	r.del(b, again)
 }
 
+// TestMovedMeanwhile: an ADD that waits for OVN ends at once when its pod has got another port, or is gone: what it waits
+// for never comes. The next one plugs in the new port.
+func TestMovedMeanwhile(t *testing.T) {
+	r := started(t)
+	r.controller.Pause()
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	ended := make(chan error, 1)
+	begin := func() {
+		go func() {
+			_, err := r.call(b.request(cniapi.Add, pod))
+			ended <- err
+		}()
+	}
+	begin()
+	r.until("the row", func() bool { return r.rows()[portID(1)].Name != "" })
+	r.annotate(pod, map[string]string{"x": "y"}) // is not about it
+	r.attach(pod, 3)
+	if err := <-ended; codeOf(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), portID(3)+" by now") {
+		t.Errorf("with another port: %v", err)
+	}
+	if rows := r.rows(); len(rows) > 0 {
+		t.Errorf("rows %v", rows)
+	}
+	begin()
+	r.until("the row of the new port", func() bool { return r.rows()[portID(3)].Name != "" })
+	r.remove(pod)
+	if err := <-ended; codeOf(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), "any more") {
+		t.Errorf("when it is gone: %v", err)
+	}
+	r.controller.Resume()
+	again := r.pod("p", nil)
+	r.attach(again, 4)
+	b = r.box("t")
+	r.add(b, again)
+	r.del(b, again)
+}
+
 // TestHostileAnnotation: who may patch pods cannot have another one's port.
 func TestHostileAnnotation(t *testing.T) {
 	r := started(t)

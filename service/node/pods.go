@@ -112,6 +112,27 @@ func (o *objects) pod(namespace, name string) (object, bool) {
 	return o.get(watch.Key{Watch: podWatch, Namespace: namespace, Name: name})
 }
 
+// movedError says that a pod is gone, or has another port, while it is plugged in.
+type movedError struct{ text string }
+
+func (m *movedError) Error() string { return m.text }
+
+// moved says why a pod is not to be plugged into a port any more: it is gone, or has another port. Nil: nothing says so.
+func (o *objects) moved(ref podRef, port string) error {
+	_, _, state := o.seen.Get(watch.Key{Watch: podWatch, Namespace: ref.Namespace, Name: ref.Name})
+	pod, there := o.pod(ref.Namespace, ref.Name)
+	switch {
+	case state == watch.Absent, there && !pod.hasUID(ref.UID):
+		return &movedError{fmt.Sprintf("pod %s with UID %s is not on node %s any more", ref, ref.UID, o.node)}
+	case !there || strings.Contains(pod.Annotations[contract.Port], port):
+		return nil
+	}
+	if a, err := parseAttachment(pod.Annotations); err == nil && a.ownedBy(pod) == nil && a.Port != port {
+		return &movedError{fmt.Sprintf("pod %s has port %s by now, in the place of %s", ref, a.Port, port)}
+	}
+	return nil
+}
+
 // self returns the Node.
 func (o *objects) self() (object, bool) { return o.get(watch.Key{Watch: nodeWatch, Name: o.node}) }
 

@@ -18,9 +18,9 @@ import (
 
 // The codes of errors: CNI's own, and this plugin's from 100 on. See docs/cni.md.
 const (
-	codeNotAvailable = 50  // STATUS: the daemon cannot work now
-	codeRefused      = 100 // what the annotations say is refused
-	codeChanged      = 101 // CHECK: it is not as it was plugged in
+	codeNotAvailable = types.ErrPluginNotAvailable // STATUS: the daemon cannot work now
+	codeRefused      = 100                         // what the annotations say is refused
+	codeChanged      = 101                         // CHECK: it is not as it was plugged in
 )
 
 func failure(code uint, format string, args ...any) *types.Error {
@@ -32,12 +32,13 @@ func asCNI(err error) *types.Error {
 	var coded *types.Error
 	var ns *netnsError
 	var away *openvswitch.AwayError
+	var moved *movedError
 	switch {
 	case errors.As(err, &coded):
 		return coded
 	case errors.As(err, &ns):
 		return failure(types.ErrInvalidNetNS, "%v", err)
-	case errors.As(err, &away), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+	case errors.As(err, &away), errors.As(err, &moved), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, errOvertaken), errors.Is(err, errStopping):
 		return failure(types.ErrTryAgainLater, "%v", err)
 	}

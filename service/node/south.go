@@ -57,7 +57,18 @@ func (s *south) close() {
 	}
 }
 
-// southboundAway logs once that owners cannot be checked.
+// southboundAnswers notes that owners are checked.
+func (n *Node) southboundAnswers() {
+	n.mu.Lock()
+	warned := n.warned
+	n.warned = false
+	n.mu.Unlock()
+	if warned {
+		n.log.Info("owners of ports are checked again")
+	}
+}
+
+// southboundAway logs once, until the database answers again, that owners cannot be checked.
 func (n *Node) southboundAway(err error) {
 	n.mu.Lock()
 	warned := n.warned

@@ -84,7 +84,7 @@ func Call(ctx context.Context, socket string, r Request) (json.RawMessage, error
 func away(command, socket string, err error) error {
 	code := uint(types.ErrTryAgainLater)
 	if command == Status {
-		code = errPluginNotAvailable
+		code = types.ErrPluginNotAvailable
 	}
 	var op *net.OpError
 	text := err.Error()
@@ -94,6 +94,3 @@ func away(command, socket string, err error) error {
 	return types.NewError(code, fmt.Sprintf("the daemon of raven-node does not answer at %s (%s): look at its log, and "+
 		"at the option socket of both", socket, text), "")
 }
-
-// errPluginNotAvailable is the specification's code of STATUS for a plugin that cannot work now.
-const errPluginNotAvailable = 50
