@@ -143,7 +143,12 @@ func replace(path string, content []byte, mode fs.FileMode) (changed bool, err e
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // container runtimes make it like that
 		return false, err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	// Runtimes take no file for a configuration that ends like this. One that is there a killed daemon has left.
+	unfinished := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	file, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return false, err
 	}

@@ -263,6 +263,29 @@ func TestOwnInterface(t *testing.T) {
 	})
 }
 
+// TestOwnInterfaceIsCalledOtherwise: the interface has another name in the configuration, and then none: nothing keeps the
+// node's port under the old one.
+func TestOwnInterfaceIsCalledOtherwise(t *testing.T) {
+	r := started(t)
+	self, _ := r.node.objects.self()
+	r.bind(9, self.UID)
+	r.bind(8, self.UID)
+	r.annotate(object{Name: nodeName}, portOf(9, self.UID))
+	r.until("the row", func() bool { return r.rows()[portID(9)].Name == "raven-node0" })
+	r.stop(r.node)
+	r.config.Interface = "leg"
+	r.annotate(object{Name: nodeName}, portOf(8, self.UID)) // and another port, at that
+	r.start()
+	r.until("the row by its new name, alone", func() bool {
+		rows := r.rows()
+		return rows[portID(8)].Name == "leg" && len(rows) == 1
+	})
+	r.stop(r.node)
+	r.config.Interface = ""
+	r.start()
+	r.until("the row to go", func() bool { return len(r.rows()) == 0 })
+}
+
 // TestNodeIsAnnotatedOnce: what was written is not written again while the watch has yet to show it.
 func TestNodeIsAnnotatedOnce(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.ListOnly = true })
@@ -345,6 +368,9 @@ func TestInstallation(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(r.config.ConfDir, r.config.ConfName)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the configuration was written too early: %v", err)
 	}
+	unfinished := filepath.Join(r.config.ConfDir, "."+r.config.ConfName+".new")
+	r.must(os.Mkdir(r.config.ConfDir, 0o755))
+	r.must(os.WriteFile(unfinished, []byte("half of"), 0o600)) // of a daemon that was killed
 	r.must(r.server.Run(t.Context()))
 	r.until("STATUS to succeed", func() bool {
 		_, err := r.call(cniapi.Request{Command: cniapi.Status})
@@ -355,6 +381,9 @@ func TestInstallation(t *testing.T) {
 	r.must(err)
 	if !strings.Contains(string(text), r.config.Socket) || !strings.Contains(string(text), `"1.1.0"`) {
 		t.Errorf("configuration %s", text)
+	}
+	if files, err := os.ReadDir(r.config.ConfDir); err != nil || len(files) != 1 {
+		t.Errorf("the folder of the configuration has %v (%v)", files, err)
 	}
 	info, err := os.Stat(filepath.Join(r.config.BinDir, PluginName))
 	r.must(err)

@@ -22,7 +22,7 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	switch {
 	case n.config.Interface == "":
 		n.own.ReadyAs("not wanted: [node] interface is empty")
-		return masquerade("")
+		return errors.Join(n.dropOwn(ctx), masquerade(""))
 	case !there:
 		n.own.NotReady("waiting for the Node object " + n.config.Name)
 		return nil
@@ -46,7 +46,7 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	if err := errors.Join(a.ownedBy(self), a.mayBeOn(view, n.config.Bridge)); err != nil {
 		return fmt.Errorf("waiting for %w", err)
 	}
-	if err := n.plugOwn(ctx, view, a); err != nil {
+	if err := errors.Join(n.plugOwn(ctx, view, a), n.dropOwn(ctx)); err != nil {
 		return err
 	}
 	return n.setUpOwn(ctx, view, a, ranges)
@@ -75,6 +75,24 @@ func (n *Node) plugOwn(ctx context.Context, view *openvswitch.View, a *attachmen
 	}
 	n.log.Info("node plugged in", "interface", want.Name, "port", a.Port)
 	return nil
+}
+
+// dropOwn takes interfaces of the node out of Open vSwitch that are not called as the configuration has it (any more).
+func (n *Node) dropOwn(ctx context.Context) error {
+	dropped := func(i openvswitch.Interface) bool {
+		return i.ExternalIDs[openvswitch.Node] != "" && i.Name != n.config.Interface
+	}
+	view, _, err := n.ovs.View()
+	if err != nil || len(view.Where(dropped)) == 0 {
+		return nil //nolint:nilerr // it is reported, and its coming is heard
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	gone, err := n.ovs.Unplug(ctx, dropped)
+	for _, i := range gone {
+		n.log.Info("node unplugged", "interface", i.Name, "port", i.ExternalIDs[openvswitch.IfaceID])
+	}
+	return err
 }
 
 // setUpOwn gives the node's own interface its addresses and routes, once Open vSwitch has made the link.
