@@ -11,10 +11,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	cniversion "github.com/containernetworking/cni/pkg/version"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuryr/raven/drivers/contract"
@@ -40,6 +43,9 @@ const checkTimeout = 5 * time.Second
 // and OVN's option.
 const tunnelOverhead = 58
 
+// moreOverIPv6 is what it adds over IPv6 beside that, whose header is longer.
+const moreOverIPv6 = 20
+
 // Check looks at what a node needs. Nothing is changed. The error says that the configuration cannot be used at all.
 func Check(ctx context.Context, values *config.Values, version string) ([]Finding, error) {
 	c, err := FromConfig(values)
@@ -54,7 +60,8 @@ func Check(ctx context.Context, values *config.Values, version string) ([]Findin
 		findings = append(findings, c.checkChassis(view, mtu)...)
 		findings = append(findings, c.checkSouthbound(ctx, view))
 	}
-	return append(findings, c.checkKernel(view), c.checkRoot(), c.checkPlugin(), c.checkChain(), c.checkDaemon(ctx)), nil
+	return append(findings, c.checkKernel(view), c.checkRoot(), c.checkPlugin(), c.checkChain(ctx),
+		c.checkDaemon(ctx)), nil
 }
 
 func found(what, format string, args ...any) Finding {
@@ -118,16 +125,37 @@ func (c Config) checkChassis(view *openvswitch.View, mtu int) []Finding {
 	}
 }
 
-// checkEncap looks at the address of the tunnels, and whether the pods' packets fit into them.
-func checkEncap(address string, mtu int) Finding {
+// checkEncap looks at the addresses of the tunnels (OVN takes a list of them), and whether the pods' packets fit into
+// them.
+func checkEncap(list string, mtu int) Finding {
 	const what = "tunnel address"
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return lack(what, "external_ids:ovn-encap-ip of Open vSwitch is %q, which is no address", address)
+	var on []string
+	for address := range strings.SplitSeq(list, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(address))
+		if err != nil {
+			return lack(what, "external_ids:ovn-encap-ip of Open vSwitch is %q, in which %q is no address", list, address)
+		}
+		link, err := linkOf(ip)
+		if err != nil {
+			return lack(what, "%v", err)
+		}
+		need := mtu + tunnelOverhead
+		if ip.Is6() {
+			need += moreOverIPv6
+		}
+		if mtu > 0 && link.MTU < need {
+			return lack(what, "%s is on %s, whose MTU is %d: networks with MTU %d need %d", ip, link.Name, link.MTU, mtu, need)
+		}
+		on = append(on, fmt.Sprintf("%s on %s, MTU %d", ip, link.Name, link.MTU))
 	}
+	return found(what, "%s", strings.Join(on, "; "))
+}
+
+// linkOf returns the interface of this machine that has an address.
+func linkOf(ip netip.Addr) (net.Interface, error) {
 	links, err := net.Interfaces()
 	if err != nil {
-		return lack(what, "the interfaces of this machine cannot be listed: %v", err)
+		return net.Interface{}, fmt.Errorf("the interfaces of this machine cannot be listed: %w", err)
 	}
 	for _, link := range links {
 		addresses, err := link.Addrs()
@@ -136,17 +164,12 @@ func checkEncap(address string, mtu int) Finding {
 		}
 		for _, one := range addresses {
 			prefix, known := one.(*net.IPNet)
-			if own, there := prefixOf(prefix); !known || !there || own.Addr() != ip {
-				continue
+			if own, there := prefixOf(prefix); known && there && own.Addr() == ip {
+				return link, nil
 			}
-			if mtu > 0 && link.MTU < mtu+tunnelOverhead {
-				return lack(what, "%s is on %s, whose MTU is %d: networks with MTU %d need %d", ip, link.Name, link.MTU, mtu,
-					mtu+tunnelOverhead)
-			}
-			return found(what, "%s on %s, MTU %d", ip, link.Name, link.MTU)
 		}
 	}
-	return lack(what, "no interface of this machine has the address %s (external_ids:ovn-encap-ip)", ip)
+	return net.Interface{}, fmt.Errorf("no interface of this machine has the address %s (external_ids:ovn-encap-ip)", ip)
 }
 
 func (c Config) checkSouthbound(ctx context.Context, view *openvswitch.View) Finding {
@@ -240,8 +263,9 @@ func (c Config) checkPlugin() Finding {
 	return found(what, "%s, to be installed in %s", c.Plugin, c.BinDir)
 }
 
-// checkChain looks for the programs of the plugins that are called beside raven-cni.
-func (c Config) checkChain() Finding {
+// checkChain looks for the programs of the plugins that are called beside raven-cni, and asks those after it for the
+// versions of the CNI specification that they know.
+func (c Config) checkChain(ctx context.Context) Finding {
 	const what = "other plugins"
 	if c.BinDir == "" {
 		return found(what, "not looked for ([node] cni_bin_dir is empty)")
@@ -250,7 +274,7 @@ func (c Config) checkChain() Finding {
 	if err != nil {
 		return lack(what, "%v", err)
 	}
-	names := []string{"loopback"}
+	chained := make([]string, 0, len(chain))
 	for _, plugin := range chain {
 		var named struct {
 			Type string `json:"type"`
@@ -258,19 +282,54 @@ func (c Config) checkChain() Finding {
 		if err := json.Unmarshal(plugin, &named); err != nil {
 			return lack(what, "[node] cni_chain: %v", err)
 		}
-		names = append(names, named.Type)
+		chained = append(chained, named.Type)
 	}
 	var absent []string
-	for _, name := range names {
-		if _, err := os.Stat(filepath.Join(c.BinDir, filepath.Base(name))); err != nil {
+	all := append([]string{"loopback"}, chained...)
+	for _, name := range all {
+		if _, err := os.Stat(c.pluginPath(name)); err != nil {
 			absent = append(absent, name)
 		}
 	}
 	if len(absent) > 0 {
-		return lack(what, "%s has no %s: install the CNI plugins (Debian: containernetworking-plugins), or change [node] "+
-			"cni_chain", c.BinDir, strings.Join(absent, ", no "))
+		return lack(what, "%s has no %s: install the CNI plugins there, or set [node] cni_bin_dir to the folder that the "+
+			"container runtime takes plugins from (those of Debian's containernetworking-plugins are in /usr/lib/cni), or "+
+			"change [node] cni_chain", c.BinDir, strings.Join(absent, ", no "))
 	}
-	return found(what, "%s", strings.Join(names, ", "))
+	for _, name := range chained {
+		if err := c.checkVersions(ctx, name); err != nil {
+			return lack(what, "%v", err)
+		}
+	}
+	return found(what, "%s", strings.Join(all, ", "))
+}
+
+func (c Config) pluginPath(name string) string { return filepath.Join(c.BinDir, filepath.Base(name)) }
+
+// checkVersions says which of cni_versions a plugin does not know: a runtime that takes that version starts no pod.
+func (c Config) checkVersions(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	plugin := exec.CommandContext(ctx, c.pluginPath(name)) //nolint:gosec // the runtime runs it, too
+	// Plugins made with an old library ask for all of them.
+	plugin.Env = []string{"CNI_COMMAND=VERSION", "CNI_NETNS=none", "CNI_IFNAME=none", "CNI_PATH=" + c.BinDir}
+	plugin.Stdin = strings.NewReader(`{"cniVersion":"` + c.Versions[0] + `"}`)
+	plugin.WaitDelay = time.Second
+	answer, err := plugin.Output()
+	var info cniversion.PluginInfo
+	if err == nil {
+		info, err = (&cniversion.PluginDecoder{}).Decode(answer)
+	}
+	if err != nil {
+		return fmt.Errorf("%s does not say which versions of the CNI specification it knows: %w", c.pluginPath(name), err)
+	}
+	for _, version := range c.Versions {
+		if known := info.SupportedVersions(); !slices.Contains(known, version) {
+			return fmt.Errorf("%s knows versions %s of the CNI specification, and not %s of [node] cni_versions: install a "+
+				"newer one, or take that version out", c.pluginPath(name), strings.Join(known, ", "), version)
+		}
+	}
+	return nil
 }
 
 // checkDaemon asks the daemon itself.

@@ -3,6 +3,8 @@
 package node
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,6 +62,20 @@ func TestNodeCheck(t *testing.T) {
 	lacks(good, "tunnel address", "ovn-encap-ip")
 	lacks(good, "other plugins", "loopback")
 	lacks(good, "node interface", "driver node")
+	plugin := func(name, versions string) {
+		t.Helper()
+		r.must(os.WriteFile(filepath.Join(r.config.BinDir, name), []byte("#!/bin/sh\necho '"+
+			`{"cniVersion":"1.0.0","supportedVersions":[`+versions+`]}`+"'\n"), 0o755))
+	}
+	plugin("loopback", `"0.1.0"`) // runtimes ask it in a version of their own
+	plugin("portmap", `"0.4.0","1.0.0"`)
+	portmap := map[string]string{"cni_chain": `[{"type":"portmap"}]`}
+	lacks(check(portmap), "other plugins", "portmap knows versions 0.4.0, 1.0.0 of the CNI specification, and not 1.1.0")
+	portmap["cni_versions"] = "1.0.0"
+	if f := check(portmap)["other plugins"]; f.Found != "loopback, portmap" {
+		t.Errorf("other plugins: %+v", f)
+	}
+	lacks(check(map[string]string{"cni_chain": `[{"type":"none"}]`}), "other plugins", "has no none")
 	lacks(check(map[string]string{"bridge": "br-none"}), "bridge", "br-none")
 	bad := check(map[string]string{
 		"node_name": "nobody", "ovs_connection": "unix:/nowhere", "cni_plugin": "/nowhere", "socket": "/nowhere/s",
@@ -83,6 +99,9 @@ func TestEncapsulation(t *testing.T) {
 		{"127.0.0.1", 65500, "65558"},
 		{"192.0.2.77", 1442, "no interface"},
 		{"", 1442, "no address"},
+		{"127.0.0.1,127.0.0.1", 1442, ""},
+		{"127.0.0.1, 192.0.2.77", 1442, "192.0.2.77"},
+		{"127.0.0.1,x", 1442, `"x" is no address`},
 	} {
 		f := checkEncap(test.address, test.mtu)
 		if (f.Lack == "") != (test.lack == "") || !strings.Contains(f.Lack, test.lack) {
