@@ -124,8 +124,8 @@ func row(box sandbox, ref podRef, a *attachment) openvswitch.Interface {
 	}}
 }
 
-// follow returns a context that also ends when the pod is gone, or has another port than the one that it is being plugged
-// into: what is waited for never comes then. The second result ends the following.
+// follow returns a context that also ends when the pod is gone, or has another port than this one: what is waited for
+// never comes then. The second result ends the following.
 func (n *Node) follow(ctx context.Context, ref podRef, port string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var following sync.WaitGroup

@@ -131,8 +131,8 @@ func readRoutes(handle *netlink.Handle, link netlink.Link) ([]netlink.Route, err
 	return all, nil
 }
 
-// dump lists what the kernel has. Where that changed while it was read, the list may lack something, and the kernel says
-// so: it is read again.
+// dump lists what the kernel has. Where that changed while it was read, the list may lack something, which the kernel
+// says: it is read again.
 func dump[T any](list func() ([]T, error)) ([]T, error) {
 	for range dumps - 1 {
 		if found, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

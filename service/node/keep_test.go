@@ -180,8 +180,8 @@ func TestDatabaseLost(t *testing.T) {
 	r.del(b, pod)
 }
 
-// TestPortMadeAnewMeanwhile: a port was made anew while Open vSwitch's database was lost: nothing but the link says where
-// the pod's interface is. It is followed once more when a row is there again.
+// TestPortMadeAnewMeanwhile: a port was made anew while Open vSwitch's database was lost, when nothing but the link says
+// where the pod's interface is; and once more when there is a row again.
 func TestPortMadeAnewMeanwhile(t *testing.T) {
 	r := started(t)
 	pod := r.pod("p", nil)
@@ -263,8 +263,8 @@ func TestOwnInterface(t *testing.T) {
 	})
 }
 
-// TestOwnInterfaceIsCalledOtherwise: the interface has another name in the configuration, and then none: nothing keeps the
-// node's port under the old one.
+// TestOwnInterfaceIsCalledOtherwise: the interface has another name in the configuration, and then none: nothing keeps
+// the node's port under the old one.
 func TestOwnInterfaceIsCalledOtherwise(t *testing.T) {
 	r := started(t)
 	self, _ := r.node.objects.self()

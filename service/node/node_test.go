@@ -353,8 +353,8 @@ func TestPodThatIsGone(t *testing.T) {
 	r.del(b, again)
 }
 
-// TestMovedMeanwhile: an ADD that waits for OVN ends at once when its pod has got another port, or is gone: what it waits
-// for never comes. The next one plugs in the new port.
+// TestMovedMeanwhile: an ADD that waits for OVN ends at once when its pod has got another port, or is gone: what it
+// waits for never comes. The next one plugs in the new port.
 func TestMovedMeanwhile(t *testing.T) {
 	r := started(t)
 	r.controller.Pause()

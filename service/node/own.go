@@ -84,7 +84,7 @@ func (n *Node) dropOwn(ctx context.Context) error {
 	}
 	view, _, err := n.ovs.View()
 	if err != nil || len(view.Where(dropped)) == 0 {
-		return nil //nolint:nilerr // it is reported, and its coming is heard
+		return nil // it is reported, and its coming is heard
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()

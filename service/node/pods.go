@@ -117,7 +117,8 @@ type movedError struct{ text string }
 
 func (m *movedError) Error() string { return m.text }
 
-// moved says why a pod is not to be plugged into a port any more: it is gone, or has another port. Nil: nothing says so.
+// moved says why a pod is not to be plugged into a port any more: it is gone, or has another port. Nil: nothing says
+// so.
 func (o *objects) moved(ref podRef, port string) error {
 	_, _, state := o.seen.Get(watch.Key{Watch: podWatch, Namespace: ref.Namespace, Name: ref.Name})
 	pod, there := o.pod(ref.Namespace, ref.Name)

@@ -38,8 +38,8 @@ func asCNI(err error) *types.Error {
 		return coded
 	case errors.As(err, &ns):
 		return failure(types.ErrInvalidNetNS, "%v", err)
-	case errors.As(err, &away), errors.As(err, &moved), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(err, errOvertaken), errors.Is(err, errStopping):
+	case errors.As(err, &away), errors.As(err, &moved), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, errOvertaken), errors.Is(err, errStopping):
 		return failure(types.ErrTryAgainLater, "%v", err)
 	}
 	return failure(types.ErrInternal, "%v", err)

@@ -105,8 +105,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRequestAfterTheEnd: a request that comes in while the daemon ends, by a connection that it has taken already, finds
-// nothing closed that it needs: it is told to come again.
+// TestRequestAfterTheEnd: a request that comes in while the daemon ends, by a connection that it has taken already, is
+// told to come again before it uses what is closed by then.
 func TestRequestAfterTheEnd(t *testing.T) {
 	r := started(t)
 	pod := r.pod("p", nil)
