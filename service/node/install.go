@@ -17,8 +17,8 @@ import (
 // ownRetry is the time until what could not be done is tried again.
 const ownRetry = 5 * time.Second
 
-// report says how each part stands, and, once pods can be plugged in, installs the plugin, writes the CNI configuration
-// and annotates the Node. It returns after which time it is worth another call.
+// report says how each part stands, and, once pods can be plugged in, annotates the Node, installs the plugin and writes
+// the CNI configuration. It returns after which time it is worth another call.
 func (n *Node) report(ctx context.Context) (again time.Duration) {
 	again = n.config.Resync
 	view, _, unready := n.ovs.View()
@@ -33,17 +33,18 @@ func (n *Node) report(ctx context.Context) (again time.Duration) {
 		n.served.NotReady(unready.Error())
 		return min(again, ownRetry)
 	}
-	if err := n.install(again); err != nil {
+	// Before the Node is ready, so that the ports of its first pods are made for the right chassis.
+	if err := n.publish(ctx, view); err != nil && ctx.Err() == nil {
+		n.watched.Degraded(err.Error())
+		n.log.Warn("the Node could not be annotated", "error", err)
+		again = min(again, ownRetry)
+	}
+	if err := n.install(n.config.Resync); err != nil {
 		n.served.NotReady(err.Error())
 		n.log.Warn("CNI is not set up", "error", err)
 		return min(again, ownRetry)
 	}
 	n.served.Ready()
-	if err := n.publish(ctx, view); err != nil && ctx.Err() == nil {
-		n.watched.Degraded(err.Error())
-		n.log.Warn("the Node could not be annotated", "error", err)
-		return min(again, ownRetry)
-	}
 	return again
 }
 

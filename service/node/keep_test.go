@@ -356,9 +356,16 @@ func (r *rig) state(component string) health.State {
 	return ""
 }
 
-// TestInstallation: plugin and CNI configuration are there once the daemon is ready, and STATUS says so.
+// TestInstallation: plugin and CNI configuration are there once the daemon is ready, and STATUS says so. The chassis is
+// on the Node before: Raven makes the ports of the first pods for it.
 func TestInstallation(t *testing.T) {
 	r := newRig(t)
+	var late atomic.Bool
+	r.api.OnRequest(func(q kube.Request) {
+		if _, err := os.Stat(filepath.Join(r.config.ConfDir, r.config.ConfName)); err == nil && q.Method == http.MethodPatch {
+			late.Store(true)
+		}
+	})
 	r.controller.Close()
 	r.server.Kill()
 	r.start()
@@ -377,6 +384,9 @@ func TestInstallation(t *testing.T) {
 		return err == nil
 	})
 	r.until("the report", func() bool { return r.state("cni") == health.Ready })
+	if self, _ := r.node.objects.self(); late.Load() {
+		t.Errorf("the Node was annotated after the configuration was written: %v", self.Annotations)
+	}
 	text, err := os.ReadFile(filepath.Join(r.config.ConfDir, r.config.ConfName))
 	r.must(err)
 	if !strings.Contains(string(text), r.config.Socket) || !strings.Contains(string(text), `"1.1.0"`) {

@@ -103,12 +103,12 @@ func cniOptions() []config.Option {
 		},
 		{
 			Name: "cni_conf_name", Default: "10-raven.conflist",
-			Help: "The name of that file: runtimes take the first one in the order of names.",
+			Help: "The name of that file, which ends in .conflist: runtimes take the first one in the order of names.",
 		},
 		{
 			Name: "cni_bin_dir", Default: "/opt/cni/bin", HasDefault: true,
-			Help: "The folder of the container runtime's CNI plugins, where raven-cni is installed. Empty: it is not " +
-				"installed.",
+			Help: "The folder of the container runtime's CNI plugins, where raven-cni is installed; that of Debian's containerd " +
+				"is /usr/lib/cni. Empty: it is not installed.",
 		},
 		{
 			Name: "cni_plugin", SampleDefault: "raven-cni beside the raven program",
@@ -213,6 +213,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("[node] socket = %q: a socket's path has at most %d bytes", c.Socket, maxSocketPath)
 	case c.ConfDir != "" && (c.ConfName == "" || filepath.Base(c.ConfName) != c.ConfName):
 		return fmt.Errorf("[node] cni_conf_name = %q: it must be the name of a file without a folder", c.ConfName)
+	case c.ConfDir != "" && filepath.Ext(c.ConfName) != ".conflist":
+		return fmt.Errorf("[node] cni_conf_name = %q: it must end in .conflist, since runtimes take a list of plugins from no "+
+			"other file", c.ConfName)
 	}
 	if _, err := c.chain(); err != nil {
 		return err
