@@ -64,6 +64,7 @@ func TestNodeCheck(t *testing.T) {
 	lacks(good, "node interface", "driver node")
 	plugin := func(name, versions string) {
 		t.Helper()
+		r.must(os.MkdirAll(r.config.BinDir, 0o755))
 		r.must(os.WriteFile(filepath.Join(r.config.BinDir, name), []byte("#!/bin/sh\necho '"+
 			`{"cniVersion":"1.0.0","supportedVersions":[`+versions+`]}`+"'\n"), 0o755))
 	}
