@@ -20,8 +20,12 @@ import (
 	"github.com/kuryr/raven/test/e2e/machine"
 )
 
-// conformant are upstream's specs that a cluster's network is held to.
-const conformant = `\[sig-network\].*\[Conformance\]`
+// conformant are upstream's specs that a cluster's network is held to, and conformantSpecs how many these are in the
+// version of test/e2e/kubernetes: none of them may be skipped.
+const (
+	conformant      = `\[sig-network\].*\[Conformance\]`
+	conformantSpecs = 47
+)
 
 // TestConformance runs upstream's tests on real nodes. RAVEN_E2E_FOCUS and RAVEN_E2E_SKIP choose others,
 // RAVEN_E2E_SEED an order, and RAVEN_E2E_NETWORK=bridge another network, to compare with.
@@ -39,7 +43,8 @@ func TestConformance(t *testing.T) {
 		network = bridged{}
 	}
 	realNodes(t, network)
-	specs := upstream(t, programs, cmp.Or(os.Getenv("RAVEN_E2E_FOCUS"), conformant), os.Getenv("RAVEN_E2E_SKIP"))
+	focus, skip := cmp.Or(os.Getenv("RAVEN_E2E_FOCUS"), conformant), os.Getenv("RAVEN_E2E_SKIP")
+	specs := upstream(t, programs, focus, skip)
 	count := map[string]int{}
 	for _, one := range specs {
 		count[one.State]++
@@ -52,6 +57,9 @@ func TestConformance(t *testing.T) {
 	}
 	t.Logf("%d specs: %d passed, %d skipped, %d failed", len(specs), count["passed"], count["skipped"],
 		len(specs)-count["passed"]-count["skipped"])
+	if focus == conformant && skip == "" && count["passed"] != conformantSpecs {
+		t.Errorf("%d specs have passed, of %d", count["passed"], conformantSpecs)
+	}
 	if count["passed"] == 0 {
 		t.Error("no spec has passed")
 	}

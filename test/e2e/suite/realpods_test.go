@@ -47,6 +47,7 @@ func TestNodes(t *testing.T) {
 		{"chained", (*realPods).chained},
 		{"underlay", (*realPods).behindGateway},
 		{"reboot", (*realPods).reboot},
+		{"another-port", (*realPods).anotherPort}, // last: the pod's status keeps its first address
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(r, t) })
 	}
@@ -349,4 +350,43 @@ func (r *realPods) reboot(t *testing.T) {
 	r.across(t)
 	r.services(t)
 	r.hosts(t)
+}
+
+// anotherPort has an administrator delete the port of a pod that runs. Raven makes another one, and the pod is plugged
+// into that, with what it has.
+func (r *realPods) anotherPort(t *testing.T) {
+	name := r.pods[0]
+	_, old, err := getPod(t.Context(), r.namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := world.admin.remove(t.Context(), "ports", old.str("id")); err != nil {
+		t.Fatal(err)
+	}
+	address := ""
+	await(t, "Raven to make another port of "+name, func(ctx context.Context) string {
+		_, port, err := getPod(ctx, r.namespace, name)
+		if err != nil {
+			return err.Error()
+		}
+		has := port.addresses()
+		if port.str("id") == old.str("id") || len(has) != 1 {
+			return fmt.Sprintf("it has port %s with the addresses %v", port.str("id"), has)
+		}
+		address = has[0]
+		return ""
+	})
+	await(t, name+" to have the address of its new port alone", func(ctx context.Context) string {
+		inside, err := kubectl(ctx, "exec", "-n", r.namespace, name, "--", "sh", "-c", "ip -4 -o addr show dev eth0")
+		if err != nil || strings.Count(inside, " inet ") != 1 || !strings.Contains(inside, " inet "+address+"/") {
+			return fmt.Sprintf("it has %q (%v), not %s", inside, err, address)
+		}
+		return ""
+	})
+	url := "http://" + net.JoinHostPort(address, webPort) + "/hostname"
+	for _, node := range r.nodes {
+		fromHost(t, node.Namespace, url, name)
+	}
+	r.answers(t, 1, curl(url), name)
+	await(t, "each pod to have one interface", func(ctx context.Context) string { return leftOn(ctx, r.nodes[0]) })
 }
