@@ -284,7 +284,7 @@ func (n *Node) awaitOwner(ctx context.Context, a *attachment) error {
 			return types.NewError(codeRefused, fmt.Sprintf("annotation %s names port %s, whose %s in OVN's southbound "+
 				"database is %q, not %s: somebody else than Raven has written it", contract.Port, a.Port, "neutron:device_id",
 				short(binding.DeviceID), a.DeviceID), "")
-		case errors.As(err, &away) && n.config.SouthboundCheck == checkReachable:
+		case errors.As(err, &away) && n.config.SouthboundCheck == checkReachable && ctx.Err() == nil:
 			n.southboundAway(err)
 			return nil
 		}

@@ -647,6 +647,40 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
+// TestClientGoneWhileItWrites: a plugin that is killed while the daemon writes to Open vSwitch's database does not cost
+// the others the connection.
+func TestClientGoneWhileItWrites(t *testing.T) {
+	r := started(t)
+	pod := r.pod("p", nil)
+	r.attach(pod, 1)
+	b := r.box("s")
+	r.must(r.server.Pause())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.callWithin(ctx, b.request(cniapi.Add, pod))
+		done <- err
+	}()
+	r.until("the link, after which the row is written", func() bool {
+		there, err := r.node.links.exists(hostName("s", "eth0"))
+		return err == nil && there
+	})
+	cancel()
+	<-done
+	r.must(r.server.Resume())
+	r.until("what the ADD has made to go", func() bool {
+		if _, _, err := r.node.ovs.View(); err != nil {
+			t.Error(err)
+			return true
+		}
+		there, err := r.node.links.exists(hostName("s", "eth0"))
+		return err == nil && !there
+	})
+	if rows := r.rows(); len(rows) > 0 {
+		t.Errorf("rows %v", rows)
+	}
+}
+
 // TestClientGone: a plugin that is killed while it waits leaves nothing behind.
 func TestClientGone(t *testing.T) {
 	r := started(t)

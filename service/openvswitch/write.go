@@ -176,15 +176,21 @@ func (s *Switch) write(
 	if err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	ops, err := build(view)
 	if err != nil || len(ops) == 0 {
 		return err
 	}
-	results, err := s.transact(ctx, session, ops)
+	// Others use the session, too: what was sent is waited for, whatever becomes of the one who asked for it.
+	sent, ended := context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
+	defer ended()
+	results, err := s.transact(sent, session, ops)
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, session, shown(results))
+	return s.await(sent, session, shown(results))
 }
 
 // connected waits until the database can be asked.

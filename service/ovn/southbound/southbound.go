@@ -70,20 +70,20 @@ func New(c Config) *Client {
 	return &Client{config: c}
 }
 
-// Binding returns what the database has of a port. The errors are ErrUnknownPort and *AwayError.
+// Binding returns what the database has of a port. The errors are ErrUnknownPort, *AwayError, and the context's where
+// that has ended before anything was asked. A question that was asked is waited for, whatever becomes of the context:
+// others ask by the same connection.
 func (c *Client) Binding(ctx context.Context, port string) (Binding, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
-	defer cancel()
-	session, err := c.connect(ctx)
-	if err != nil {
-		return Binding{}, &AwayError{err}
+	if ctx.Err() != nil {
+		return Binding{}, context.Cause(ctx)
 	}
-	results, err := session.Transact(ctx, database, libovsdb.Operation{
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.Timeout)
+	defer cancel()
+	results, err := c.ask(ctx, libovsdb.Operation{
 		Op: libovsdb.OperationSelect, Table: "Port_Binding", Columns: []string{"external_ids", "chassis"},
 		Where: []libovsdb.Condition{libovsdb.NewCondition("logical_port", libovsdb.ConditionEqual, port)},
 	})
 	if err != nil {
-		session.GiveUp(err)
 		return Binding{}, &AwayError{err}
 	}
 	if len(results) != 1 || results[0].Error != "" {
@@ -93,6 +93,24 @@ func (c *Client) Binding(ctx context.Context, port string) (Binding, error) {
 		return Binding{}, ErrUnknownPort
 	}
 	return binding(results[0].Rows[0]), nil
+}
+
+// ask asks once, and once more where the connection ended meanwhile: it may have been kept for long.
+func (c *Client) ask(ctx context.Context, question libovsdb.Operation) ([]libovsdb.OperationResult, error) {
+	for first := true; ; first = false {
+		session, err := c.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		results, err := session.Transact(ctx, database, question)
+		if err == nil {
+			return results, nil
+		}
+		session.GiveUp(err)
+		if !first || ctx.Err() != nil {
+			return nil, err
+		}
+	}
 }
 
 func binding(row libovsdb.Row) Binding {

@@ -351,7 +351,7 @@ func (s *podSpeed) write(t *testing.T) {
 		}
 		row(pods.what+": ADD once the port is there", own, "ms")
 		if got := median(own); pods.prefix == "one-" && got >= addBound {
-			t.Errorf("of pods one by one the median of ADD is %.1f ms once the port is there: the bound is %d ms", got, addBound)
+			t.Errorf("pods one by one: the median of ADD is %.1f ms once the port is there, not under %d ms", got, addBound)
 		}
 		names = found
 	}

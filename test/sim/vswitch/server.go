@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -151,6 +152,12 @@ func (s *Server) Kill() {
 	_ = s.command.Process.Kill()
 	<-s.finished
 }
+
+// Pause has the server answer nothing, though it listens, until Resume. One that was paused can be killed.
+func (s *Server) Pause() error { return s.command.Process.Signal(syscall.SIGSTOP) }
+
+// Resume ends Pause.
+func (s *Server) Resume() error { return s.command.Process.Signal(syscall.SIGCONT) }
 
 // Wipe deletes the database, and makes a new one. The server must not run.
 func (s *Server) Wipe(ctx context.Context) error {
