@@ -17,8 +17,8 @@ import (
 // ownRetry is the time until what could not be done is tried again.
 const ownRetry = 5 * time.Second
 
-// report says how each part stands, and, once pods can be plugged in, annotates the Node, installs the plugin and writes
-// the CNI configuration. It returns after which time it is worth another call.
+// report says how each part stands, and, once pods can be plugged in, annotates the Node, installs the plugin and
+// writes the CNI configuration. It returns after which time it is worth another call.
 func (n *Node) report(ctx context.Context) (again time.Duration) {
 	again = n.config.Resync
 	view, _, unready := n.ovs.View()

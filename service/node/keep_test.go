@@ -180,8 +180,8 @@ func TestDatabaseLost(t *testing.T) {
 	r.del(b, pod)
 }
 
-// TestPortMadeAnewMeanwhile: a port was made anew while Open vSwitch's database was lost, when nothing but the link says
-// where the pod's interface is; and once more when there is a row again.
+// TestPortMadeAnewMeanwhile: a port was made anew while Open vSwitch's database was lost, when nothing but the link
+// says where the pod's interface is; and once more when there is a row again.
 func TestPortMadeAnewMeanwhile(t *testing.T) {
 	r := started(t)
 	pod := r.pod("p", nil)

@@ -666,7 +666,9 @@ func TestClientGoneWhileItWrites(t *testing.T) {
 		return err == nil && there
 	})
 	cancel()
-	<-done
+	if err := <-done; err == nil {
+		t.Error("the plugin was killed, and has got a result")
+	}
 	r.must(r.server.Resume())
 	r.until("what the ADD has made to go", func() bool {
 		if _, _, err := r.node.ovs.View(); err != nil {

@@ -107,8 +107,8 @@ func cniOptions() []config.Option {
 		},
 		{
 			Name: "cni_bin_dir", Default: "/opt/cni/bin", HasDefault: true,
-			Help: "The folder of the container runtime's CNI plugins, where raven-cni is installed; that of Debian's containerd " +
-				"is /usr/lib/cni. Empty: it is not installed.",
+			Help: "The folder of the container runtime's CNI plugins, where raven-cni is installed; that of Debian's " +
+				"containerd is /usr/lib/cni. Empty: it is not installed.",
 		},
 		{
 			Name: "cni_plugin", SampleDefault: "raven-cni beside the raven program",
@@ -214,8 +214,8 @@ func (c *Config) Validate() error {
 	case c.ConfDir != "" && (c.ConfName == "" || filepath.Base(c.ConfName) != c.ConfName):
 		return fmt.Errorf("[node] cni_conf_name = %q: it must be the name of a file without a folder", c.ConfName)
 	case c.ConfDir != "" && filepath.Ext(c.ConfName) != ".conflist":
-		return fmt.Errorf("[node] cni_conf_name = %q: it must end in .conflist, since runtimes take a list of plugins from no "+
-			"other file", c.ConfName)
+		return fmt.Errorf("[node] cni_conf_name = %q: it must end in .conflist, since runtimes take a list of plugins from "+
+			"no other file", c.ConfName)
 	}
 	if _, err := c.chain(); err != nil {
 		return err
