@@ -258,6 +258,10 @@ func parseRanges(annotations map[string]string) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, fmt.Errorf("annotation %s: %q is no range of addresses", contract.PodCIDRs, short(text))
 		}
+		if prefix.Bits() == 0 {
+			return nil, fmt.Errorf("annotation %s: %s is everything: the node would reach nothing but pods", contract.PodCIDRs,
+				prefix)
+		}
 		ranges = append(ranges, prefix.Masked())
 	}
 	return ranges, nil

@@ -64,6 +64,32 @@ func TestAttachment(t *testing.T) {
 	}
 }
 
+// TestRanges: what is routed over the node's own interface are ranges, and never everything.
+func TestRanges(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		``:                                    "",
+		`["10.1.2.3/16","fd00::1/48"]`:        "10.1.0.0/16 fd00::/48",
+		`["0.0.0.0/0"]`:                       "error",
+		`["10.1.0.0/16","::/0"]`:              "error",
+		`["10.1.0.0"]`:                        "error",
+		`{"10.1.0.0/16":"10.1.0.0/16"}`:       "error",
+		`["10.1.0.0/16","10.1.0.0/16\u0000"]`: "error",
+	} {
+		ranges, err := parseRanges(map[string]string{contract.PodCIDRs: text})
+		var got []string
+		for _, one := range ranges {
+			got = append(got, one.String())
+		}
+		if err != nil {
+			got = []string{"error"}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v (%v)", text, got, err)
+		}
+	}
+}
+
 // TestRoutes: a default route for each family by the first address that has a gateway, unless a subnet has one itself.
 func TestRoutes(t *testing.T) {
 	t.Parallel()

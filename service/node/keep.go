@@ -130,6 +130,11 @@ func (n *Node) restore(ctx context.Context) error {
 		return err
 	}
 	pods, complete := n.objects.all()
+	if _, there := n.objects.self(); there {
+		n.named.Store(true)
+	}
+	// A list of no pods may be that of a node which there is not: [node] node_name is wrong.
+	complete = complete && n.named.Load()
 	var problems []error
 	all := states(view, links)
 	// The newest first: of two sandboxes of a pod that have lost their rows it is the one that is used.

@@ -163,6 +163,35 @@ func TestReboot(t *testing.T) {
 	}
 }
 
+// TestWrongNodeName: with the name of a node that there is not the list of pods is empty, and means nothing: pods stay
+// plugged in.
+func TestWrongNodeName(t *testing.T) {
+	r := started(t)
+	pod, later := r.pod("p", nil), r.pod("later", nil)
+	r.attach(pod, 1)
+	r.attach(later, 2)
+	b, c := r.box("s"), r.box("t")
+	r.add(b, pod)
+	r.add(c, later)
+	r.stop(r.node)
+	r.config.Name = "node-of-another-name"
+	r.start()
+	r.until("the daemon to be ready", func() bool { return r.node.unready() == nil })
+	if !r.node.pass(t.Context()) {
+		t.Error("what is wrong?")
+	}
+	if rows := r.rows(); len(rows) != 2 {
+		t.Errorf("rows %v", rows)
+	}
+	r.stop(r.node)
+	r.config.Name = nodeName
+	r.remove(later)
+	r.start()
+	r.until("the row to go whose pod did", func() bool { return len(r.rows()) == 1 })
+	r.del(b, pod)
+	r.del(c, later)
+}
+
 // TestDatabaseLost: Open vSwitch's database was made anew under running pods.
 func TestDatabaseLost(t *testing.T) {
 	r := started(t)

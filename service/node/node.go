@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +44,8 @@ type Node struct {
 	requests sync.WaitGroup
 	server   *http.Server
 	ended    chan struct{}
+
+	named atomic.Bool // the API server has shown the Node, so that its pods are those of this machine
 
 	// Used by keep alone: when plugin and CNI configuration were last found as they should be, and what was written on
 	// the Node last.
