@@ -60,7 +60,7 @@ func Check(ctx context.Context, values *config.Values, version string) ([]Findin
 		findings = append(findings, c.checkChassis(view, mtu)...)
 		findings = append(findings, c.checkSouthbound(ctx, view))
 	}
-	return append(findings, c.checkKernel(view), c.checkRoot(), c.checkPlugin(), c.checkChain(ctx),
+	return append(findings, c.checkKernel(view), checkForwarding(), c.checkRoot(), c.checkPlugin(), c.checkChain(ctx),
 		c.checkDaemon(ctx)), nil
 }
 
@@ -243,6 +243,18 @@ func (c Config) checkKernel(view *openvswitch.View) Finding {
 		return f
 	}
 	return found(what, "modules openvswitch and geneve are loaded")
+}
+
+// checkForwarding looks at whether the host passes packets on, as it does from NodePorts and hostPorts to pods.
+func checkForwarding() Finding {
+	const what = "forwarding"
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
+	if err == nil && strings.TrimSpace(string(text)) != "0" {
+		return found(what, "net.ipv4.ip_forward is %s", strings.TrimSpace(string(text)))
+	}
+	f := lack(what, "net.ipv4.ip_forward is not 1: NodePorts and hostPorts reach no pod")
+	f.Advice = true
+	return f
 }
 
 func (c Config) checkRoot() Finding {

@@ -58,6 +58,12 @@ func TestNodeCheck(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", what, f, says)
 		}
 	}
+	for value, says := range map[string]string{"0": "NodePorts", "1": ""} { // of this network namespace
+		r.must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0o600))
+		if f := checkForwarding(); (f.Lack == "") != (says == "") || !strings.Contains(f.Lack, says) || f.Advice != (says != "") {
+			t.Errorf("net.ipv4.ip_forward = %s: %+v", value, f)
+		}
+	}
 	lacks(good, "tunnels", "ovn-encap-type")
 	lacks(good, "tunnel address", "ovn-encap-ip")
 	lacks(good, "other plugins", "loopback")
