@@ -60,7 +60,8 @@ func TestNodeCheck(t *testing.T) {
 	}
 	for value, says := range map[string]string{"0": "NodePorts", "1": ""} { // of this network namespace
 		r.must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0o600))
-		if f := checkForwarding(); (f.Lack == "") != (says == "") || !strings.Contains(f.Lack, says) || f.Advice != (says != "") {
+		f := checkForwarding()
+		if (f.Lack == "") != (says == "") || !strings.Contains(f.Lack, says) || f.Advice != (says != "") {
 			t.Errorf("net.ipv4.ip_forward = %s: %+v", value, f)
 		}
 	}

@@ -14,16 +14,17 @@ import (
 // that is a chassis of its own, in a network namespace and a mount namespace of their own. Nodes do not run until
 // NodesUp. What sets up a pod's network on them is the caller's: a CNI configuration in CNIConf.
 type Node struct {
-	Name      string `json:"name"`      // in Kubernetes
-	Namespace string `json:"namespace"` // the network namespace
-	Mounts    string `json:"mounts"`    // the file of the mount namespace, for nsenter --mount
-	Address   string `json:"address"`   // its InternalIP, on the underlay
-	Chassis   string `json:"chassis"`   // the hostname of its chassis, which is not the node's name
-	OVS       string `json:"ovs"`       // its Open vSwitch's database, unix:PATH
-	Bridge    string `json:"bridge"`    // its integration bridge, userspace datapath
-	PodCIDR   string `json:"pod_cidr"`  // the range that the other hosts route to it, for a plugin that needs that
-	CNIConf   string `json:"cni_conf"`  // the folder that containerd reads CNI configurations from
-	CNIBin    string `json:"cni_bin"`   // a folder for CNI plugins, beside Tools.Programs
+	Name       string `json:"name"`        // in Kubernetes
+	Namespace  string `json:"namespace"`   // the network namespace
+	Mounts     string `json:"mounts"`      // the file of the mount namespace, for nsenter --mount
+	Address    string `json:"address"`     // its InternalIP, on the underlay
+	Chassis    string `json:"chassis"`     // the hostname of its chassis, which is not the node's name
+	OVS        string `json:"ovs"`         // its Open vSwitch's database, unix:PATH
+	Bridge     string `json:"bridge"`      // its integration bridge, userspace datapath
+	PodCIDR    string `json:"pod_cidr"`    // the range that the other hosts route to it, for a plugin that needs that
+	CNIConf    string `json:"cni_conf"`    // the folder that containerd reads CNI configurations from
+	CNIBin     string `json:"cni_bin"`     // a folder for CNI plugins, beside Tools.Programs
+	StaticPods string `json:"static_pods"` // the folder of the kubelet's static pods, which need not be there
 	// the kubelet's: user system:node:NAME, who reaches the API server from the node
 	Kubeconfig string `json:"kubeconfig"`
 	Containerd string `json:"containerd"` // the path of containerd's socket
@@ -79,7 +80,8 @@ func (b *builder) describeNodes() {
 			Name: name, Namespace: b.Net().Prefix + "-" + name, Mounts: at("ns", "mounts"),
 			Address: fmt.Sprintf("10.99.0.%d", 11+i), Chassis: name + ".chassis", OVS: "unix:" + at("ovs", "db.sock"),
 			Bridge: b.Net().Bridge, PodCIDR: fmt.Sprintf("10.244.%d.0/24", i+1), CNIConf: at("cni", "conf"),
-			CNIBin: at("cni", "bin"), Kubeconfig: b.path("pki", name+".kubeconfig"), Containerd: at("containerd.sock"),
+			CNIBin: at("cni", "bin"), StaticPods: at("static"), Kubeconfig: b.path("pki", name+".kubeconfig"),
+			Containerd: at("containerd.sock"),
 		})
 	}
 }

@@ -45,6 +45,7 @@ func TestNodes(t *testing.T) {
 		{"hosts", (*realPods).hosts},
 		{"outside", (*realPods).outside},
 		{"chained", (*realPods).chained},
+		{"static", (*realPods).static},
 		{"underlay", (*realPods).behindGateway},
 		{"reboot", (*realPods).reboot},
 		{"another-port", (*realPods).anotherPort}, // last: the pod's status keeps its first address
