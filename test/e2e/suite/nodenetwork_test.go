@@ -46,8 +46,8 @@ func (r *ravenNetwork) connect(t *testing.T, nodes []stack.Node) {
 	if err := world.stack.PublishAPIServer(t.Context(), controlLeg); err != nil {
 		t.Fatal(err)
 	}
-	for _, node := range nodes {
-		r.daemon(t, node)
+	for i, node := range nodes {
+		r.daemon(t, node, i == 0)
 	}
 }
 
@@ -173,15 +173,20 @@ type nodeDaemon struct {
 // nodeMetrics is where a node's daemon shows its metrics, on the node.
 const nodeMetrics = "127.0.0.1:17083"
 
-// daemon runs `raven node run` on a node until the test ends.
-func (r *ravenNetwork) daemon(t *testing.T, node stack.Node) {
+// daemon runs `raven node run` on a node until the test ends: with the service account of the manifests, or with the
+// kubelet's own credential.
+func (r *ravenNetwork) daemon(t *testing.T, node stack.Node, account bool) {
 	t.Helper()
 	dir := filepath.Join(world.scratch, node.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	kubeconfig := node.Kubeconfig
+	if account {
+		kubeconfig = accountKubeconfig(t, node, dir)
+	}
 	conf := harness.Settings{}.
-		Set("kubernetes", "kubeconfig", node.Kubeconfig).
+		Set("kubernetes", "kubeconfig", kubeconfig).
 		Set("health_server", "port", 17082).Set("prometheus_exporter", "port", 17083).
 		Set("raven", "runtime_dir", dir).
 		Set("node", "node_name", node.Name).Set("node", "ovs_connection", node.OVS).Set("node", "bridge", node.Bridge).
