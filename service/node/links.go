@@ -357,6 +357,10 @@ func openNetns(path string) (netns.NsHandle, error) {
 	if err != nil {
 		return ns, &netnsError{path, err}
 	}
+	if kind, err := unix.IoctlRetInt(int(ns), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		closeNetns(ns)
+		return netns.None(), &netnsError{path, errors.New("it is something else")}
+	}
 	return ns, nil
 }
 

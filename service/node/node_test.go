@@ -640,10 +640,12 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	r.attach(pod, 1)
-	gone := good
-	gone.Netns = "/nowhere/at/all"
-	if _, err := r.call(gone); codeOf(err) != types.ErrInvalidNetNS {
-		t.Errorf("no such namespace: %v", err)
+	for _, path := range []string{"/nowhere/at/all", r.config.Plugin, "/proc/self/ns/uts", t.TempDir()} {
+		bad := good
+		bad.Netns = path
+		if _, err := r.call(bad); codeOf(err) != types.ErrInvalidNetNS || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s is no network namespace: %v", path, err)
+		}
 	}
 }
 
