@@ -18,22 +18,11 @@ import (
 // keep compares all interfaces with the pods and the Node, whenever one of them has changed and every now and then,
 // until the context ends.
 func (n *Node) keep(ctx context.Context) error {
-	updates, ended := make(chan netlink.LinkUpdate, 64), make(chan struct{})
-	if err := netlink.LinkSubscribeWithOptions(updates, ended, netlink.LinkSubscribeOptions{
-		ErrorCallback: func(err error) {
-			if ctx.Err() == nil {
-				n.log.Debug("links are not followed for now", "error", err)
-			}
-		},
-	}); err != nil {
-		return fmt.Errorf("following the links: %w", err)
+	links, unfollow, err := n.followLinks(ctx)
+	if err != nil {
+		return err
 	}
-	defer func() {
-		close(ended)
-		for range updates { // it is closed when the subscription has ended
-		}
-	}()
-	links := (<-chan netlink.LinkUpdate)(updates)
+	defer func() { unfollow() }()
 	var last *openvswitch.View
 	for {
 		changed := n.objects.changed.next()
@@ -53,10 +42,12 @@ func (n *Node) keep(ctx context.Context) error {
 				waiting = !matters(last, view)
 				last = view
 			case update, open := <-links:
-				if !open {
-					links = nil // the next look is by time
+				if waiting = open && update.Link.Attrs().Name != n.config.Interface; !open {
+					unfollow()
+					if links, unfollow, err = n.followLinks(ctx); err != nil {
+						return err
+					}
 				}
-				waiting = !open || update.Link.Attrs().Name != n.config.Interface
 			case <-timer.C():
 				waiting = false
 			case <-ctx.Done():
@@ -66,6 +57,28 @@ func (n *Node) keep(ctx context.Context) error {
 		}
 		timer.Stop()
 	}
+}
+
+// followLinks returns a channel of what changes in links, and what ends it. It is closed when the kernel has dropped a
+// change, because there were many: what was missed is not known then.
+func (n *Node) followLinks(ctx context.Context) (<-chan netlink.LinkUpdate, func(), error) {
+	updates, ended := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	unfollow := func() {
+		close(ended)
+		for range updates { // it is closed when the subscription has ended
+		}
+	}
+	err := netlink.LinkSubscribeWithOptions(updates, ended, netlink.LinkSubscribeOptions{
+		ErrorCallback: func(err error) {
+			if ctx.Err() == nil {
+				n.log.Debug("changes of links were missed", "error", err)
+			}
+		},
+	})
+	if err != nil {
+		return nil, func() {}, fmt.Errorf("following the links: %w", err)
+	}
+	return updates, unfollow, nil
 }
 
 // matters says whether two views of Open vSwitch differ in more than interfaces that an ADD or a DEL works on: its

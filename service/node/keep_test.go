@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/nftables"
@@ -290,6 +291,40 @@ func TestOwnInterface(t *testing.T) {
 		self, _ := r.node.objects.self()
 		return self.Annotations[contract.ChassisHostname] == "host-1" && self.Annotations[contract.ChassisID] == "chassis-1"
 	})
+}
+
+// TestMissedLinks: more links change at once than the kernel keeps for the daemon. It goes on noticing what becomes of
+// the node's own interface.
+func TestMissedLinks(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Resync = time.Hour })
+	r.start()
+	r.until("the Node", func() bool { _, there := r.node.objects.self(); return there })
+	self, _ := r.node.objects.self()
+	r.bind(9, self.UID)
+	r.annotate(object{Name: nodeName}, portOf(9, self.UID))
+	r.until("the row", func() bool { return r.rows()[portID(9)].Name == "raven-node0" })
+	pair := func(name string) *netlink.Veth {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "peer-" + name[:5]}
+		r.must(netlink.LinkAdd(link))
+		t.Cleanup(func() { _ = netlink.LinkDel(link) })
+		return link
+	}
+	own := pair("raven-node0")
+	configured := func() bool { return hasAddress("raven-node0", "10.1.0.19/16") }
+	r.until("the address", configured)
+	noise := pair("noise")
+	pair(hostName("x", "eth0")) // the daemon looks at it for a second, and meanwhile at nothing else
+	r.pod("p", nil)
+	r.until("it to be removed as unfinished", func() bool {
+		for range 100 {
+			r.must(errors.Join(netlink.LinkSetUp(noise), netlink.LinkSetDown(noise)))
+		}
+		there, err := r.node.links.exists(hostName("x", "eth0"))
+		return err == nil && !there
+	})
+	r.must(netlink.LinkDel(own))
+	pair("raven-node0")
+	r.until("the address of the new one", configured)
 }
 
 // TestOwnInterfaceIsCalledOtherwise: the interface has another name in the configuration, and then none: nothing keeps
