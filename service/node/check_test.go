@@ -11,40 +11,46 @@ import (
 	"github.com/kuryr/raven/service/config"
 )
 
+// checked is what Check finds, by what it is about, with options of [node] that are other than the rig's.
+func (r *rig) checked(change map[string]string) map[string]Finding {
+	r.Helper()
+	sources := config.Sources{Args: map[config.Name][]string{}}
+	set := func(group, name, value string) { sources.Args[config.Name{Group: group, Name: name}] = []string{value} }
+	set("kubernetes", "api_root", r.api.URL())
+	for name, value := range map[string]string{
+		"node_name": nodeName, "ovs_connection": r.config.OVS, "socket": r.config.Socket, "cni_plugin": r.config.Plugin,
+		"cni_bin_dir": r.config.BinDir, "cni_chain": `[{"type":"raven-cni"}]`,
+	} {
+		set(optionGroup, name, value)
+	}
+	for name, value := range change {
+		set(optionGroup, name, value)
+	}
+	values, _, err := config.Load(sources, allOptions())
+	r.must(err)
+	findings, err := Check(r.Context(), values, "test")
+	r.must(err)
+	all := map[string]Finding{}
+	for _, f := range findings {
+		if all[f.What] = f; (f.Found == "") == (f.Lack == "") {
+			r.Errorf("finding %+v", f)
+		}
+	}
+	return all
+}
+
+// lacks fails the test unless a finding says so.
+func (r *rig) lacks(all map[string]Finding, what, says string) {
+	r.Helper()
+	if f := all[what]; !strings.Contains(f.Lack, says) {
+		r.Errorf("%s: %+v, want %q", what, f, says)
+	}
+}
+
 // TestNodeCheck: what a node lacks is named, with what to do; what it has is not.
 func TestNodeCheck(t *testing.T) {
 	r := started(t)
-	values := func(change map[string]string) *config.Values {
-		t.Helper()
-		sources := config.Sources{Args: map[config.Name][]string{}}
-		set := func(group, name, value string) { sources.Args[config.Name{Group: group, Name: name}] = []string{value} }
-		set("kubernetes", "api_root", r.api.URL())
-		for name, value := range map[string]string{
-			"node_name": nodeName, "ovs_connection": r.config.OVS, "socket": r.config.Socket, "cni_plugin": r.config.Plugin,
-			"cni_bin_dir": r.config.BinDir, "cni_chain": `[{"type":"raven-cni"}]`,
-		} {
-			set(optionGroup, name, value)
-		}
-		for name, value := range change {
-			set(optionGroup, name, value)
-		}
-		v, _, err := config.Load(sources, allOptions())
-		r.must(err)
-		return v
-	}
-	check := func(change map[string]string) map[string]Finding {
-		t.Helper()
-		findings, err := Check(t.Context(), values(change), "test")
-		r.must(err)
-		all := map[string]Finding{}
-		for _, f := range findings {
-			if all[f.What] = f; (f.Found == "") == (f.Lack == "") {
-				t.Errorf("finding %+v", f)
-			}
-		}
-		return all
-	}
-	good := check(nil)
+	good := r.checked(nil)
 	for _, what := range []string{
 		"Open vSwitch", "bridge", "chassis id", "chassis name", "API server", "plugin", "daemon",
 	} {
@@ -52,23 +58,23 @@ func TestNodeCheck(t *testing.T) {
 			t.Errorf("%s: %+v", what, f)
 		}
 	}
-	lacks := func(all map[string]Finding, what, says string) {
-		t.Helper()
-		if f := all[what]; !strings.Contains(f.Lack, says) {
-			t.Errorf("%s: %+v, want %q", what, f, says)
-		}
-	}
-	for value, says := range map[string]string{"0": "NodePorts", "1": ""} { // of this network namespace
-		r.must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0o600))
-		f := checkForwarding()
-		if (f.Lack == "") != (says == "") || !strings.Contains(f.Lack, says) || f.Advice != (says != "") {
-			t.Errorf("net.ipv4.ip_forward = %s: %+v", value, f)
-		}
-	}
-	lacks(good, "tunnels", "ovn-encap-type")
-	lacks(good, "tunnel address", "ovn-encap-ip")
-	lacks(good, "other plugins", "loopback")
-	lacks(good, "node interface", "driver node")
+	r.lacks(good, "tunnels", "ovn-encap-type")
+	r.lacks(good, "tunnel address", "ovn-encap-ip")
+	r.lacks(good, "other plugins", "loopback")
+	r.lacks(good, "node interface", "driver node")
+	r.lacks(r.checked(map[string]string{"bridge": "br-none"}), "bridge", "br-none")
+	bad := r.checked(map[string]string{
+		"node_name": "nobody", "ovs_connection": "unix:/nowhere", "cni_plugin": "/nowhere", "socket": "/nowhere/s",
+	})
+	r.lacks(bad, "Open vSwitch", "/nowhere")
+	r.lacks(bad, "API server", "nobody")
+	r.lacks(bad, "plugin", "/nowhere")
+	r.lacks(bad, "daemon", "/nowhere/s")
+}
+
+// TestNodeCheckPlugins: a chained plugin that is not there, or does not know a version of the specification, is named.
+func TestNodeCheckPlugins(t *testing.T) {
+	r := newRig(t)
 	plugin := func(name, versions string) {
 		t.Helper()
 		r.must(os.MkdirAll(r.config.BinDir, 0o755))
@@ -78,20 +84,26 @@ func TestNodeCheck(t *testing.T) {
 	plugin("loopback", `"0.1.0"`) // runtimes ask it in a version of their own
 	plugin("portmap", `"0.4.0","1.0.0"`)
 	portmap := map[string]string{"cni_chain": `[{"type":"portmap"}]`}
-	lacks(check(portmap), "other plugins", "portmap knows versions 0.4.0, 1.0.0 of the CNI specification, and not 1.1.0")
+	r.lacks(r.checked(portmap), "other plugins", "knows versions 0.4.0, 1.0.0 of the CNI specification, and not 1.1.0")
 	portmap["cni_versions"] = "1.0.0"
-	if f := check(portmap)["other plugins"]; f.Found != "loopback, portmap" {
+	if f := r.checked(portmap)["other plugins"]; f.Found != "loopback, portmap" {
 		t.Errorf("other plugins: %+v", f)
 	}
-	lacks(check(map[string]string{"cni_chain": `[{"type":"none"}]`}), "other plugins", "has no none")
-	lacks(check(map[string]string{"bridge": "br-none"}), "bridge", "br-none")
-	bad := check(map[string]string{
-		"node_name": "nobody", "ovs_connection": "unix:/nowhere", "cni_plugin": "/nowhere", "socket": "/nowhere/s",
-	})
-	lacks(bad, "Open vSwitch", "/nowhere")
-	lacks(bad, "API server", "nobody")
-	lacks(bad, "plugin", "/nowhere")
-	lacks(bad, "daemon", "/nowhere/s")
+	r.lacks(r.checked(map[string]string{"cni_chain": `[{"type":"none"}]`}), "other plugins", "has no none")
+}
+
+// TestNodeCheckForwarding: a host that forwards nothing is advised to.
+func TestNodeCheckForwarding(t *testing.T) {
+	needNetns(t)
+	for value, says := range map[string]string{"0": "NodePorts", "1": ""} { // of this network namespace
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := checkForwarding()
+		if (f.Lack == "") != (says == "") || !strings.Contains(f.Lack, says) || f.Advice != (says != "") {
+			t.Errorf("net.ipv4.ip_forward = %s: %+v", value, f)
+		}
+	}
 }
 
 // TestEncapsulation: an address that no interface has, and an MTU that the tunnel's interface cannot carry.

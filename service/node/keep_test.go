@@ -467,6 +467,16 @@ func TestInstallation(t *testing.T) {
 	if info, err = os.Stat(r.config.Socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v", info, err)
 	}
+	second, err := New(r.config, health.NewRegistry(clock.RealClock{}))
+	r.must(err)
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "another daemon") {
+		t.Errorf("a second daemon: %v", err)
+	}
+}
+
+// TestSocketIsAnothersFile: what stands where the socket should, and is none, is not touched.
+func TestSocketIsAnothersFile(t *testing.T) {
+	r := newRig(t)
 	other := filepath.Join(r.dir, "file")
 	r.must(os.WriteFile(other, []byte("of another"), 0o600))
 	wrong := r.config
@@ -478,10 +488,5 @@ func TestInstallation(t *testing.T) {
 	}
 	if _, err := os.Stat(other); err != nil {
 		t.Errorf("another's file is gone: %v", err)
-	}
-	second, err := New(r.config, health.NewRegistry(clock.RealClock{}))
-	r.must(err)
-	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "another daemon") {
-		t.Errorf("a second daemon: %v", err)
 	}
 }

@@ -3,7 +3,6 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,52 +135,6 @@ func (r *rig) checkCall(b sandboxOfTest, o object, result *types100.Result) erro
 		string(previous) + `}`)
 	_, err = r.call(request)
 	return err
-}
-
-// TestManyLinks: the list of links is complete also while links come and go, when the kernel cannot tell it at once.
-func TestManyLinks(t *testing.T) {
-	needNetns(t)
-	l, err := newLinks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.close()
-	pair := func(name string) *netlink.Veth {
-		return &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-"}
-	}
-	for i := range 50 {
-		link := pair(fmt.Sprint("many", i))
-		if err := netlink.LinkAdd(link); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = netlink.LinkDel(link) })
-	}
-	stop, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		for {
-			link := pair("fleeting")
-			if err := errors.Join(netlink.LinkAdd(link), netlink.LinkDel(link)); err != nil {
-				ended <- err
-				return
-			}
-			select {
-			case <-stop:
-				ended <- nil
-				return
-			default:
-			}
-		}
-	}()
-	for range 200 {
-		if _, err := l.ours(); err != nil {
-			t.Error(err)
-			break
-		}
-	}
-	close(stop)
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // TestDualStack: several addresses of both families, usable at once.
@@ -557,155 +508,4 @@ func TestFalseMirror(t *testing.T) {
 	r.remove(victim)
 	r.until("the victim's row to go with it", func() bool { return len(r.rows()) == 0 })
 	r.del(b, victim)
-}
-
-// TestMasquerade: the rule follows the interface's name, and nothing of another's is touched.
-func TestMasquerade(t *testing.T) {
-	needNetns(t)
-	conn, err := nftables.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := conn.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamilyINet})
-	if err := conn.Flush(); err != nil {
-		t.Fatalf("nftables of this kernel: %v", err)
-	}
-	t.Cleanup(func() {
-		conn.DelTable(other)
-		if err := conn.Flush(); err != nil { // of the other one
-			t.Error(err)
-		}
-	})
-	for _, name := range []string{"raven-node0", "raven-node0", "leg", "", ""} {
-		if err := masquerade(name); err != nil {
-			t.Fatal(err)
-		}
-		rules := masqueradedBy(t, conn)
-		if name == "" && len(rules) != 0 || name != "" && (len(rules) != 1 || rules[0] != name) {
-			t.Errorf("with interface %q the rules are for %q", name, rules)
-		}
-	}
-}
-
-// masqueradedBy are the interfaces that have a rule, as the kernel tells.
-func masqueradedBy(t *testing.T, conn *nftables.Conn) []string {
-	t.Helper()
-	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, table := range tables {
-		if table.Name != masqueradeTable {
-			continue
-		}
-		rules, err := conn.GetRules(table, &nftables.Chain{Name: masqueradeChain, Table: table})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, rule := range rules {
-			name, _ := rule.Exprs[1].(*expr.Cmp)
-			last, _ := rule.Exprs[len(rule.Exprs)-1].(*expr.Masq)
-			if name == nil || last == nil {
-				t.Fatalf("rule %+v", rule.Exprs)
-			}
-			names = append(names, strings.TrimRight(string(name.Data), "\x00"))
-		}
-	}
-	return names
-}
-
-// TestBadRequests get an error with CNI's code, and a sentence.
-func TestBadRequests(t *testing.T) {
-	r := started(t)
-	pod := r.pod("p", nil)
-	b := r.box("s")
-	good := b.request(cniapi.Add, pod)
-	for name, test := range map[string]struct {
-		change func(*cniapi.Request)
-		code   uint
-	}{
-		"no container":      {func(q *cniapi.Request) { q.ContainerID = "" }, types.ErrInvalidEnvironmentVariables},
-		"hostile container": {func(q *cniapi.Request) { q.ContainerID = "a b" }, types.ErrInvalidEnvironmentVariables},
-		"hostile interface": {func(q *cniapi.Request) { q.IfName = "../eth0" }, types.ErrInvalidEnvironmentVariables},
-		"no netns":          {func(q *cniapi.Request) { q.Netns = "" }, types.ErrInvalidEnvironmentVariables},
-		"no pod":            {func(q *cniapi.Request) { q.Args = "IgnoreUnknown=1" }, types.ErrInvalidEnvironmentVariables},
-		"broken arguments":  {func(q *cniapi.Request) { q.Args = "K8S_POD_NAME" }, types.ErrInvalidEnvironmentVariables},
-		"unknown command":   {func(q *cniapi.Request) { q.Command = "MOVE" }, types.ErrInvalidEnvironmentVariables},
-	} {
-		request := good
-		test.change(&request)
-		if _, err := r.call(request); codeOf(err) != test.code {
-			t.Errorf("%s: %v (code %d), want code %d", name, err, codeOf(err), test.code)
-		}
-	}
-	r.attach(pod, 1)
-	for _, path := range []string{"/nowhere/at/all", r.config.Plugin, "/proc/self/ns/uts", t.TempDir()} {
-		bad := good
-		bad.Netns = path
-		if _, err := r.call(bad); codeOf(err) != types.ErrInvalidNetNS || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s is no network namespace: %v", path, err)
-		}
-	}
-}
-
-// TestClientGoneWhileItWrites: a plugin that is killed while the daemon writes to Open vSwitch's database does not cost
-// the others the connection.
-func TestClientGoneWhileItWrites(t *testing.T) {
-	r := started(t)
-	pod := r.pod("p", nil)
-	r.attach(pod, 1)
-	b := r.box("s")
-	r.must(r.server.Pause())
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		_, err := r.callWithin(ctx, b.request(cniapi.Add, pod))
-		done <- err
-	}()
-	r.until("the link, after which the row is written", func() bool {
-		there, err := r.node.links.exists(hostName("s", "eth0"))
-		return err == nil && there
-	})
-	cancel()
-	if err := <-done; err == nil {
-		t.Error("the plugin was killed, and has got a result")
-	}
-	r.must(r.server.Resume())
-	r.until("what the ADD has made to go", func() bool {
-		if _, _, err := r.node.ovs.View(); err != nil {
-			t.Error(err)
-			return true
-		}
-		there, err := r.node.links.exists(hostName("s", "eth0"))
-		return err == nil && !there
-	})
-	if rows := r.rows(); len(rows) > 0 {
-		t.Errorf("rows %v", rows)
-	}
-}
-
-// TestClientGone: a plugin that is killed while it waits leaves nothing behind.
-func TestClientGone(t *testing.T) {
-	r := started(t)
-	r.controller.Pause()
-	pod := r.pod("p", nil)
-	r.attach(pod, 1)
-	b := r.box("s")
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		_, err := r.callWithin(ctx, b.request(cniapi.Add, pod))
-		done <- err
-	}()
-	r.until("the row", func() bool { return len(r.rows()) == 1 })
-	cancel()
-	if err := <-done; err == nil {
-		t.Error("the plugin was killed, and has got a result")
-	}
-	r.until("the row to go", func() bool { return len(r.rows()) == 0 })
-	r.until("the link to go", func() bool {
-		there, err := r.node.links.exists(hostName("s", "eth0"))
-		return err == nil && !there
-	})
 }
