@@ -293,6 +293,39 @@ func TestOwnInterface(t *testing.T) {
 	})
 }
 
+// TestOwnInterfaceDualStack: the node's interface gets addresses of both families and a route to the ranges of each,
+// also where the host has IPv6 switched off for new interfaces.
+func TestOwnInterfaceDualStack(t *testing.T) {
+	r := started(t)
+	const standard = "/proc/sys/net/ipv6/conf/default/disable_ipv6" // of this network namespace
+	r.must(os.WriteFile(standard, []byte("1"), 0o600))
+	t.Cleanup(func() { r.must(os.WriteFile(standard, []byte("0"), 0o600)) })
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "raven-node0"}, PeerName: "vswitchd"}
+	r.must(netlink.LinkAdd(link))
+	t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	peer, err := netlink.LinkByName("vswitchd")
+	r.must(err)
+	r.must(netlink.LinkSetUp(peer))
+	self, _ := r.node.objects.self()
+	r.bind(9, self.UID)
+	annotations := portOf(9, self.UID)
+	annotations[contract.Port] = strings.Replace(annotations[contract.Port], `"fixed_ips":[`,
+		`"fixed_ips":[{"subnet_id":"s6","ip_address":"fd00:1::5"},`, 1)
+	annotations[contract.Subnets] = `[` + annotations[contract.Subnet] +
+		`,{"id":"s6","cidr":"fd00:1::/64","gateway_ip":"fd00:1::1","ip_version":6,"host_routes":[]}]`
+	annotations[contract.PodCIDRs] = `["192.168.0.0/16","fd00:2::/48"]`
+	r.annotate(object{Name: nodeName}, annotations)
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	r.must(err)
+	defer h.Close()
+	r.until("addresses and routes of both families", func() bool {
+		addresses, routes := addressesOf(t, h, link), routesOf(t, h, link)
+		return strings.Contains(addresses, "10.1.0.19/16") && strings.Contains(addresses, "fd00:1::5/64") &&
+			strings.Contains(routes, "192.168.0.0/16 via 10.1.0.1") && strings.Contains(routes, "fd00:2::/48 via fd00:1::1")
+	})
+	r.must(masquerade(""))
+}
+
 // TestMissedLinks: more links change at once than the kernel keeps for the daemon. It goes on noticing what becomes of
 // the node's own interface.
 func TestMissedLinks(t *testing.T) {

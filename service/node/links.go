@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -239,8 +240,10 @@ func (l *links) configure(path, ifName string, a *attachment) error {
 	if err != nil {
 		return fmt.Errorf("looking for %s in %s: %w", ifName, path, err)
 	}
-	if err := enableIPv6(ns, ifName, a); err != nil {
-		return err
+	if a.hasIPv6() {
+		if err := inside(ns, func() error { return enableIPv6(ifName) }); err != nil {
+			return err
+		}
 	}
 	return setUp(handle, link, a, a.routes())
 }
@@ -435,29 +438,26 @@ func noOffload(name string) error {
 	return nil
 }
 
-// enableIPv6 switches IPv6 on for an interface that gets an address of it: some runtimes switch it off.
-func enableIPv6(ns netns.NsHandle, ifName string, a *attachment) error {
-	six := false
-	for _, one := range a.Addresses {
-		six = six || one.Prefix.Addr().Is6()
+// hasIPv6 says whether the port has an IPv6 address.
+func (a *attachment) hasIPv6() bool {
+	return slices.ContainsFunc(a.Addresses, func(one address) bool { return one.Prefix.Addr().Is6() })
+}
+
+// enableIPv6 switches IPv6 on for an interface that gets an address of it, in this thread's network namespace: some
+// runtimes and hosts switch it off.
+func enableIPv6(ifName string) error {
+	path := "/proc/sys/net/ipv6/conf/" + ifName + "/disable_ipv6"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%s gets an IPv6 address, and the kernel has no IPv6: %w", ifName, err)
 	}
-	if !six {
+	if strings.TrimSpace(string(text)) == "0" {
 		return nil
 	}
-	return inside(ns, func() error {
-		path := "/proc/sys/net/ipv6/conf/" + ifName + "/disable_ipv6" // of the thread's network namespace
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("%s gets an IPv6 address, and the kernel has no IPv6: %w", ifName, err)
-		}
-		if strings.TrimSpace(string(text)) == "0" {
-			return nil
-		}
-		if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
-			return fmt.Errorf("switching IPv6 on for %s: %w", ifName, err)
-		}
-		return nil
-	})
+	if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
+		return fmt.Errorf("switching IPv6 on for %s: %w", ifName, err)
+	}
+	return nil
 }
 
 // hasIPv6 says whether the kernel has IPv6.

@@ -111,6 +111,11 @@ func (n *Node) setUpOwn(ctx context.Context, view *openvswitch.View, a *attachme
 			return err
 		}
 	}
+	if a.hasIPv6() {
+		if err := enableIPv6(n.config.Interface); err != nil {
+			return err
+		}
+	}
 	err = errors.Join(setUp(n.links.handle, link, a, a.nodeRoutes(ranges)), masquerade(link.Attrs().Name))
 	if err != nil {
 		return err
