@@ -84,6 +84,9 @@ type CoreAware interface {
 // KindCapability is how a core names its ability to make a kind of resources.
 func KindCapability(kind Kind) string { return "kind:" + string(kind) }
 
+// BareGroups is how a core names its ability to make security groups without default rules.
+const BareGroups = "security-group:default-rules"
+
 // ServiceProxy is the role of drivers that serve Services. They call by the same logical names what outlives a change
 // of the driver: see FloatingIPName.
 const ServiceProxy = "service-proxy"

@@ -156,6 +156,11 @@ type FloatingIP struct {
 type SecurityGroup struct {
 	Name     *string `raven:"name"`
 	Stateful *bool   `raven:"stateful"`
+	// DefaultRules false says that the group has no rules but those that are resources of Sets: the rules that Neutron
+	// gives a new group, and those that others add, are deleted. Until they are gone no reference leads to the group,
+	// so that no port is in it. True is refused: leave it unset instead. It is the core's, not Neutron's; a core that
+	// does not name BareGroups among its capabilities does not know it.
+	DefaultRules *bool `raven:"default_rules"`
 }
 
 // SecurityGroupRule is a Neutron security group rule.

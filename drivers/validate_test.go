@@ -163,6 +163,14 @@ func TestValidate(t *testing.T) {
 			{Name: "c", Target: role, Attribute: "routes", AddressPair: &AddressPair{IPAddress: "10.0.0.1"}},
 			{Name: "c", Target: role, Attribute: "name"},
 		}}, []string{"one for routes", "there twice", `contributed to "name"`}},
+		{
+			"group with default rules", "it is what an unset field gives",
+			Set{Resources: []Resource{
+				{Name: "network", Spec: SecurityGroup{DefaultRules: new(true)}},
+				{Name: "bare", Spec: SecurityGroup{DefaultRules: new(false)}},
+			}},
+			[]string{"only false"},
+		},
 		{"load balancer", "nothing is wrong", broken(func(*LoadBalancer) {}), nil},
 		{
 			"no VIP", "Octavia would refuse it", broken(func(b *LoadBalancer) { b.VIPSubnetID = Value{} }),

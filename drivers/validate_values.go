@@ -100,6 +100,10 @@ func (v *validator) rules(at string, spec Spec) {
 		if s.FixedIPAddress != nil && *s.FixedIPAddress != "" && s.PortID.IsZero() {
 			v.say("%s: fixed_ip_address needs port_id", at)
 		}
+	case SecurityGroup:
+		if s.DefaultRules != nil && *s.DefaultRules {
+			v.say("%s: default_rules: only false can be asked for; leave it unset to keep the rules of a new group", at)
+		}
 	case SecurityGroupRule:
 		if (s.PortRangeMin != nil || s.PortRangeMax != nil) && s.Protocol == nil {
 			v.say("%s: port_range_min and port_range_max need protocol", at)

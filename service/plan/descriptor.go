@@ -88,6 +88,9 @@ type Descriptor struct {
 	Wanted func(c *Computation, name string, value any) any
 	// Refine changes the differences of a match, or has them wait.
 	Refine func(c *Computation, m *Match)
+	// Usable says whether references may lead to a resource as it is now, which a Set wants as the spec says; nil: as soon
+	// as it is there.
+	Usable func(spec drivers.Spec, o *Observed) bool
 	// Unfit says why a resource without immutable difference has to be replaced nevertheless; "": it may stay.
 	Unfit func(m *Match) string
 	// Body returns what is written to create a resource, and what else the create waits for. It may change attrs.

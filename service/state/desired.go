@@ -196,11 +196,20 @@ func (tx *Tx) exported(e exporter) (plan.Observed, bool) {
 			return found, ok
 		}
 		if r.Claim != "" {
-			return tx.find(plan.Owner{Driver: Shared}, r.Spec.Kind(), r.Claim)
+			return tx.usable(r, plan.Owner{Driver: Shared}, r.Claim)
 		}
-		return tx.find(o.ID, r.Spec.Kind(), r.Name)
+		return tx.usable(r, o.ID, r.Name)
 	}
 	return plan.Observed{}, false
+}
+
+// usable finds what stands for a resource of a Set, if references may lead to it as it is.
+func (tx *Tx) usable(r drivers.Resource, id plan.Owner, logical string) (plan.Observed, bool) {
+	found, ok := tx.find(id, r.Spec.Kind(), logical)
+	if usable := tx.kinds.Of(r.Spec.Kind()).Usable; ok && usable != nil && !usable(r.Spec, &found) {
+		return plan.Observed{}, false
+	}
+	return found, ok
 }
 
 // named finds a resource of an owner's own Set.
@@ -209,13 +218,21 @@ func (tx *Tx) named(w *Want, name string) (plan.Observed, bool) {
 		found, ok := tx.lookups[l]
 		return found, ok
 	}
-	if claim, ok := w.claimed[name]; ok {
-		return tx.find(plan.Owner{Driver: Shared}, w.kinds[name], claim)
-	}
 	if slices.Contains(w.Set.Undecided, name) {
 		return tx.standing(w, name)
 	}
-	return tx.find(w.Owner, w.kinds[name], name)
+	id, logical := w.Owner, name
+	if claim, ok := w.claimed[name]; ok {
+		id, logical = plan.Owner{Driver: Shared}, claim
+	}
+	if tx.kinds.Of(w.kinds[name]).Usable != nil {
+		for _, r := range w.Set.Resources {
+			if r.Name == name {
+				return tx.usable(r, id, logical)
+			}
+		}
+	}
+	return tx.find(id, w.kinds[name], logical)
 }
 
 // standing finds what exists under a name that the Set leaves undecided: of the owner, or shared.

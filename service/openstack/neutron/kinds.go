@@ -91,8 +91,11 @@ func (k kind) body(identity *plan.Identity, attrs map[string]any) map[string]any
 			doc[name] = nil
 		}
 	}
-	if k.Kind == drivers.KindRouterInterface {
+	switch k.Kind { //nolint:exhaustive // the others' attributes are Neutron's own
+	case drivers.KindRouterInterface:
 		interfaceBody(doc)
+	case drivers.KindSecurityGroup:
+		delete(doc, defaultRules)
 	}
 	if identity == nil {
 		return doc
@@ -128,6 +131,10 @@ func (k kind) observed(doc map[string]any) plan.Observed {
 	if !k.taggable && !k.tagged && o.Managed {
 		// The cloud keeps no tags of this kind, so none are missing.
 		o.Tags = o.Identity.Tags()
+	}
+	if k.Kind == drivers.KindSecurityGroup {
+		foreign, shown := foreignRules(doc, o.Identity)
+		doc[defaultRules] = !shown || len(foreign) > 0
 	}
 	if k.Path == "ports" {
 		o.Kind = drivers.KindPort

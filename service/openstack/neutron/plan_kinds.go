@@ -22,7 +22,7 @@ type SubnetHints struct {
 func Kinds() []plan.Descriptor {
 	list := []plan.Descriptor{
 		{Kind: drivers.KindLookup, Rank: 0, ReadOnly: true},
-		{Kind: drivers.KindSecurityGroup, Rank: 10},
+		{Kind: drivers.KindSecurityGroup, Rank: 10, Usable: withoutDefaultRules},
 		securityGroupRule(),
 		{Kind: drivers.KindNetwork, Rank: 30},
 		{Kind: drivers.KindSubnetPool, Rank: 40, Matchers: map[string]plan.Matcher{"prefixes": matchPrefixes}},
@@ -44,6 +44,7 @@ func securityGroupRule() plan.Descriptor {
 		References: plan.IDs("security_group_id", "remote_group_id"),
 		Container:  plan.Container{Kind: drivers.KindSecurityGroup, Attribute: "security_group_id"},
 		Nullable:   func(string) bool { return true },
+		Body:       withoutAnyAddress,
 		Clash:      sameRule,
 	}
 }

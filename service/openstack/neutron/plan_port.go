@@ -180,3 +180,16 @@ func sameRule(want, have map[string]any) bool {
 		return canonical(a.Name, want[a.Name]) != canonical(a.Name, have[a.Name])
 	})
 }
+
+// withoutAnyAddress leaves a range that is all addresses out of what a rule is created with: Neutron takes the two for
+// the same rule, and Raven compares them as the same. A range of the other IP version stays, for Neutron to refuse:
+// left out, it would open what nothing asked for.
+func withoutAnyAddress(_ *plan.Computation, _ *plan.Match, attrs map[string]any) (map[string]any, []plan.Wait) {
+	text, _ := attrs["remote_ip_prefix"].(string)
+	prefix, err := netip.ParsePrefix(text)
+	version := map[bool]string{true: "ipv4", false: "ipv6"}[prefix.Addr().Is4()]
+	if err == nil && prefix.Bits() == 0 && canonical("ethertype", attrs["ethertype"]) == version {
+		delete(attrs, "remote_ip_prefix")
+	}
+	return attrs, nil
+}

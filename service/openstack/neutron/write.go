@@ -50,6 +50,9 @@ func (c *Client) Update(
 	if err != nil {
 		return plan.Observed{}, err
 	}
+	if _, bare := attrs[defaultRules]; bare && name == drivers.KindSecurityGroup {
+		return c.updateBareGroup(ctx, k, id, revision, attrs)
+	}
 	r := openstack.Call{Op: "updating", Method: http.MethodPut, Collection: k.Collection, Path: k.PathOf(id), What: id}
 	if revision > 0 && c.Has("revision-if-match") && !bumpsItself(attrs) {
 		r.Header = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", revision)}

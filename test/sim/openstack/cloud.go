@@ -36,6 +36,9 @@ type Options struct {
 	Profile *Profile
 	// Quotas are the default limits by resource name ("port", "security_group_rule"). Absent or negative: unlimited.
 	Quotas map[string]int
+	// DefaultRules are those that a new security group has, in Neutron's words; from 2023.2 an administrator chooses them.
+	// Nil: everything may go out. The group "default" has its own whatever they are.
+	DefaultRules []map[string]any
 	// PageLimit is the longest page of a list (pagination_max_limit). 0: unlimited.
 	PageLimit int
 	// Password of every user. Empty: "secret".

@@ -4,6 +4,7 @@ package openstack
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 )
 
@@ -52,18 +53,25 @@ func createSecurityGroup(t *tx, in map[string]any) (*object, error) {
 func (t *tx) makeGroup(in map[string]any, fromSelf bool) *object {
 	in["shared"] = false
 	o := t.insert(t.c.kinds["security-groups"], in)
-	rule := func(direction, ethertype string, remote any) {
-		t.insert(t.c.kinds["security-group-rules"], map[string]any{
-			"project_id": o.project, "security_group_id": o.id, "direction": direction, "ethertype": ethertype,
-			"description": nil,
-			"protocol":    nil, "port_range_min": nil, "port_range_max": nil, "remote_ip_prefix": nil, "remote_group_id": remote,
+	rule := func(more map[string]any) {
+		doc := map[string]any{
+			"project_id": o.project, "security_group_id": o.id, "description": nil,
+			"protocol": nil, "port_range_min": nil, "port_range_max": nil, "remote_ip_prefix": nil, "remote_group_id": nil,
 			"remote_address_group_id": nil, "normalized_cidr": nil, "belongs_to_default_sg": fromSelf,
-		})
+		}
+		maps.Copy(doc, more)
+		t.insert(t.c.kinds["security-group-rules"], doc)
+	}
+	if t.c.opts.DefaultRules != nil && !fromSelf {
+		for _, chosen := range t.c.opts.DefaultRules {
+			rule(chosen)
+		}
+		return o
 	}
 	for _, ethertype := range []string{"IPv4", "IPv6"} {
-		rule("egress", ethertype, nil)
+		rule(map[string]any{"direction": "egress", "ethertype": ethertype})
 		if fromSelf {
-			rule("ingress", ethertype, o.id)
+			rule(map[string]any{"direction": "ingress", "ethertype": ethertype, "remote_group_id": o.id})
 		}
 	}
 	return o

@@ -154,17 +154,25 @@ func checkEtherType(in map[string]any, protocol string) error {
 	return nil
 }
 
-// sameRule: everything but the description says the same.
+// sameRule: everything but the description says the same. A range of all addresses is as good as none.
 func sameRule(a, b map[string]any) bool {
 	for _, name := range []string{
 		"direction", "ethertype", "protocol", "port_range_min", "port_range_max", "remote_ip_prefix", "remote_group_id",
 		"remote_address_group_id",
 	} {
-		if a[name] != b[name] {
+		if unlessAny(a[name]) != unlessAny(b[name]) {
 			return false
 		}
 	}
 	return true
+}
+
+// unlessAny returns a value, nil for a range of all addresses.
+func unlessAny(value any) any {
+	if value == "0.0.0.0/0" || value == "::/0" {
+		return nil
+	}
+	return value
 }
 
 // updateRule: a rule can change its description only, which the schema sees to.

@@ -5417,7 +5417,11 @@ type SecurityGroup struct {
 	// name is its name, at most 255 characters.
 	Name *string `protobuf:"bytes,1,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	// stateful is whether connections are tracked. Neutron's default: true.
-	Stateful      *bool `protobuf:"varint,2,opt,name=stateful,proto3,oneof" json:"stateful,omitempty"`
+	Stateful *bool `protobuf:"varint,2,opt,name=stateful,proto3,oneof" json:"stateful,omitempty"`
+	// default_rules false says that the group has no rules but those that are resources of Sets: the rules that Neutron gives a new group,
+	// and those that others add, are deleted. Until they are gone no reference leads to the group. True is refused: leave it unset. Only a
+	// core with the capability "security-group:default-rules" knows it.
+	DefaultRules  *bool `protobuf:"varint,3,opt,name=default_rules,json=defaultRules,proto3,oneof" json:"default_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5462,6 +5466,13 @@ func (x *SecurityGroup) GetName() string {
 func (x *SecurityGroup) GetStateful() bool {
 	if x != nil && x.Stateful != nil {
 		return *x.Stateful
+	}
+	return false
+}
+
+func (x *SecurityGroup) GetDefaultRules() bool {
+	if x != nil && x.DefaultRules != nil {
+		return *x.DefaultRules
 	}
 	return false
 }
@@ -6430,12 +6441,14 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\n" +
 	"OVNBackend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\x03R\x04port\"_\n" +
+	"\x04port\x18\x02 \x01(\x03R\x04port\"\x9b\x01\n" +
 	"\rSecurityGroup\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x1f\n" +
-	"\bstateful\x18\x02 \x01(\bH\x01R\bstateful\x88\x01\x01B\a\n" +
+	"\bstateful\x18\x02 \x01(\bH\x01R\bstateful\x88\x01\x01\x12(\n" +
+	"\rdefault_rules\x18\x03 \x01(\bH\x02R\fdefaultRules\x88\x01\x01B\a\n" +
 	"\x05_nameB\v\n" +
-	"\t_stateful\"\xd9\x03\n" +
+	"\t_statefulB\x10\n" +
+	"\x0e_default_rules\"\xd9\x03\n" +
 	"\x11SecurityGroupRule\x12;\n" +
 	"\x11security_group_id\x18\x01 \x01(\v2\x0f.raven.v1.ValueR\x0fsecurityGroupId\x12!\n" +
 	"\tdirection\x18\x02 \x01(\tH\x00R\tdirection\x88\x01\x01\x12!\n" +

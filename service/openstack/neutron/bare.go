@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/openstack"
+	"github.com/kuryr/raven/service/plan"
+)
+
+// defaultRules is the attribute of a security group that Neutron does not have: whether the group has rules that are
+// not resources of this cluster, such as those that Neutron gives every new group.
+const defaultRules = "default_rules"
+
+// foreignRules returns the ids of the rules in a group's document that do not carry the identity of its cluster; shown
+// says whether the document lists rules at all.
+func foreignRules(doc map[string]any, group plan.Identity) (ids []string, shown bool) {
+	list, shown := doc["security_group_rules"].([]any)
+	for _, element := range list {
+		id, description := textOf(plan.Field(element, "id")), textOf(plan.Field(element, "description"))
+		rule, managed := plan.Parse(nil, description)
+		if !managed || rule.Key().Cluster != group.Key().Cluster {
+			ids = append(ids, id)
+		}
+	}
+	return ids, shown
+}
+
+// withoutDefaultRules says whether references may lead to a group: not as long as it has rules that it should not have.
+func withoutDefaultRules(spec drivers.Spec, o *plan.Observed) bool {
+	bare, asked := drivers.Attributes(spec)[defaultRules]
+	return !asked || bare != false || o.Attrs[defaultRules] == false
+}
+
+// updateBareGroup changes a group's own attributes, then deletes its rules that are not this cluster's. It reads the
+// group itself: what it has now counts, not what it had when the step was planned.
+func (c *Client) updateBareGroup(
+	ctx context.Context, k kind, id string, revision int64, attrs map[string]any,
+) (plan.Observed, error) {
+	attrs = maps.Clone(attrs)
+	delete(attrs, defaultRules)
+	if len(attrs) > 0 {
+		if _, err := c.Update(ctx, k.Kind, id, revision, attrs); err != nil {
+			return plan.Observed{}, err
+		}
+	}
+	r := openstack.Call{Op: "reading", Method: http.MethodGet, Collection: k.Collection, Path: k.PathOf(id), What: id}
+	answer, err := c.service.Do(ctx, r)
+	if err != nil {
+		return plan.Observed{}, err
+	}
+	doc, err := k.Single(answer)
+	if err != nil {
+		return plan.Observed{}, openstack.NewError(r, err, true)
+	}
+	foreign, shown := foreignRules(doc, k.Observed(doc).Identity)
+	if !shown {
+		return plan.Observed{}, openstack.NewError(r, errNoRules, true)
+	}
+	for _, rule := range foreign {
+		if err := c.Delete(ctx, drivers.KindSecurityGroupRule, rule); err != nil {
+			return plan.Observed{}, err
+		}
+	}
+	return c.Get(ctx, k.Kind, id)
+}
+
+// errNoRules: without the rules it cannot be known what the group lets through.
+var errNoRules = errors.New("the response does not list the group's rules")

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/service/state"
+	simkube "github.com/kuryr/raven/test/sim/kube"
+	simcloud "github.com/kuryr/raven/test/sim/openstack"
+)
+
+func bareGroup(name string) drivers.Resource {
+	return drivers.Resource{Name: "group", Spec: drivers.SecurityGroup{Name: new(name), DefaultRules: new(false)}}
+}
+
+func inGroup(p drivers.Resource, group drivers.Value) drivers.Resource {
+	spec, _ := p.Spec.(drivers.Port)
+	spec.SecurityGroups = []drivers.Value{group}
+	p.Spec = spec
+	return p
+}
+
+// foreignRules counts the rules of a group that no Set here has: those that let out.
+func (w *world) foreignRules(group string) (n int) {
+	for _, g := range w.named("security_group", group) {
+		for _, r := range w.cloud.SecurityGroupRules() {
+			if r["security_group_id"] == g["id"] && r["direction"] == "egress" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestBareGroupsHaveNoPortsBeforeTheirRulesAreGone: as long as Neutron's rules are in a group, no reference leads to it,
+// within a Set, by role, and by a claim; and a rule that somebody adds later is deleted.
+func TestBareGroupsHaveNoPortsBeforeTheirRulesAreGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	own := script("own", always(setOf(network("n1"), subnet("s1", "10.1.0.0/24"),
+		exporting(bareGroup("own"), "bare"), inGroup(port("within"), drivers.From("group")))))
+	byRole := script("role", always(setOf(network("n2"), subnet("s2", "10.2.0.0/24"),
+		inGroup(port("by role"), drivers.FromRole(of("x", "bare"))))))
+	byClaim := script("claim", always(setOf(network("n3"), subnet("s3", "10.3.0.0/24"),
+		claiming(bareGroup("claimed"), "claimed"), inGroup(port("by claim"), drivers.From("group")))))
+	id, err := w.cloud.AddFault(simcloud.Rule{
+		Method: http.MethodDelete, Kind: "security_group_rule", Action: simcloud.ActionStatus, Status: 500,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(with(own, byRole, byClaim))
+	w.createMap("own", "x")
+	w.createMap("role", "y")
+	w.createMap("claim", "z")
+	r.stands("own", "x", state.Failing, "")
+	r.stands("role", "y", state.Waiting, "bare of ConfigMap default/x")
+	r.stands("claim", "z", state.Waiting, `"group"`)
+	if ports := w.cloud.Objects("port"); len(w.named("port", "within"))+len(w.named("port", "by role"))+
+		len(w.named("port", "by claim")) > 0 {
+		t.Errorf("there are ports in groups that let everything out: %v", ports)
+	}
+	w.cloud.RemoveFault(id)
+	r.settled(3)
+	for port, group := range map[string]string{"within": "own", "by role": "own", "by claim": "claimed"} {
+		w.hasGroups(port, group)
+		if n := w.foreignRules(group); n > 0 {
+			t.Errorf("group %s has %d rules that nothing asked for", group, n)
+		}
+	}
+	w.by(http.MethodPost, "/security-group-rules", map[string]any{"security_group_rule": map[string]any{
+		"security_group_id": w.one("security_group", "own")["id"], "direction": "egress", "ethertype": "IPv4",
+	}}, http.StatusCreated)
+	if err := r.engine.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the added rule is gone", func() (bool, string) { return w.foreignRules("own") == 0, w.dump() })
+	r.settled(3)
+	w.hasGroups("within", "own")
+}
