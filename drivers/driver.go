@@ -87,6 +87,9 @@ func KindCapability(kind Kind) string { return "kind:" + string(kind) }
 // BareGroups is how a core names its ability to make security groups without default rules.
 const BareGroups = "security-group:default-rules"
 
+// SoftReferences is how a core names its ability to do without what a soft reference leads to; see Ref.Soft.
+const SoftReferences = "soft-references"
+
 // ServiceProxy is the role of drivers that serve Services. They call by the same logical names what outlives a change
 // of the driver: see FloatingIPName.
 const ServiceProxy = "service-proxy"

@@ -129,6 +129,9 @@ func renderRef(ref Ref) map[string]any {
 		}
 	}
 	put(item, "attribute", ref.Attribute)
+	if ref.Soft {
+		item["soft"] = true
+	}
 	return item
 }
 

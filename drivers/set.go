@@ -57,6 +57,11 @@ type Ref struct {
 	Role *Role
 	// Attribute is the attribute's name as Neutron has it; empty means "id".
 	Attribute string
+	// Soft says that the resource that refers may do without: as an element of a list, it is left out while it leads
+	// nowhere. A resource that is yet to be made waits for it for a bounded time, and is then made without it, with an
+	// Event; it joins when it is there. Only for elements of lists, such as a port's security groups, by role. A core
+	// that does not name SoftReferences among its capabilities takes it for any other.
+	Soft bool
 }
 
 // Role is a contract name for a resource of another owner. Kind, Namespace and Name are those of the source object
@@ -143,6 +148,9 @@ func FromRole(role Role, attribute ...string) Value {
 	}
 	return Value{Ref: &r}
 }
+
+// Soft returns the Value of the id of another owner's resource, which may be missing; see Ref.Soft.
+func Soft(role Role) Value { return Value{Ref: &Ref{Role: &role, Soft: true}} }
 
 // IsZero says whether the Value is unset.
 func (v Value) IsZero() bool { return v.Literal == "" && v.Ref == nil && !v.Empty }

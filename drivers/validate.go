@@ -158,6 +158,7 @@ func (v *validator) resource(r Resource) {
 func (v *validator) afterAndPolicy(at string, r Resource, kind Kind) {
 	for _, ref := range r.After {
 		v.ref(at+": after", &r, ref)
+		v.hard(at+": after", ref)
 	}
 	switch {
 	case r.OnDelete != "" && r.OnDelete != Delete && r.OnDelete != Retain:
@@ -216,6 +217,7 @@ func (v *validator) value(at string, r Resource, name string, value any) {
 	switch x := value.(type) {
 	case Ref:
 		v.ref(at+": "+name, &r, x)
+		v.hard(at+": "+name, x)
 	case string:
 		if problem := malformed(r.Spec.Kind(), name, x); problem != "" {
 			v.say("%s: %s: %q %s", at, name, x, problem)
@@ -224,6 +226,10 @@ func (v *validator) value(at string, r Resource, name string, value any) {
 		for i, element := range x {
 			if element == "" {
 				v.say("%s: %s[%d] is empty", at, name, i)
+			}
+			if ref, ok := element.(Ref); ok && ref.Soft && ref.Role != nil {
+				ref.Soft = false // here it may be
+				element = ref
 			}
 			v.value(at, r, name, element)
 		}
@@ -253,6 +259,13 @@ func (v *validator) ref(at string, of *Resource, ref Ref) {
 		case !known(target.Spec, ref.Attribute):
 			v.say("%s: %s %q has no attribute %q", at, target.Spec.Kind(), ref.Name, ref.Attribute)
 		}
+	}
+}
+
+// hard refuses a soft ref where it cannot be left out.
+func (v *validator) hard(at string, ref Ref) {
+	if ref.Soft {
+		v.say("%s: a soft ref is an element of a list, and by role", at)
 	}
 }
 

@@ -171,6 +171,28 @@ func TestValidate(t *testing.T) {
 			}},
 			[]string{"only false"},
 		},
+		{
+			"soft refs", "only an element of a list can be left out",
+			Set{
+				Resources: []Resource{
+					{
+						Name: "network", Spec: Port{NetworkID: Soft(role), SecurityGroups: []Value{Soft(role)}},
+						After: []Ref{{Role: &role, Soft: true}},
+					},
+					{
+						Name: "named",
+						Spec: Port{NetworkID: FromRole(role), SecurityGroups: []Value{{Ref: &Ref{Name: "network", Soft: true}}}},
+					},
+				},
+				Contributions: []Contribution{
+					{Name: "c", Target: role, Attribute: "security_groups", SecurityGroup: Soft(role)},
+				},
+			},
+			[]string{
+				`"network": network_id: a soft ref`, `"network": after: a soft ref`, `"named": security_groups: a soft ref`,
+				`contribution "c": security_groups: a soft ref`,
+			},
+		},
 		{"load balancer", "nothing is wrong", broken(func(*LoadBalancer) {}), nil},
 		{
 			"no VIP", "Octavia would refuse it", broken(func(b *LoadBalancer) { b.VIPSubnetID = Value{} }),

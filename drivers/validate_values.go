@@ -194,6 +194,7 @@ func (v *validator) element(at, attribute string, element any) {
 	switch x := element.(type) {
 	case Ref:
 		v.ref(at+": "+attribute, nil, x)
+		v.hard(at+": "+attribute, x)
 	case string:
 		if x == "" {
 			v.say("%s: %s: is empty", at, attribute)
@@ -240,6 +241,7 @@ func (v *validator) outputs(s Set) {
 			v.document(at, *o.Document)
 		case o.Text.Ref != nil:
 			v.ref(at+": text", nil, *o.Text.Ref)
+			v.hard(at+": text", *o.Text.Ref)
 		}
 	}
 }
@@ -274,4 +276,5 @@ func (v *validator) document(at string, ref Ref) {
 		ref.Attribute = ""
 	}
 	v.ref(at+": document", nil, ref)
+	v.hard(at+": document", ref)
 }

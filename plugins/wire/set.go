@@ -123,7 +123,7 @@ func resourceFromProto(message *ravenv1.Resource) (drivers.Resource, error) {
 }
 
 func refToProto(ref drivers.Ref) (*ravenv1.Ref, error) {
-	out := &ravenv1.Ref{Attribute: ref.Attribute}
+	out := &ravenv1.Ref{Attribute: ref.Attribute, Soft: ref.Soft}
 	switch {
 	case ref.Role != nil && ref.Name != "":
 		return nil, errors.New("a ref has both a name and a role")
@@ -136,7 +136,7 @@ func refToProto(ref drivers.Ref) (*ravenv1.Ref, error) {
 }
 
 func refFromProto(message *ravenv1.Ref) drivers.Ref {
-	out := drivers.Ref{Name: message.GetName(), Attribute: message.GetAttribute()}
+	out := drivers.Ref{Name: message.GetName(), Attribute: message.GetAttribute(), Soft: message.GetSoft()}
 	if message.GetRole() != nil {
 		role := roleFromProto(message.GetRole())
 		out.Role = &role

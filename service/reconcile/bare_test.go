@@ -35,8 +35,8 @@ func (w *world) foreignRules(group string) (n int) {
 	return n
 }
 
-// TestBareGroupsHaveNoPortsBeforeTheirRulesAreGone: as long as Neutron's rules are in a group, no reference leads to it,
-// within a Set, by role, and by a claim; and a rule that somebody adds later is deleted.
+// TestBareGroupsHaveNoPortsBeforeTheirRulesAreGone: as long as Neutron's rules are in a group, no reference leads to
+// it, within a Set, by role, and by a claim; and a rule that is added later is deleted.
 func TestBareGroupsHaveNoPortsBeforeTheirRulesAreGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

@@ -76,6 +76,8 @@ type Config struct {
 	Standby bool
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
+	// SoftWait is how long a resource that is yet to be made waits for what its soft references lead to.
+	SoftWait time.Duration
 	// Contributes names what drivers may contribute to, by driver and attribute; a driver that is not in it is not
 	// bounded.
 	Contributes map[string][]string
@@ -98,6 +100,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.Grace, 5*time.Second)
 	setDefault(&c.AmbiguousWait, 2*time.Minute)
 	setDefault(&c.ConfirmAfter, 5*time.Second)
+	setDefault(&c.SoftWait, 10*time.Second)
 	setDefault(&c.BackoffBase, 200*time.Millisecond)
 	setDefault(&c.BackoffMax, time.Minute)
 	if c.MaxReplayDeletes < 0 || c.MaxReplayDeleteShare < 0 || c.MaxReplayDeleteShare > 1 {
@@ -186,7 +189,7 @@ func New(config Config, wb Writeback, clk clock.WithTickerAndDelayedExecution, l
 	e.state = state.New(state.Config{
 		Cluster: config.Cluster, Drivers: config.Drivers, Kinds: config.Kinds, Clock: clk, Deliver: e.deliver,
 		MaxDeletes: config.MaxReplayDeletes, MaxDeleteShare: config.MaxReplayDeleteShare,
-		MemoryPerDriver: config.HeldPerDriver,
+		MemoryPerDriver: config.HeldPerDriver, SoftWait: config.SoftWait,
 	})
 	e.metrics = newMetrics(e.state)
 	for _, d := range config.Kinds.List() {

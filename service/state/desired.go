@@ -25,6 +25,10 @@ type Want struct {
 	Depends map[Key]bool
 	// Blocked says of resources, by id, why they must not be deleted for now.
 	Blocked map[string]string
+	// Missing names, for people, what soft references lead to that is not there. Without says that resources are made
+	// without it.
+	Missing []string
+	Without bool
 	// Deferred says that contributed elements were kept of which it is not known yet whether they are still wanted.
 	Deferred bool
 
@@ -73,6 +77,7 @@ func (tx *Tx) Desire(id plan.Owner, set drivers.Set) *Want {
 			continue
 		}
 		w.Desired = append(w.Desired, tx.Desired(id, r))
+		tx.leaveOutMissing(w, &w.Desired[len(w.Desired)-1])
 		tx.contribute(w, r, &w.Desired[len(w.Desired)-1])
 	}
 	for _, b := range tx.backends {

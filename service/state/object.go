@@ -92,6 +92,8 @@ type Object struct {
 	Gap time.Duration
 	// Made says that a resource of the object was created since it was last done.
 	Made bool
+	// MissingSince is since when a soft reference of the object leads nowhere; zero: none does.
+	MissingSince time.Time
 	// Said are the last Events, by what they are about.
 	Said map[string]string
 	// Written is the last thing written back, and the version of the object that the cache held then.

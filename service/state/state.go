@@ -37,6 +37,8 @@ type Config struct {
 	// what exists.
 	MaxDeletes     int
 	MaxDeleteShare float64
+	// SoftWait is how long a resource that is yet to be made waits for what its soft references lead to.
+	SoftWait time.Duration
 	// MemoryPerDriver bounds what the Sets of one driver take of memory, in bytes. 0: it grows with the driver's objects.
 	MemoryPerDriver int
 	// Deliver is given the requests that an update has woken, after the lock was released.

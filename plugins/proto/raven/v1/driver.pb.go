@@ -2631,7 +2631,11 @@ type Ref struct {
 	//	*Ref_Role
 	Target isRef_Target `protobuf_oneof:"target"`
 	// attribute is the attribute's name as Neutron has it. Empty: "id".
-	Attribute     string `protobuf:"bytes,3,opt,name=attribute,proto3" json:"attribute,omitempty"`
+	Attribute string `protobuf:"bytes,3,opt,name=attribute,proto3" json:"attribute,omitempty"`
+	// soft says that the resource that refers may do without: as an element of a list, it is left out while it leads nowhere. A resource
+	// that is yet to be made waits for it for a bounded time. Only for elements of lists, by role, and with a core that has the capability
+	// "soft-references": another one waits for it as for any other.
+	Soft          bool `protobuf:"varint,4,opt,name=soft,proto3" json:"soft,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2696,6 +2700,13 @@ func (x *Ref) GetAttribute() string {
 		return x.Attribute
 	}
 	return ""
+}
+
+func (x *Ref) GetSoft() bool {
+	if x != nil {
+		return x.Soft
+	}
+	return false
 }
 
 type isRef_Target interface {
@@ -6157,11 +6168,12 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\floadbalancer\x18\x1e \x01(\v2\x16.raven.v1.LoadBalancerH\x00R\floadbalancer\x12V\n" +
 	"\x16ovn_loadbalancer_group\x18\x1f \x01(\v2\x1e.raven.v1.OVNLoadBalancerGroupH\x00R\x14ovnLoadbalancerGroup\x12F\n" +
 	"\x10ovn_loadbalancer\x18  \x01(\v2\x19.raven.v1.OVNLoadBalancerH\x00R\x0fovnLoadbalancerB\x06\n" +
-	"\x04spec\"i\n" +
+	"\x04spec\"}\n" +
 	"\x03Ref\x12\x14\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12$\n" +
 	"\x04role\x18\x02 \x01(\v2\x0e.raven.v1.RoleH\x00R\x04role\x12\x1c\n" +
-	"\tattribute\x18\x03 \x01(\tR\tattributeB\b\n" +
+	"\tattribute\x18\x03 \x01(\tR\tattribute\x12\x12\n" +
+	"\x04soft\x18\x04 \x01(\bR\x04softB\b\n" +
 	"\x06target\"`\n" +
 	"\x04Role\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
