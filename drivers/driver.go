@@ -90,6 +90,9 @@ const BareGroups = "security-group:default-rules"
 // SoftReferences is how a core names its ability to do without what a soft reference leads to; see Ref.Soft.
 const SoftReferences = "soft-references"
 
+// ReverseSelectors is how a core names its ability to answer needs by what selects an object; see Selecting.
+const ReverseSelectors = "reverse-selectors"
+
 // ServiceProxy is the role of drivers that serve Services. They call by the same logical names what outlives a change
 // of the driver: see FloatingIPName.
 const ServiceProxy = "service-proxy"
@@ -206,10 +209,26 @@ type Watch struct {
 	// outside them never reaches the driver. apiVersion, kind and metadata.{name,namespace,uid,deletionTimestamp} are
 	// always there. Empty means the whole object without metadata.managedFields.
 	Fields []string
+	// Selectors says where the objects hold label selectors of others, so that a need can ask for the objects that select
+	// one: see Selecting. Fields must lead to them. A core that does not name ReverseSelectors among its capabilities
+	// does not know them.
+	Selectors []SelectorPath
 	// Source says that the driver translates these objects. Other watches only answer needs.
 	Source bool
 	// Optional says that a cluster may lack the resource: needs are then answered as absent instead of unknown.
 	Optional bool
+}
+
+// SelectorPath is where objects hold pairs of label selectors, one of namespaces and one of objects in them, as the
+// peers of a NetworkPolicy.
+type SelectorPath struct {
+	// Path leads to what holds a pair: a dotted path in which [] goes through a list, such as "spec.ingress[].from[]".
+	Path string
+	// Namespaces and Objects are the fields there that hold the two selectors. Where both are missing nothing is
+	// selected. Without the first one, objects in the namespace of the object that holds the pair are selected; without
+	// the second one, all in the namespaces.
+	Namespaces string
+	Objects    string
 }
 
 // Object is one version of one Kubernetes object, trimmed to the fields of its watch.

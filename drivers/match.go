@@ -60,12 +60,9 @@ func Answer(watches []Watch, need Need, objects []map[string]any) ([]Object, err
 	if w.Namespace != "" && need.Namespace != "" && w.Namespace != need.Namespace {
 		return nil, fmt.Errorf("need %s: the watch is limited to namespace %q", need, w.Namespace)
 	}
-	selector := labels.Everything()
-	if need.Name == "" {
-		var err error
-		if selector, err = labels.Parse(need.Selector); err != nil {
-			return nil, fmt.Errorf("need %s: selector: %w", need, err)
-		}
+	meets, err := meeting(w, need)
+	if err != nil {
+		return nil, err
 	}
 	var found []identified
 	for _, object := range objects {
@@ -73,7 +70,7 @@ func Answer(watches []Watch, need Need, objects []map[string]any) ([]Object, err
 		if err != nil {
 			return nil, err
 		}
-		if id := identify(object); matches && id.meets(need, selector) {
+		if id := identify(object); matches && meets(id) {
 			found = append(found, id)
 		}
 	}
@@ -119,11 +116,31 @@ func identify(object map[string]any) identified {
 	return out
 }
 
-func (i identified) meets(need Need, selector labels.Selector) bool {
+// meeting returns what says whether an object is among those that a need asks for.
+func meeting(w Watch, need Need) (func(identified) bool, error) {
 	if need.Name != "" {
-		return i.name == need.Name && i.namespace == need.Namespace
+		return func(i identified) bool { return i.name == need.Name && i.namespace == need.Namespace }, nil
 	}
-	return (need.Namespace == "" || i.namespace == need.Namespace) && selector.Matches(i.labels)
+	selector, err := labels.Parse(need.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("need %s: selector: %w", need, err)
+	}
+	selects := func(identified) bool { return true }
+	if need.Selects != (Subject{}) {
+		subject, err := need.Selects.Parse()
+		if err != nil {
+			return nil, fmt.Errorf("need %s: %w", need, err)
+		}
+		if len(w.Selectors) == 0 {
+			return nil, fmt.Errorf("need %s: the watch says nothing of its objects' selectors", need)
+		}
+		selects = func(i identified) bool {
+			return slices.ContainsFunc(w.SelectorsOf(i.namespace, Trim(i.object, w.Fields)), subject.IsSelected)
+		}
+	}
+	return func(i identified) bool {
+		return (need.Namespace == "" || i.namespace == need.Namespace) && selector.Matches(i.labels) && selects(i)
+	}, nil
 }
 
 // fieldText returns the text of the field at a dotted path, "" where there is none.

@@ -5,6 +5,8 @@ package drivers
 import (
 	"fmt"
 	"maps"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Need asks for one object by name, or for all objects that a label selector matches, of a watch that the driver
@@ -18,6 +20,24 @@ type Need struct {
 	Name string
 	// Selector is a label selector in its text form; empty selects everything. Only used when Name is empty.
 	Selector string
+	// Selects asks for the objects that select this one, by the watch's Selectors; the zero Subject is none. Only used
+	// when Name is empty; Selector counts besides.
+	Selects Subject
+}
+
+// Subject is a namespaced object as selectors see it. Labels are in the form of labels.Set: "a=b,c=d", by key.
+type Subject struct {
+	Namespace       string
+	NamespaceLabels string
+	Labels          string
+}
+
+// Selecting returns the need of the objects of a watch that select an object in a namespace, by its labels and those of
+// its namespace. The watch has Selectors.
+func Selecting(watch, namespace string, namespaceLabels, own map[string]string) Need {
+	return Need{Watch: watch, Selects: Subject{
+		Namespace: namespace, NamespaceLabels: labels.Set(namespaceLabels).String(), Labels: labels.Set(own).String(),
+	}}
 }
 
 // String returns the need in a form that people can read.
@@ -25,7 +45,12 @@ func (n Need) String() string {
 	if n.Name != "" {
 		return fmt.Sprintf("%s %s", n.Watch, join(n.Namespace, n.Name))
 	}
-	return fmt.Sprintf("%s %s selected by %q", n.Watch, join(n.Namespace, "*"), n.Selector)
+	text := fmt.Sprintf("%s %s selected by %q", n.Watch, join(n.Namespace, "*"), n.Selector)
+	if n.Selects != (Subject{}) {
+		text += fmt.Sprintf(" that select %q in namespace %s, %q", n.Selects.Labels, n.Selects.Namespace,
+			n.Selects.NamespaceLabels)
+	}
+	return text
 }
 
 // Needs answers the needs of one call of Translate and records what was asked. It is used by one goroutine at a time.

@@ -57,7 +57,7 @@ func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 
 // coreCapabilities are the abilities of this core beyond the contract's version.
 func coreCapabilities() []string {
-	names := []string{drivers.BareGroups, drivers.SoftReferences}
+	names := []string{drivers.BareGroups, drivers.SoftReferences, drivers.ReverseSelectors}
 	for _, kind := range drivers.Kinds() {
 		names = append(names, drivers.KindCapability(kind))
 	}
@@ -132,7 +132,25 @@ func watchesToProto(watches []drivers.Watch) []*ravenv1.Watch {
 			Name: w.Name, Group: w.GVR.Group, Version: w.GVR.Version, Resource: w.GVR.Resource, Kind: w.Kind,
 			Namespace:     w.Namespace,
 			LabelSelector: w.LabelSelector, FieldSelector: w.FieldSelector, Fields: w.Fields, Source: w.Source,
-			Optional: w.Optional,
+			Optional: w.Optional, Selectors: selectorsToProto(w.Selectors),
+		})
+	}
+	return out
+}
+
+func selectorsToProto(paths []drivers.SelectorPath) []*ravenv1.SelectorPath {
+	var out []*ravenv1.SelectorPath
+	for _, p := range paths {
+		out = append(out, &ravenv1.SelectorPath{Path: p.Path, Namespaces: p.Namespaces, Objects: p.Objects})
+	}
+	return out
+}
+
+func selectorsFromProto(messages []*ravenv1.SelectorPath) []drivers.SelectorPath {
+	var out []drivers.SelectorPath
+	for _, m := range messages {
+		out = append(out, drivers.SelectorPath{
+			Path: m.GetPath(), Namespaces: m.GetNamespaces(), Objects: m.GetObjects(),
 		})
 	}
 	return out
@@ -146,6 +164,7 @@ func watchesFromProto(messages []*ravenv1.Watch) []drivers.Watch {
 			GVR:  schema.GroupVersionResource{Group: m.GetGroup(), Version: m.GetVersion(), Resource: m.GetResource()},
 			Kind: m.GetKind(), Namespace: m.GetNamespace(), LabelSelector: m.GetLabelSelector(),
 			FieldSelector: m.GetFieldSelector(), Fields: m.GetFields(), Source: m.GetSource(), Optional: m.GetOptional(),
+			Selectors: selectorsFromProto(m.GetSelectors()),
 		})
 	}
 	return out

@@ -21,13 +21,21 @@ func objectFromProto(message *ravenv1.Object) drivers.Object {
 }
 
 func needToProto(need drivers.Need) *ravenv1.Need {
-	return &ravenv1.Need{Watch: need.Watch, Namespace: need.Namespace, Name: need.Name, Selector: need.Selector}
+	out := &ravenv1.Need{Watch: need.Watch, Namespace: need.Namespace, Name: need.Name, Selector: need.Selector}
+	if s := need.Selects; s != (drivers.Subject{}) {
+		out.Selects = &ravenv1.Subject{Namespace: s.Namespace, NamespaceLabels: s.NamespaceLabels, Labels: s.Labels}
+	}
+	return out
 }
 
 func needFromProto(message *ravenv1.Need) drivers.Need {
 	return drivers.Need{
 		Watch: message.GetWatch(), Namespace: message.GetNamespace(), Name: message.GetName(),
 		Selector: message.GetSelector(),
+		Selects: drivers.Subject{
+			Namespace: message.GetSelects().GetNamespace(), NamespaceLabels: message.GetSelects().GetNamespaceLabels(),
+			Labels: message.GetSelects().GetLabels(),
+		},
 	}
 }
 
@@ -41,7 +49,8 @@ func needsToProto(needs []drivers.Need) []*ravenv1.Need {
 
 func compareNeeds(a, b drivers.Need) int {
 	return cmp.Or(cmp.Compare(a.Watch, b.Watch), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Selector, b.Selector))
+		cmp.Compare(a.Selector, b.Selector), cmp.Compare(a.Selects.Namespace, b.Selects.Namespace),
+		cmp.Compare(a.Selects.Labels, b.Selects.Labels), cmp.Compare(a.Selects.NamespaceLabels, b.Selects.NamespaceLabels))
 }
 
 func answersToProto(answers map[drivers.Need][]drivers.Object) []*ravenv1.Answer {

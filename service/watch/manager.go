@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -177,7 +179,23 @@ func checkWatches(watches []drivers.Watch) error {
 		if _, err := labels.Parse(w.LabelSelector); err != nil {
 			return fmt.Errorf("watch %q: label selector %q: %w", w.Name, w.LabelSelector, err)
 		}
+		if err := checkSelectors(w); err != nil {
+			return err
+		}
 		seen[w.Name] = true
+	}
+	return nil
+}
+
+// checkSelectors refuses paths to selectors that objects are trimmed of: nothing would ever be selected.
+func checkSelectors(w drivers.Watch) error {
+	for _, p := range w.Selectors {
+		path := strings.ReplaceAll(p.Path, "[]", "")
+		kept := len(w.Fields) == 0 || slices.ContainsFunc(w.Fields, func(field string) bool { return within(path, field) })
+		if p.Path == "" || p.Namespaces == "" && p.Objects == "" || !kept {
+			return fmt.Errorf("watch %q: selectors at %q (%q, %q): the path, one of the two, and a field that leads there "+
+				"are needed", w.Name, p.Path, p.Namespaces, p.Objects)
+		}
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ type needsIndex struct {
 	owners   map[Key][]drivers.Need
 	names    map[Key]map[Key]bool // needed object → owners
 	selected map[string]map[drivers.Need]*selection
+	subjects map[string]*subjectNeeds
 }
 
 // selection is one need by selector, and who has it.
@@ -55,6 +56,10 @@ func (x *needsIndex) add(owner Key, need drivers.Need) {
 		x.names[key][owner] = true
 		return
 	}
+	if need.Selects != (drivers.Subject{}) {
+		x.addSubject(owner, need)
+		return
+	}
 	selector, err := labels.Parse(need.Selector)
 	if err != nil {
 		selector = labels.Nothing() // Answer says Unknown to it
@@ -77,6 +82,10 @@ func (x *needsIndex) forget(owner Key, need drivers.Need) {
 		if len(x.names[key]) == 0 {
 			delete(x.names, key)
 		}
+		return
+	}
+	if need.Selects != (drivers.Subject{}) {
+		x.forgetSubject(owner, need)
 		return
 	}
 	s := x.selected[need.Watch][need]

@@ -235,7 +235,14 @@ func (v *view) change(old, now *entry, wakeups []wakeup) []wakeup {
 		}
 		wakeups = append(wakeups, wakeup{s, v.key(e), reason})
 	}
+	affected := v.reselect(old, now, changed)
+	for owner := range affected {
+		wakeups = append(wakeups, wakeup{s, owner, NeedChanged})
+	}
 	for owner := range s.needs.affected(v.watch.Name, old, now, changed) {
+		if affected[owner] {
+			continue
+		}
 		wakeups = append(wakeups, wakeup{s, owner, NeedChanged})
 	}
 	return wakeups

@@ -33,13 +33,20 @@ type view struct {
 	informer     *informer
 	// fields are the driver's fields, normalized; keep are the kept keys, sorted.
 	fields, keep []string
+	// selectors are those that the objects hold; nil: the watch does not say where. The informer's lock guards them.
+	selectors *selectorIndex
+	memo      memo
 
 	// started is guarded by the informer's lock. It says that the cache holds what the view reads.
 	started bool
 }
 
 func newView(s *Subscription, w drivers.Watch, keep []string) *view {
-	return &view{subscription: s, watch: w, fields: normalizedFields(w.Fields), keep: normalized(keep)}
+	v := &view{subscription: s, watch: w, fields: normalizedFields(w.Fields), keep: normalized(keep)}
+	if len(w.Selectors) > 0 {
+		v.selectors = newSelectorIndex()
+	}
+	return v
 }
 
 func (v *view) projection() *projection {
@@ -192,7 +199,21 @@ func (s *Subscription) Answer(need drivers.Need) ([]drivers.Object, State) {
 			"driver", s.driver, "watch", need.Watch, "selector", need.Selector, "error", err)
 		return nil, Unknown
 	}
+	if need.Selects != (drivers.Subject{}) {
+		subject, err := need.Selects.Parse()
+		if err != nil || v.selectors == nil {
+			s.manager.config.Logger.Warn("a need cannot be answered: its labels cannot be read, or its watch has no selectors",
+				"driver", s.driver, "need", need.String(), "error", err)
+			return nil, Unknown
+		}
+		return v.informer.answerSelects(v, need, selector, subject)
+	}
 	entries, state := v.informer.answerSelector(v, need.Namespace, selector)
+	return v.objects(entries), state
+}
+
+// objects returns what the driver sees of entries, in the order of namespace and name.
+func (v *view) objects(entries []*entry) []drivers.Object {
 	slices.SortFunc(entries, func(a, b *entry) int {
 		if c := strings.Compare(a.namespace, b.namespace); c != 0 {
 			return c
@@ -203,7 +224,7 @@ func (s *Subscription) Answer(need drivers.Need) ([]drivers.Object, State) {
 	for _, e := range entries {
 		objects = append(objects, v.object(e))
 	}
-	return objects, state
+	return objects
 }
 
 // Remember replaces what an owner needs; nothing forgets it. From then on the owner is woken when such an object

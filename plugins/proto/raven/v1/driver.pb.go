@@ -1419,6 +1419,9 @@ type Watch struct {
 	Fields []string `protobuf:"bytes,9,rep,name=fields,proto3" json:"fields,omitempty"`
 	// source says that the driver translates these objects. The objects of other watches only answer needs.
 	Source bool `protobuf:"varint,10,opt,name=source,proto3" json:"source,omitempty"`
+	// selectors says where the objects hold label selectors of others, so that a need can ask for the objects that select one. Fields must
+	// lead to them. Only a core with the capability "reverse-selectors" knows them.
+	Selectors []*SelectorPath `protobuf:"bytes,12,rep,name=selectors,proto3" json:"selectors,omitempty"`
 	// optional says that a cluster may lack the resource: needs are then answered as absent. When it is false the core does not
 	// answer such needs, and says why the driver waits.
 	Optional      bool `protobuf:"varint,11,opt,name=optional,proto3" json:"optional,omitempty"`
@@ -1526,11 +1529,83 @@ func (x *Watch) GetSource() bool {
 	return false
 }
 
+func (x *Watch) GetSelectors() []*SelectorPath {
+	if x != nil {
+		return x.Selectors
+	}
+	return nil
+}
+
 func (x *Watch) GetOptional() bool {
 	if x != nil {
 		return x.Optional
 	}
 	return false
+}
+
+// SelectorPath is where objects hold pairs of label selectors, one of namespaces and one of objects in them.
+type SelectorPath struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// path leads to what holds a pair: a dotted path in which [] goes through a list, such as "spec.ingress[].from[]". Required.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// namespaces is the field there that holds the selector of namespaces. Where it and that of objects are missing nothing is selected;
+	// without it, objects in the namespace of the object that holds the pair are.
+	Namespaces string `protobuf:"bytes,2,opt,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// objects is the field there that holds the selector of objects. Where it is missing, all in the namespaces are selected.
+	Objects       string `protobuf:"bytes,3,opt,name=objects,proto3" json:"objects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SelectorPath) Reset() {
+	*x = SelectorPath{}
+	mi := &file_raven_v1_driver_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SelectorPath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SelectorPath) ProtoMessage() {}
+
+func (x *SelectorPath) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SelectorPath.ProtoReflect.Descriptor instead.
+func (*SelectorPath) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SelectorPath) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SelectorPath) GetNamespaces() string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return ""
+}
+
+func (x *SelectorPath) GetObjects() string {
+	if x != nil {
+		return x.Objects
+	}
+	return ""
 }
 
 // TranslateRequest is what was waiting for the driver when the stream was free.
@@ -1547,7 +1622,7 @@ type TranslateRequest struct {
 
 func (x *TranslateRequest) Reset() {
 	*x = TranslateRequest{}
-	mi := &file_raven_v1_driver_proto_msgTypes[10]
+	mi := &file_raven_v1_driver_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1634,7 @@ func (x *TranslateRequest) String() string {
 func (*TranslateRequest) ProtoMessage() {}
 
 func (x *TranslateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[10]
+	mi := &file_raven_v1_driver_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1647,7 @@ func (x *TranslateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TranslateRequest.ProtoReflect.Descriptor instead.
 func (*TranslateRequest) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{10}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TranslateRequest) GetItems() []*TranslateItem {
@@ -1611,7 +1686,7 @@ type TranslateItem struct {
 
 func (x *TranslateItem) Reset() {
 	*x = TranslateItem{}
-	mi := &file_raven_v1_driver_proto_msgTypes[11]
+	mi := &file_raven_v1_driver_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1698,7 @@ func (x *TranslateItem) String() string {
 func (*TranslateItem) ProtoMessage() {}
 
 func (x *TranslateItem) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[11]
+	mi := &file_raven_v1_driver_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1711,7 @@ func (x *TranslateItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TranslateItem.ProtoReflect.Descriptor instead.
 func (*TranslateItem) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{11}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TranslateItem) GetId() uint64 {
@@ -1687,7 +1762,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_raven_v1_driver_proto_msgTypes[12]
+	mi := &file_raven_v1_driver_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +1774,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[12]
+	mi := &file_raven_v1_driver_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +1787,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{12}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Object) GetWatch() string {
@@ -1739,14 +1814,17 @@ type Need struct {
 	// name of the one object. Empty makes the need a selection.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// selector is a label selector in its text form; empty selects everything. Only read when name is empty.
-	Selector      string `protobuf:"bytes,4,opt,name=selector,proto3" json:"selector,omitempty"`
+	Selector string `protobuf:"bytes,4,opt,name=selector,proto3" json:"selector,omitempty"`
+	// selects asks for the objects that select this one, by the selectors of the watch. Only read when name is empty; selector counts
+	// besides. Only a core with the capability "reverse-selectors" knows it.
+	Selects       *Subject `protobuf:"bytes,5,opt,name=selects,proto3" json:"selects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Need) Reset() {
 	*x = Need{}
-	mi := &file_raven_v1_driver_proto_msgTypes[13]
+	mi := &file_raven_v1_driver_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1836,7 @@ func (x *Need) String() string {
 func (*Need) ProtoMessage() {}
 
 func (x *Need) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[13]
+	mi := &file_raven_v1_driver_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1849,7 @@ func (x *Need) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Need.ProtoReflect.Descriptor instead.
 func (*Need) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{13}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Need) GetWatch() string {
@@ -1802,6 +1880,77 @@ func (x *Need) GetSelector() string {
 	return ""
 }
 
+func (x *Need) GetSelects() *Subject {
+	if x != nil {
+		return x.Selects
+	}
+	return nil
+}
+
+// Subject is a namespaced object as selectors see it. Labels are texts like "a=b,c=d", sorted by key.
+type Subject struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace is the object's.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// namespace_labels are those of the namespace.
+	NamespaceLabels string `protobuf:"bytes,2,opt,name=namespace_labels,json=namespaceLabels,proto3" json:"namespace_labels,omitempty"`
+	// labels are the object's.
+	Labels        string `protobuf:"bytes,3,opt,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Subject) Reset() {
+	*x = Subject{}
+	mi := &file_raven_v1_driver_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Subject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Subject) ProtoMessage() {}
+
+func (x *Subject) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Subject.ProtoReflect.Descriptor instead.
+func (*Subject) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Subject) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Subject) GetNamespaceLabels() string {
+	if x != nil {
+		return x.NamespaceLabels
+	}
+	return ""
+}
+
+func (x *Subject) GetLabels() string {
+	if x != nil {
+		return x.Labels
+	}
+	return ""
+}
+
 // Answer answers a need. What the core does not know (the watch has not synced, or is forbidden) is never sent: the object then
 // waits in the core.
 type Answer struct {
@@ -1818,7 +1967,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_raven_v1_driver_proto_msgTypes[14]
+	mi := &file_raven_v1_driver_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1979,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[14]
+	mi := &file_raven_v1_driver_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1992,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{14}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Answer) GetNeed() *Need {
@@ -1878,7 +2027,7 @@ type TranslateResponse struct {
 
 func (x *TranslateResponse) Reset() {
 	*x = TranslateResponse{}
-	mi := &file_raven_v1_driver_proto_msgTypes[15]
+	mi := &file_raven_v1_driver_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +2039,7 @@ func (x *TranslateResponse) String() string {
 func (*TranslateResponse) ProtoMessage() {}
 
 func (x *TranslateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[15]
+	mi := &file_raven_v1_driver_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +2052,7 @@ func (x *TranslateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TranslateResponse.ProtoReflect.Descriptor instead.
 func (*TranslateResponse) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{15}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TranslateResponse) GetResults() []*TranslateResult {
@@ -1935,7 +2084,7 @@ type TranslateResult struct {
 
 func (x *TranslateResult) Reset() {
 	*x = TranslateResult{}
-	mi := &file_raven_v1_driver_proto_msgTypes[16]
+	mi := &file_raven_v1_driver_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2096,7 @@ func (x *TranslateResult) String() string {
 func (*TranslateResult) ProtoMessage() {}
 
 func (x *TranslateResult) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[16]
+	mi := &file_raven_v1_driver_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2109,7 @@ func (x *TranslateResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TranslateResult.ProtoReflect.Descriptor instead.
 func (*TranslateResult) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{16}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TranslateResult) GetId() uint64 {
@@ -2045,7 +2194,7 @@ type Unanswered struct {
 
 func (x *Unanswered) Reset() {
 	*x = Unanswered{}
-	mi := &file_raven_v1_driver_proto_msgTypes[17]
+	mi := &file_raven_v1_driver_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2206,7 @@ func (x *Unanswered) String() string {
 func (*Unanswered) ProtoMessage() {}
 
 func (x *Unanswered) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[17]
+	mi := &file_raven_v1_driver_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2219,7 @@ func (x *Unanswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unanswered.ProtoReflect.Descriptor instead.
 func (*Unanswered) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{17}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{19}
 }
 
 // TranslateError is why there is no Set for one object. It says nothing about other objects.
@@ -2086,7 +2235,7 @@ type TranslateError struct {
 
 func (x *TranslateError) Reset() {
 	*x = TranslateError{}
-	mi := &file_raven_v1_driver_proto_msgTypes[18]
+	mi := &file_raven_v1_driver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2247,7 @@ func (x *TranslateError) String() string {
 func (*TranslateError) ProtoMessage() {}
 
 func (x *TranslateError) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[18]
+	mi := &file_raven_v1_driver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2260,7 @@ func (x *TranslateError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TranslateError.ProtoReflect.Descriptor instead.
 func (*TranslateError) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{18}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TranslateError) GetCode() ErrorCode {
@@ -2137,7 +2286,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_raven_v1_driver_proto_msgTypes[19]
+	mi := &file_raven_v1_driver_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2298,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[19]
+	mi := &file_raven_v1_driver_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2311,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{19}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{21}
 }
 
 // DrainResponse says that no item is in flight.
@@ -2174,7 +2323,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_raven_v1_driver_proto_msgTypes[20]
+	mi := &file_raven_v1_driver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2335,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[20]
+	mi := &file_raven_v1_driver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2348,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{20}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{22}
 }
 
 // Set is everything that one source object should have.
@@ -2227,7 +2376,7 @@ type Set struct {
 
 func (x *Set) Reset() {
 	*x = Set{}
-	mi := &file_raven_v1_driver_proto_msgTypes[21]
+	mi := &file_raven_v1_driver_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2388,7 @@ func (x *Set) String() string {
 func (*Set) ProtoMessage() {}
 
 func (x *Set) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[21]
+	mi := &file_raven_v1_driver_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2401,7 @@ func (x *Set) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Set.ProtoReflect.Descriptor instead.
 func (*Set) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{21}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Set) GetResources() []*Resource {
@@ -2331,7 +2480,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_raven_v1_driver_proto_msgTypes[22]
+	mi := &file_raven_v1_driver_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2492,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[22]
+	mi := &file_raven_v1_driver_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2505,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{22}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Resource) GetName() string {
@@ -2642,7 +2791,7 @@ type Ref struct {
 
 func (x *Ref) Reset() {
 	*x = Ref{}
-	mi := &file_raven_v1_driver_proto_msgTypes[23]
+	mi := &file_raven_v1_driver_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2803,7 @@ func (x *Ref) String() string {
 func (*Ref) ProtoMessage() {}
 
 func (x *Ref) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[23]
+	mi := &file_raven_v1_driver_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2816,7 @@ func (x *Ref) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ref.ProtoReflect.Descriptor instead.
 func (*Ref) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{23}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Ref) GetTarget() isRef_Target {
@@ -2746,7 +2895,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_raven_v1_driver_proto_msgTypes[24]
+	mi := &file_raven_v1_driver_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2907,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[24]
+	mi := &file_raven_v1_driver_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2920,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{24}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Role) GetKind() string {
@@ -2818,7 +2967,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_raven_v1_driver_proto_msgTypes[25]
+	mi := &file_raven_v1_driver_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2979,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[25]
+	mi := &file_raven_v1_driver_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2992,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{25}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Value) GetKind() isValue_Kind {
@@ -2900,7 +3049,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[26]
+	mi := &file_raven_v1_driver_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +3061,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[26]
+	mi := &file_raven_v1_driver_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +3074,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{26}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StringList) GetValues() []string {
@@ -2946,7 +3095,7 @@ type ValueList struct {
 
 func (x *ValueList) Reset() {
 	*x = ValueList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[27]
+	mi := &file_raven_v1_driver_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3107,7 @@ func (x *ValueList) String() string {
 func (*ValueList) ProtoMessage() {}
 
 func (x *ValueList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[27]
+	mi := &file_raven_v1_driver_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3120,7 @@ func (x *ValueList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueList.ProtoReflect.Descriptor instead.
 func (*ValueList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{27}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ValueList) GetValues() []*Value {
@@ -2992,7 +3141,7 @@ type AllocationPoolList struct {
 
 func (x *AllocationPoolList) Reset() {
 	*x = AllocationPoolList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[28]
+	mi := &file_raven_v1_driver_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3153,7 @@ func (x *AllocationPoolList) String() string {
 func (*AllocationPoolList) ProtoMessage() {}
 
 func (x *AllocationPoolList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[28]
+	mi := &file_raven_v1_driver_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3166,7 @@ func (x *AllocationPoolList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationPoolList.ProtoReflect.Descriptor instead.
 func (*AllocationPoolList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{28}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AllocationPoolList) GetValues() []*AllocationPool {
@@ -3038,7 +3187,7 @@ type RouteList struct {
 
 func (x *RouteList) Reset() {
 	*x = RouteList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[29]
+	mi := &file_raven_v1_driver_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3199,7 @@ func (x *RouteList) String() string {
 func (*RouteList) ProtoMessage() {}
 
 func (x *RouteList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[29]
+	mi := &file_raven_v1_driver_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3212,7 @@ func (x *RouteList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteList.ProtoReflect.Descriptor instead.
 func (*RouteList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{29}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RouteList) GetValues() []*Route {
@@ -3084,7 +3233,7 @@ type FixedIPList struct {
 
 func (x *FixedIPList) Reset() {
 	*x = FixedIPList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[30]
+	mi := &file_raven_v1_driver_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3245,7 @@ func (x *FixedIPList) String() string {
 func (*FixedIPList) ProtoMessage() {}
 
 func (x *FixedIPList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[30]
+	mi := &file_raven_v1_driver_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3258,7 @@ func (x *FixedIPList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedIPList.ProtoReflect.Descriptor instead.
 func (*FixedIPList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{30}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FixedIPList) GetValues() []*FixedIP {
@@ -3130,7 +3279,7 @@ type AddressPairList struct {
 
 func (x *AddressPairList) Reset() {
 	*x = AddressPairList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[31]
+	mi := &file_raven_v1_driver_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3291,7 @@ func (x *AddressPairList) String() string {
 func (*AddressPairList) ProtoMessage() {}
 
 func (x *AddressPairList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[31]
+	mi := &file_raven_v1_driver_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3304,7 @@ func (x *AddressPairList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPairList.ProtoReflect.Descriptor instead.
 func (*AddressPairList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{31}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AddressPairList) GetValues() []*AddressPair {
@@ -3184,7 +3333,7 @@ type Network struct {
 
 func (x *Network) Reset() {
 	*x = Network{}
-	mi := &file_raven_v1_driver_proto_msgTypes[32]
+	mi := &file_raven_v1_driver_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3345,7 @@ func (x *Network) String() string {
 func (*Network) ProtoMessage() {}
 
 func (x *Network) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[32]
+	mi := &file_raven_v1_driver_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3358,7 @@ func (x *Network) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Network.ProtoReflect.Descriptor instead.
 func (*Network) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{32}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Network) GetName() string {
@@ -3282,7 +3431,7 @@ type Subnet struct {
 
 func (x *Subnet) Reset() {
 	*x = Subnet{}
-	mi := &file_raven_v1_driver_proto_msgTypes[33]
+	mi := &file_raven_v1_driver_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3443,7 @@ func (x *Subnet) String() string {
 func (*Subnet) ProtoMessage() {}
 
 func (x *Subnet) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[33]
+	mi := &file_raven_v1_driver_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3456,7 @@ func (x *Subnet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subnet.ProtoReflect.Descriptor instead.
 func (*Subnet) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{33}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Subnet) GetName() string {
@@ -3414,7 +3563,7 @@ type AllocationPool struct {
 
 func (x *AllocationPool) Reset() {
 	*x = AllocationPool{}
-	mi := &file_raven_v1_driver_proto_msgTypes[34]
+	mi := &file_raven_v1_driver_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3575,7 @@ func (x *AllocationPool) String() string {
 func (*AllocationPool) ProtoMessage() {}
 
 func (x *AllocationPool) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[34]
+	mi := &file_raven_v1_driver_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3588,7 @@ func (x *AllocationPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationPool.ProtoReflect.Descriptor instead.
 func (*AllocationPool) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{34}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AllocationPool) GetStart() string {
@@ -3469,7 +3618,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_raven_v1_driver_proto_msgTypes[35]
+	mi := &file_raven_v1_driver_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3630,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[35]
+	mi := &file_raven_v1_driver_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3643,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{35}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Route) GetDestination() string {
@@ -3530,7 +3679,7 @@ type SubnetPool struct {
 
 func (x *SubnetPool) Reset() {
 	*x = SubnetPool{}
-	mi := &file_raven_v1_driver_proto_msgTypes[36]
+	mi := &file_raven_v1_driver_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3691,7 @@ func (x *SubnetPool) String() string {
 func (*SubnetPool) ProtoMessage() {}
 
 func (x *SubnetPool) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[36]
+	mi := &file_raven_v1_driver_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3704,7 @@ func (x *SubnetPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubnetPool.ProtoReflect.Descriptor instead.
 func (*SubnetPool) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{36}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SubnetPool) GetName() string {
@@ -3608,7 +3757,7 @@ type Router struct {
 
 func (x *Router) Reset() {
 	*x = Router{}
-	mi := &file_raven_v1_driver_proto_msgTypes[37]
+	mi := &file_raven_v1_driver_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3769,7 @@ func (x *Router) String() string {
 func (*Router) ProtoMessage() {}
 
 func (x *Router) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[37]
+	mi := &file_raven_v1_driver_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3782,7 @@ func (x *Router) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Router.ProtoReflect.Descriptor instead.
 func (*Router) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{37}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Router) GetName() string {
@@ -3670,7 +3819,7 @@ type ExternalGateway struct {
 
 func (x *ExternalGateway) Reset() {
 	*x = ExternalGateway{}
-	mi := &file_raven_v1_driver_proto_msgTypes[38]
+	mi := &file_raven_v1_driver_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3831,7 @@ func (x *ExternalGateway) String() string {
 func (*ExternalGateway) ProtoMessage() {}
 
 func (x *ExternalGateway) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[38]
+	mi := &file_raven_v1_driver_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3844,7 @@ func (x *ExternalGateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalGateway.ProtoReflect.Descriptor instead.
 func (*ExternalGateway) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{38}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExternalGateway) GetNetworkId() *Value {
@@ -3729,7 +3878,7 @@ type RouterInterface struct {
 
 func (x *RouterInterface) Reset() {
 	*x = RouterInterface{}
-	mi := &file_raven_v1_driver_proto_msgTypes[39]
+	mi := &file_raven_v1_driver_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +3890,7 @@ func (x *RouterInterface) String() string {
 func (*RouterInterface) ProtoMessage() {}
 
 func (x *RouterInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[39]
+	mi := &file_raven_v1_driver_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +3903,7 @@ func (x *RouterInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouterInterface.ProtoReflect.Descriptor instead.
 func (*RouterInterface) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{39}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RouterInterface) GetRouterId() *Value {
@@ -3818,7 +3967,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_raven_v1_driver_proto_msgTypes[40]
+	mi := &file_raven_v1_driver_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +3979,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[40]
+	mi := &file_raven_v1_driver_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +3992,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{40}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Port) GetName() string {
@@ -3943,7 +4092,7 @@ type FixedIP struct {
 
 func (x *FixedIP) Reset() {
 	*x = FixedIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[41]
+	mi := &file_raven_v1_driver_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3955,7 +4104,7 @@ func (x *FixedIP) String() string {
 func (*FixedIP) ProtoMessage() {}
 
 func (x *FixedIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[41]
+	mi := &file_raven_v1_driver_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3968,7 +4117,7 @@ func (x *FixedIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedIP.ProtoReflect.Descriptor instead.
 func (*FixedIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{41}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FixedIP) GetSubnetId() *Value {
@@ -3998,7 +4147,7 @@ type AddressPair struct {
 
 func (x *AddressPair) Reset() {
 	*x = AddressPair{}
-	mi := &file_raven_v1_driver_proto_msgTypes[42]
+	mi := &file_raven_v1_driver_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4159,7 @@ func (x *AddressPair) String() string {
 func (*AddressPair) ProtoMessage() {}
 
 func (x *AddressPair) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[42]
+	mi := &file_raven_v1_driver_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4172,7 @@ func (x *AddressPair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPair.ProtoReflect.Descriptor instead.
 func (*AddressPair) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{42}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AddressPair) GetIpAddress() string {
@@ -4059,7 +4208,7 @@ type FloatingIP struct {
 
 func (x *FloatingIP) Reset() {
 	*x = FloatingIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[43]
+	mi := &file_raven_v1_driver_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4071,7 +4220,7 @@ func (x *FloatingIP) String() string {
 func (*FloatingIP) ProtoMessage() {}
 
 func (x *FloatingIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[43]
+	mi := &file_raven_v1_driver_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4084,7 +4233,7 @@ func (x *FloatingIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatingIP.ProtoReflect.Descriptor instead.
 func (*FloatingIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{43}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FloatingIP) GetFloatingNetworkId() *Value {
@@ -4159,7 +4308,7 @@ type LoadBalancer struct {
 
 func (x *LoadBalancer) Reset() {
 	*x = LoadBalancer{}
-	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	mi := &file_raven_v1_driver_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4171,7 +4320,7 @@ func (x *LoadBalancer) String() string {
 func (*LoadBalancer) ProtoMessage() {}
 
 func (x *LoadBalancer) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	mi := &file_raven_v1_driver_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4184,7 +4333,7 @@ func (x *LoadBalancer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadBalancer.ProtoReflect.Descriptor instead.
 func (*LoadBalancer) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{44}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LoadBalancer) GetName() string {
@@ -4291,7 +4440,7 @@ type AdditionalVIP struct {
 
 func (x *AdditionalVIP) Reset() {
 	*x = AdditionalVIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	mi := &file_raven_v1_driver_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +4452,7 @@ func (x *AdditionalVIP) String() string {
 func (*AdditionalVIP) ProtoMessage() {}
 
 func (x *AdditionalVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	mi := &file_raven_v1_driver_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4316,7 +4465,7 @@ func (x *AdditionalVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdditionalVIP.ProtoReflect.Descriptor instead.
 func (*AdditionalVIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{45}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AdditionalVIP) GetSubnetId() *Value {
@@ -4344,7 +4493,7 @@ type AdditionalVIPList struct {
 
 func (x *AdditionalVIPList) Reset() {
 	*x = AdditionalVIPList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	mi := &file_raven_v1_driver_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4356,7 +4505,7 @@ func (x *AdditionalVIPList) String() string {
 func (*AdditionalVIPList) ProtoMessage() {}
 
 func (x *AdditionalVIPList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	mi := &file_raven_v1_driver_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4369,7 +4518,7 @@ func (x *AdditionalVIPList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdditionalVIPList.ProtoReflect.Descriptor instead.
 func (*AdditionalVIPList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{46}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AdditionalVIPList) GetValues() []*AdditionalVIP {
@@ -4390,7 +4539,7 @@ type ListenerList struct {
 
 func (x *ListenerList) Reset() {
 	*x = ListenerList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	mi := &file_raven_v1_driver_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4402,7 +4551,7 @@ func (x *ListenerList) String() string {
 func (*ListenerList) ProtoMessage() {}
 
 func (x *ListenerList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	mi := &file_raven_v1_driver_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4415,7 +4564,7 @@ func (x *ListenerList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListenerList.ProtoReflect.Descriptor instead.
 func (*ListenerList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{47}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListenerList) GetValues() []*Listener {
@@ -4436,7 +4585,7 @@ type PoolList struct {
 
 func (x *PoolList) Reset() {
 	*x = PoolList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	mi := &file_raven_v1_driver_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4597,7 @@ func (x *PoolList) String() string {
 func (*PoolList) ProtoMessage() {}
 
 func (x *PoolList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	mi := &file_raven_v1_driver_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4610,7 @@ func (x *PoolList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolList.ProtoReflect.Descriptor instead.
 func (*PoolList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{48}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PoolList) GetValues() []*Pool {
@@ -4482,7 +4631,7 @@ type MemberList struct {
 
 func (x *MemberList) Reset() {
 	*x = MemberList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	mi := &file_raven_v1_driver_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4643,7 @@ func (x *MemberList) String() string {
 func (*MemberList) ProtoMessage() {}
 
 func (x *MemberList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	mi := &file_raven_v1_driver_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4656,7 @@ func (x *MemberList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberList.ProtoReflect.Descriptor instead.
 func (*MemberList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{49}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MemberList) GetValues() []*Member {
@@ -4548,7 +4697,7 @@ type Listener struct {
 
 func (x *Listener) Reset() {
 	*x = Listener{}
-	mi := &file_raven_v1_driver_proto_msgTypes[50]
+	mi := &file_raven_v1_driver_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4560,7 +4709,7 @@ func (x *Listener) String() string {
 func (*Listener) ProtoMessage() {}
 
 func (x *Listener) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[50]
+	mi := &file_raven_v1_driver_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4573,7 +4722,7 @@ func (x *Listener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Listener.ProtoReflect.Descriptor instead.
 func (*Listener) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{50}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Listener) GetName() string {
@@ -4676,7 +4825,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_raven_v1_driver_proto_msgTypes[51]
+	mi := &file_raven_v1_driver_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4837,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[51]
+	mi := &file_raven_v1_driver_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4850,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{51}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Pool) GetName() string {
@@ -4770,7 +4919,7 @@ type SessionPersistence struct {
 
 func (x *SessionPersistence) Reset() {
 	*x = SessionPersistence{}
-	mi := &file_raven_v1_driver_proto_msgTypes[52]
+	mi := &file_raven_v1_driver_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4782,7 +4931,7 @@ func (x *SessionPersistence) String() string {
 func (*SessionPersistence) ProtoMessage() {}
 
 func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[52]
+	mi := &file_raven_v1_driver_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4795,7 +4944,7 @@ func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPersistence.ProtoReflect.Descriptor instead.
 func (*SessionPersistence) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{52}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SessionPersistence) GetType() string {
@@ -4851,7 +5000,7 @@ type HealthMonitor struct {
 
 func (x *HealthMonitor) Reset() {
 	*x = HealthMonitor{}
-	mi := &file_raven_v1_driver_proto_msgTypes[53]
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4863,7 +5012,7 @@ func (x *HealthMonitor) String() string {
 func (*HealthMonitor) ProtoMessage() {}
 
 func (x *HealthMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[53]
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4876,7 +5025,7 @@ func (x *HealthMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthMonitor.ProtoReflect.Descriptor instead.
 func (*HealthMonitor) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{53}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HealthMonitor) GetType() string {
@@ -4963,7 +5112,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_raven_v1_driver_proto_msgTypes[54]
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4975,7 +5124,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[54]
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4988,7 +5137,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{54}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Member) GetName() string {
@@ -5070,7 +5219,7 @@ type OVNLoadBalancerGroup struct {
 
 func (x *OVNLoadBalancerGroup) Reset() {
 	*x = OVNLoadBalancerGroup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5082,7 +5231,7 @@ func (x *OVNLoadBalancerGroup) String() string {
 func (*OVNLoadBalancerGroup) ProtoMessage() {}
 
 func (x *OVNLoadBalancerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5095,7 +5244,7 @@ func (x *OVNLoadBalancerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNLoadBalancerGroup.ProtoReflect.Descriptor instead.
 func (*OVNLoadBalancerGroup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *OVNLoadBalancerGroup) GetName() string {
@@ -5135,7 +5284,7 @@ type OVNLoadBalancer struct {
 
 func (x *OVNLoadBalancer) Reset() {
 	*x = OVNLoadBalancer{}
-	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5147,7 +5296,7 @@ func (x *OVNLoadBalancer) String() string {
 func (*OVNLoadBalancer) ProtoMessage() {}
 
 func (x *OVNLoadBalancer) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5160,7 +5309,7 @@ func (x *OVNLoadBalancer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNLoadBalancer.ProtoReflect.Descriptor instead.
 func (*OVNLoadBalancer) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{56}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *OVNLoadBalancer) GetName() string {
@@ -5195,7 +5344,7 @@ type OVNVIPList struct {
 
 func (x *OVNVIPList) Reset() {
 	*x = OVNVIPList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5207,7 +5356,7 @@ func (x *OVNVIPList) String() string {
 func (*OVNVIPList) ProtoMessage() {}
 
 func (x *OVNVIPList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5220,7 +5369,7 @@ func (x *OVNVIPList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNVIPList.ProtoReflect.Descriptor instead.
 func (*OVNVIPList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{57}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *OVNVIPList) GetValues() []*OVNVIP {
@@ -5251,7 +5400,7 @@ type OVNVIP struct {
 
 func (x *OVNVIP) Reset() {
 	*x = OVNVIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5263,7 +5412,7 @@ func (x *OVNVIP) String() string {
 func (*OVNVIP) ProtoMessage() {}
 
 func (x *OVNVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5276,7 +5425,7 @@ func (x *OVNVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNVIP.ProtoReflect.Descriptor instead.
 func (*OVNVIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{58}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *OVNVIP) GetProtocol() string {
@@ -5332,7 +5481,7 @@ type OVNBackendList struct {
 
 func (x *OVNBackendList) Reset() {
 	*x = OVNBackendList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5344,7 +5493,7 @@ func (x *OVNBackendList) String() string {
 func (*OVNBackendList) ProtoMessage() {}
 
 func (x *OVNBackendList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5357,7 +5506,7 @@ func (x *OVNBackendList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNBackendList.ProtoReflect.Descriptor instead.
 func (*OVNBackendList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{59}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *OVNBackendList) GetValues() []*OVNBackend {
@@ -5380,7 +5529,7 @@ type OVNBackend struct {
 
 func (x *OVNBackend) Reset() {
 	*x = OVNBackend{}
-	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5392,7 +5541,7 @@ func (x *OVNBackend) String() string {
 func (*OVNBackend) ProtoMessage() {}
 
 func (x *OVNBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5405,7 +5554,7 @@ func (x *OVNBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNBackend.ProtoReflect.Descriptor instead.
 func (*OVNBackend) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{60}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *OVNBackend) GetAddress() string {
@@ -5439,7 +5588,7 @@ type SecurityGroup struct {
 
 func (x *SecurityGroup) Reset() {
 	*x = SecurityGroup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5451,7 +5600,7 @@ func (x *SecurityGroup) String() string {
 func (*SecurityGroup) ProtoMessage() {}
 
 func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5464,7 +5613,7 @@ func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroup.ProtoReflect.Descriptor instead.
 func (*SecurityGroup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{61}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SecurityGroup) GetName() string {
@@ -5513,7 +5662,7 @@ type SecurityGroupRule struct {
 
 func (x *SecurityGroupRule) Reset() {
 	*x = SecurityGroupRule{}
-	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5525,7 +5674,7 @@ func (x *SecurityGroupRule) String() string {
 func (*SecurityGroupRule) ProtoMessage() {}
 
 func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5538,7 +5687,7 @@ func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroupRule.ProtoReflect.Descriptor instead.
 func (*SecurityGroupRule) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{62}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SecurityGroupRule) GetSecurityGroupId() *Value {
@@ -5610,7 +5759,7 @@ type Lookup struct {
 
 func (x *Lookup) Reset() {
 	*x = Lookup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[63]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5622,7 +5771,7 @@ func (x *Lookup) String() string {
 func (*Lookup) ProtoMessage() {}
 
 func (x *Lookup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[63]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5635,7 +5784,7 @@ func (x *Lookup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lookup.ProtoReflect.Descriptor instead.
 func (*Lookup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{63}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Lookup) GetOf() string {
@@ -5680,7 +5829,7 @@ type Contribution struct {
 
 func (x *Contribution) Reset() {
 	*x = Contribution{}
-	mi := &file_raven_v1_driver_proto_msgTypes[64]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5692,7 +5841,7 @@ func (x *Contribution) String() string {
 func (*Contribution) ProtoMessage() {}
 
 func (x *Contribution) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[64]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5705,7 +5854,7 @@ func (x *Contribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
 func (*Contribution) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{64}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Contribution) GetName() string {
@@ -5832,7 +5981,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_raven_v1_driver_proto_msgTypes[65]
+	mi := &file_raven_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5844,7 +5993,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[65]
+	mi := &file_raven_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5857,7 +6006,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{65}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Output) GetKind() OutputKind {
@@ -5937,7 +6086,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_raven_v1_driver_proto_msgTypes[66]
+	mi := &file_raven_v1_driver_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5949,7 +6098,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[66]
+	mi := &file_raven_v1_driver_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5962,7 +6111,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{66}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Diagnostic) GetSeverity() Severity {
@@ -6084,7 +6233,7 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\bseverity\x18\x01 \x01(\x0e2\x12.raven.v1.SeverityR\bseverity\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
 	"\x05group\x18\x03 \x01(\tR\x05group\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\xb3\x02\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xe9\x02\n" +
 	"\x05Watch\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x18\n" +
@@ -6096,8 +6245,15 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x0efield_selector\x18\b \x01(\tR\rfieldSelector\x12\x16\n" +
 	"\x06fields\x18\t \x03(\tR\x06fields\x12\x16\n" +
 	"\x06source\x18\n" +
-	" \x01(\bR\x06source\x12\x1a\n" +
-	"\boptional\x18\v \x01(\bR\boptional\"Y\n" +
+	" \x01(\bR\x06source\x124\n" +
+	"\tselectors\x18\f \x03(\v2\x16.raven.v1.SelectorPathR\tselectors\x12\x1a\n" +
+	"\boptional\x18\v \x01(\bR\boptional\"\\\n" +
+	"\fSelectorPath\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x02 \x01(\tR\n" +
+	"namespaces\x12\x18\n" +
+	"\aobjects\x18\x03 \x01(\tR\aobjects\"Y\n" +
 	"\x10TranslateRequest\x12-\n" +
 	"\x05items\x18\x01 \x03(\v2\x17.raven.v1.TranslateItemR\x05items\x12\x16\n" +
 	"\x06cancel\x18\x02 \x03(\x04R\x06cancel\"\xaa\x01\n" +
@@ -6110,12 +6266,17 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"timeout_ms\x18\x05 \x01(\rR\ttimeoutMs\"2\n" +
 	"\x06Object\x12\x14\n" +
 	"\x05watch\x18\x01 \x01(\tR\x05watch\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"j\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"\x97\x01\n" +
 	"\x04Need\x12\x14\n" +
 	"\x05watch\x18\x01 \x01(\tR\x05watch\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1a\n" +
-	"\bselector\x18\x04 \x01(\tR\bselector\"\x85\x01\n" +
+	"\bselector\x18\x04 \x01(\tR\bselector\x12+\n" +
+	"\aselects\x18\x05 \x01(\v2\x11.raven.v1.SubjectR\aselects\"j\n" +
+	"\aSubject\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12)\n" +
+	"\x10namespace_labels\x18\x02 \x01(\tR\x0fnamespaceLabels\x12\x16\n" +
+	"\x06labels\x18\x03 \x01(\tR\x06labels\"\x85\x01\n" +
 	"\x06Answer\x12\"\n" +
 	"\x04need\x18\x01 \x01(\v2\x0e.raven.v1.NeedR\x04need\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.raven.v1.AnswerStateR\x05state\x12*\n" +
@@ -6570,7 +6731,7 @@ func file_raven_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_raven_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_raven_v1_driver_proto_goTypes = []any{
 	(OptionType)(0),              // 0: raven.v1.OptionType
 	(AnswerState)(0),             // 1: raven.v1.AnswerState
@@ -6589,187 +6750,191 @@ var file_raven_v1_driver_proto_goTypes = []any{
 	(*ConfigureResponse)(nil),    // 14: raven.v1.ConfigureResponse
 	(*ConfigureDiagnostic)(nil),  // 15: raven.v1.ConfigureDiagnostic
 	(*Watch)(nil),                // 16: raven.v1.Watch
-	(*TranslateRequest)(nil),     // 17: raven.v1.TranslateRequest
-	(*TranslateItem)(nil),        // 18: raven.v1.TranslateItem
-	(*Object)(nil),               // 19: raven.v1.Object
-	(*Need)(nil),                 // 20: raven.v1.Need
-	(*Answer)(nil),               // 21: raven.v1.Answer
-	(*TranslateResponse)(nil),    // 22: raven.v1.TranslateResponse
-	(*TranslateResult)(nil),      // 23: raven.v1.TranslateResult
-	(*Unanswered)(nil),           // 24: raven.v1.Unanswered
-	(*TranslateError)(nil),       // 25: raven.v1.TranslateError
-	(*DrainRequest)(nil),         // 26: raven.v1.DrainRequest
-	(*DrainResponse)(nil),        // 27: raven.v1.DrainResponse
-	(*Set)(nil),                  // 28: raven.v1.Set
-	(*Resource)(nil),             // 29: raven.v1.Resource
-	(*Ref)(nil),                  // 30: raven.v1.Ref
-	(*Role)(nil),                 // 31: raven.v1.Role
-	(*Value)(nil),                // 32: raven.v1.Value
-	(*StringList)(nil),           // 33: raven.v1.StringList
-	(*ValueList)(nil),            // 34: raven.v1.ValueList
-	(*AllocationPoolList)(nil),   // 35: raven.v1.AllocationPoolList
-	(*RouteList)(nil),            // 36: raven.v1.RouteList
-	(*FixedIPList)(nil),          // 37: raven.v1.FixedIPList
-	(*AddressPairList)(nil),      // 38: raven.v1.AddressPairList
-	(*Network)(nil),              // 39: raven.v1.Network
-	(*Subnet)(nil),               // 40: raven.v1.Subnet
-	(*AllocationPool)(nil),       // 41: raven.v1.AllocationPool
-	(*Route)(nil),                // 42: raven.v1.Route
-	(*SubnetPool)(nil),           // 43: raven.v1.SubnetPool
-	(*Router)(nil),               // 44: raven.v1.Router
-	(*ExternalGateway)(nil),      // 45: raven.v1.ExternalGateway
-	(*RouterInterface)(nil),      // 46: raven.v1.RouterInterface
-	(*Port)(nil),                 // 47: raven.v1.Port
-	(*FixedIP)(nil),              // 48: raven.v1.FixedIP
-	(*AddressPair)(nil),          // 49: raven.v1.AddressPair
-	(*FloatingIP)(nil),           // 50: raven.v1.FloatingIP
-	(*LoadBalancer)(nil),         // 51: raven.v1.LoadBalancer
-	(*AdditionalVIP)(nil),        // 52: raven.v1.AdditionalVIP
-	(*AdditionalVIPList)(nil),    // 53: raven.v1.AdditionalVIPList
-	(*ListenerList)(nil),         // 54: raven.v1.ListenerList
-	(*PoolList)(nil),             // 55: raven.v1.PoolList
-	(*MemberList)(nil),           // 56: raven.v1.MemberList
-	(*Listener)(nil),             // 57: raven.v1.Listener
-	(*Pool)(nil),                 // 58: raven.v1.Pool
-	(*SessionPersistence)(nil),   // 59: raven.v1.SessionPersistence
-	(*HealthMonitor)(nil),        // 60: raven.v1.HealthMonitor
-	(*Member)(nil),               // 61: raven.v1.Member
-	(*OVNLoadBalancerGroup)(nil), // 62: raven.v1.OVNLoadBalancerGroup
-	(*OVNLoadBalancer)(nil),      // 63: raven.v1.OVNLoadBalancer
-	(*OVNVIPList)(nil),           // 64: raven.v1.OVNVIPList
-	(*OVNVIP)(nil),               // 65: raven.v1.OVNVIP
-	(*OVNBackendList)(nil),       // 66: raven.v1.OVNBackendList
-	(*OVNBackend)(nil),           // 67: raven.v1.OVNBackend
-	(*SecurityGroup)(nil),        // 68: raven.v1.SecurityGroup
-	(*SecurityGroupRule)(nil),    // 69: raven.v1.SecurityGroupRule
-	(*Lookup)(nil),               // 70: raven.v1.Lookup
-	(*Contribution)(nil),         // 71: raven.v1.Contribution
-	(*Output)(nil),               // 72: raven.v1.Output
-	(*Diagnostic)(nil),           // 73: raven.v1.Diagnostic
-	nil,                          // 74: raven.v1.Option.ChoiceHelpEntry
-	nil,                          // 75: raven.v1.StringMap.ValuesEntry
+	(*SelectorPath)(nil),         // 17: raven.v1.SelectorPath
+	(*TranslateRequest)(nil),     // 18: raven.v1.TranslateRequest
+	(*TranslateItem)(nil),        // 19: raven.v1.TranslateItem
+	(*Object)(nil),               // 20: raven.v1.Object
+	(*Need)(nil),                 // 21: raven.v1.Need
+	(*Subject)(nil),              // 22: raven.v1.Subject
+	(*Answer)(nil),               // 23: raven.v1.Answer
+	(*TranslateResponse)(nil),    // 24: raven.v1.TranslateResponse
+	(*TranslateResult)(nil),      // 25: raven.v1.TranslateResult
+	(*Unanswered)(nil),           // 26: raven.v1.Unanswered
+	(*TranslateError)(nil),       // 27: raven.v1.TranslateError
+	(*DrainRequest)(nil),         // 28: raven.v1.DrainRequest
+	(*DrainResponse)(nil),        // 29: raven.v1.DrainResponse
+	(*Set)(nil),                  // 30: raven.v1.Set
+	(*Resource)(nil),             // 31: raven.v1.Resource
+	(*Ref)(nil),                  // 32: raven.v1.Ref
+	(*Role)(nil),                 // 33: raven.v1.Role
+	(*Value)(nil),                // 34: raven.v1.Value
+	(*StringList)(nil),           // 35: raven.v1.StringList
+	(*ValueList)(nil),            // 36: raven.v1.ValueList
+	(*AllocationPoolList)(nil),   // 37: raven.v1.AllocationPoolList
+	(*RouteList)(nil),            // 38: raven.v1.RouteList
+	(*FixedIPList)(nil),          // 39: raven.v1.FixedIPList
+	(*AddressPairList)(nil),      // 40: raven.v1.AddressPairList
+	(*Network)(nil),              // 41: raven.v1.Network
+	(*Subnet)(nil),               // 42: raven.v1.Subnet
+	(*AllocationPool)(nil),       // 43: raven.v1.AllocationPool
+	(*Route)(nil),                // 44: raven.v1.Route
+	(*SubnetPool)(nil),           // 45: raven.v1.SubnetPool
+	(*Router)(nil),               // 46: raven.v1.Router
+	(*ExternalGateway)(nil),      // 47: raven.v1.ExternalGateway
+	(*RouterInterface)(nil),      // 48: raven.v1.RouterInterface
+	(*Port)(nil),                 // 49: raven.v1.Port
+	(*FixedIP)(nil),              // 50: raven.v1.FixedIP
+	(*AddressPair)(nil),          // 51: raven.v1.AddressPair
+	(*FloatingIP)(nil),           // 52: raven.v1.FloatingIP
+	(*LoadBalancer)(nil),         // 53: raven.v1.LoadBalancer
+	(*AdditionalVIP)(nil),        // 54: raven.v1.AdditionalVIP
+	(*AdditionalVIPList)(nil),    // 55: raven.v1.AdditionalVIPList
+	(*ListenerList)(nil),         // 56: raven.v1.ListenerList
+	(*PoolList)(nil),             // 57: raven.v1.PoolList
+	(*MemberList)(nil),           // 58: raven.v1.MemberList
+	(*Listener)(nil),             // 59: raven.v1.Listener
+	(*Pool)(nil),                 // 60: raven.v1.Pool
+	(*SessionPersistence)(nil),   // 61: raven.v1.SessionPersistence
+	(*HealthMonitor)(nil),        // 62: raven.v1.HealthMonitor
+	(*Member)(nil),               // 63: raven.v1.Member
+	(*OVNLoadBalancerGroup)(nil), // 64: raven.v1.OVNLoadBalancerGroup
+	(*OVNLoadBalancer)(nil),      // 65: raven.v1.OVNLoadBalancer
+	(*OVNVIPList)(nil),           // 66: raven.v1.OVNVIPList
+	(*OVNVIP)(nil),               // 67: raven.v1.OVNVIP
+	(*OVNBackendList)(nil),       // 68: raven.v1.OVNBackendList
+	(*OVNBackend)(nil),           // 69: raven.v1.OVNBackend
+	(*SecurityGroup)(nil),        // 70: raven.v1.SecurityGroup
+	(*SecurityGroupRule)(nil),    // 71: raven.v1.SecurityGroupRule
+	(*Lookup)(nil),               // 72: raven.v1.Lookup
+	(*Contribution)(nil),         // 73: raven.v1.Contribution
+	(*Output)(nil),               // 74: raven.v1.Output
+	(*Diagnostic)(nil),           // 75: raven.v1.Diagnostic
+	nil,                          // 76: raven.v1.Option.ChoiceHelpEntry
+	nil,                          // 77: raven.v1.StringMap.ValuesEntry
 }
 var file_raven_v1_driver_proto_depIdxs = []int32{
 	9,   // 0: raven.v1.GetInfoResponse.options:type_name -> raven.v1.Option
 	0,   // 1: raven.v1.Option.type:type_name -> raven.v1.OptionType
 	10,  // 2: raven.v1.Option.deprecated:type_name -> raven.v1.OptionName
 	0,   // 3: raven.v1.Option.item:type_name -> raven.v1.OptionType
-	74,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
-	33,  // 5: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
+	76,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
+	35,  // 5: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
 	12,  // 6: raven.v1.OptionValue.dict_value:type_name -> raven.v1.StringMap
-	75,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
+	77,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
 	11,  // 8: raven.v1.ConfigureRequest.values:type_name -> raven.v1.OptionValue
 	16,  // 9: raven.v1.ConfigureResponse.watches:type_name -> raven.v1.Watch
 	15,  // 10: raven.v1.ConfigureResponse.diagnostics:type_name -> raven.v1.ConfigureDiagnostic
 	6,   // 11: raven.v1.ConfigureDiagnostic.severity:type_name -> raven.v1.Severity
-	18,  // 12: raven.v1.TranslateRequest.items:type_name -> raven.v1.TranslateItem
-	19,  // 13: raven.v1.TranslateItem.object:type_name -> raven.v1.Object
-	21,  // 14: raven.v1.TranslateItem.answers:type_name -> raven.v1.Answer
-	20,  // 15: raven.v1.Answer.need:type_name -> raven.v1.Need
-	1,   // 16: raven.v1.Answer.state:type_name -> raven.v1.AnswerState
-	19,  // 17: raven.v1.Answer.objects:type_name -> raven.v1.Object
-	23,  // 18: raven.v1.TranslateResponse.results:type_name -> raven.v1.TranslateResult
-	20,  // 19: raven.v1.TranslateResult.needs:type_name -> raven.v1.Need
-	28,  // 20: raven.v1.TranslateResult.set:type_name -> raven.v1.Set
-	24,  // 21: raven.v1.TranslateResult.unanswered:type_name -> raven.v1.Unanswered
-	25,  // 22: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
-	2,   // 23: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
-	29,  // 24: raven.v1.Set.resources:type_name -> raven.v1.Resource
-	71,  // 25: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
-	72,  // 26: raven.v1.Set.outputs:type_name -> raven.v1.Output
-	73,  // 27: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
-	3,   // 28: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
-	30,  // 29: raven.v1.Resource.after:type_name -> raven.v1.Ref
-	39,  // 30: raven.v1.Resource.network:type_name -> raven.v1.Network
-	40,  // 31: raven.v1.Resource.subnet:type_name -> raven.v1.Subnet
-	43,  // 32: raven.v1.Resource.subnetpool:type_name -> raven.v1.SubnetPool
-	44,  // 33: raven.v1.Resource.router:type_name -> raven.v1.Router
-	46,  // 34: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
-	47,  // 35: raven.v1.Resource.port:type_name -> raven.v1.Port
-	50,  // 36: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
-	68,  // 37: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
-	69,  // 38: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
-	70,  // 39: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
-	51,  // 40: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
-	62,  // 41: raven.v1.Resource.ovn_loadbalancer_group:type_name -> raven.v1.OVNLoadBalancerGroup
-	63,  // 42: raven.v1.Resource.ovn_loadbalancer:type_name -> raven.v1.OVNLoadBalancer
-	31,  // 43: raven.v1.Ref.role:type_name -> raven.v1.Role
-	30,  // 44: raven.v1.Value.ref:type_name -> raven.v1.Ref
-	32,  // 45: raven.v1.ValueList.values:type_name -> raven.v1.Value
-	41,  // 46: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
-	42,  // 47: raven.v1.RouteList.values:type_name -> raven.v1.Route
-	48,  // 48: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
-	49,  // 49: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
-	32,  // 50: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
-	32,  // 51: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
-	33,  // 52: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
-	35,  // 53: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
-	36,  // 54: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
-	33,  // 55: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
-	45,  // 56: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
-	32,  // 57: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
-	32,  // 58: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
-	32,  // 59: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
-	32,  // 60: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
-	32,  // 61: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
-	32,  // 62: raven.v1.Port.network_id:type_name -> raven.v1.Value
-	37,  // 63: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
-	34,  // 64: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
-	38,  // 65: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
-	32,  // 66: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
-	32,  // 67: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
-	32,  // 68: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
-	32,  // 69: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
-	32,  // 70: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
-	32,  // 71: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
-	32,  // 72: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
-	53,  // 73: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
-	34,  // 74: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
-	54,  // 75: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
-	55,  // 76: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
-	32,  // 77: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
-	52,  // 78: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
-	57,  // 79: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
-	58,  // 80: raven.v1.PoolList.values:type_name -> raven.v1.Pool
-	61,  // 81: raven.v1.MemberList.values:type_name -> raven.v1.Member
-	33,  // 82: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
-	59,  // 83: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
-	60,  // 84: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
-	56,  // 85: raven.v1.Pool.members:type_name -> raven.v1.MemberList
-	32,  // 86: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
-	34,  // 87: raven.v1.OVNLoadBalancerGroup.networks:type_name -> raven.v1.ValueList
-	34,  // 88: raven.v1.OVNLoadBalancerGroup.routers:type_name -> raven.v1.ValueList
-	32,  // 89: raven.v1.OVNLoadBalancer.group_id:type_name -> raven.v1.Value
-	64,  // 90: raven.v1.OVNLoadBalancer.vips:type_name -> raven.v1.OVNVIPList
-	65,  // 91: raven.v1.OVNVIPList.values:type_name -> raven.v1.OVNVIP
-	32,  // 92: raven.v1.OVNVIP.address:type_name -> raven.v1.Value
-	66,  // 93: raven.v1.OVNVIP.backends:type_name -> raven.v1.OVNBackendList
-	67,  // 94: raven.v1.OVNBackendList.values:type_name -> raven.v1.OVNBackend
-	32,  // 95: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
-	32,  // 96: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
-	31,  // 97: raven.v1.Contribution.target:type_name -> raven.v1.Role
-	32,  // 98: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
-	49,  // 99: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
-	42,  // 100: raven.v1.Contribution.route:type_name -> raven.v1.Route
-	32,  // 101: raven.v1.Contribution.resource:type_name -> raven.v1.Value
-	4,   // 102: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
-	5,   // 103: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
-	32,  // 104: raven.v1.Output.text:type_name -> raven.v1.Value
-	30,  // 105: raven.v1.Output.document:type_name -> raven.v1.Ref
-	6,   // 106: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
-	7,   // 107: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
-	13,  // 108: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
-	17,  // 109: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
-	26,  // 110: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
-	8,   // 111: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
-	14,  // 112: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
-	22,  // 113: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
-	27,  // 114: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
-	111, // [111:115] is the sub-list for method output_type
-	107, // [107:111] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	17,  // 12: raven.v1.Watch.selectors:type_name -> raven.v1.SelectorPath
+	19,  // 13: raven.v1.TranslateRequest.items:type_name -> raven.v1.TranslateItem
+	20,  // 14: raven.v1.TranslateItem.object:type_name -> raven.v1.Object
+	23,  // 15: raven.v1.TranslateItem.answers:type_name -> raven.v1.Answer
+	22,  // 16: raven.v1.Need.selects:type_name -> raven.v1.Subject
+	21,  // 17: raven.v1.Answer.need:type_name -> raven.v1.Need
+	1,   // 18: raven.v1.Answer.state:type_name -> raven.v1.AnswerState
+	20,  // 19: raven.v1.Answer.objects:type_name -> raven.v1.Object
+	25,  // 20: raven.v1.TranslateResponse.results:type_name -> raven.v1.TranslateResult
+	21,  // 21: raven.v1.TranslateResult.needs:type_name -> raven.v1.Need
+	30,  // 22: raven.v1.TranslateResult.set:type_name -> raven.v1.Set
+	26,  // 23: raven.v1.TranslateResult.unanswered:type_name -> raven.v1.Unanswered
+	27,  // 24: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
+	2,   // 25: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
+	31,  // 26: raven.v1.Set.resources:type_name -> raven.v1.Resource
+	73,  // 27: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
+	74,  // 28: raven.v1.Set.outputs:type_name -> raven.v1.Output
+	75,  // 29: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
+	3,   // 30: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
+	32,  // 31: raven.v1.Resource.after:type_name -> raven.v1.Ref
+	41,  // 32: raven.v1.Resource.network:type_name -> raven.v1.Network
+	42,  // 33: raven.v1.Resource.subnet:type_name -> raven.v1.Subnet
+	45,  // 34: raven.v1.Resource.subnetpool:type_name -> raven.v1.SubnetPool
+	46,  // 35: raven.v1.Resource.router:type_name -> raven.v1.Router
+	48,  // 36: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
+	49,  // 37: raven.v1.Resource.port:type_name -> raven.v1.Port
+	52,  // 38: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
+	70,  // 39: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
+	71,  // 40: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
+	72,  // 41: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
+	53,  // 42: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
+	64,  // 43: raven.v1.Resource.ovn_loadbalancer_group:type_name -> raven.v1.OVNLoadBalancerGroup
+	65,  // 44: raven.v1.Resource.ovn_loadbalancer:type_name -> raven.v1.OVNLoadBalancer
+	33,  // 45: raven.v1.Ref.role:type_name -> raven.v1.Role
+	32,  // 46: raven.v1.Value.ref:type_name -> raven.v1.Ref
+	34,  // 47: raven.v1.ValueList.values:type_name -> raven.v1.Value
+	43,  // 48: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
+	44,  // 49: raven.v1.RouteList.values:type_name -> raven.v1.Route
+	50,  // 50: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
+	51,  // 51: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
+	34,  // 52: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
+	34,  // 53: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
+	35,  // 54: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
+	37,  // 55: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
+	38,  // 56: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
+	35,  // 57: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
+	47,  // 58: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
+	34,  // 59: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
+	34,  // 60: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
+	34,  // 61: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
+	34,  // 62: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
+	34,  // 63: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
+	34,  // 64: raven.v1.Port.network_id:type_name -> raven.v1.Value
+	39,  // 65: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
+	36,  // 66: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
+	40,  // 67: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
+	34,  // 68: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
+	34,  // 69: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
+	34,  // 70: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
+	34,  // 71: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
+	34,  // 72: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
+	34,  // 73: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
+	34,  // 74: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
+	55,  // 75: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
+	36,  // 76: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
+	56,  // 77: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
+	57,  // 78: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
+	34,  // 79: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
+	54,  // 80: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
+	59,  // 81: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
+	60,  // 82: raven.v1.PoolList.values:type_name -> raven.v1.Pool
+	63,  // 83: raven.v1.MemberList.values:type_name -> raven.v1.Member
+	35,  // 84: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
+	61,  // 85: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
+	62,  // 86: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
+	58,  // 87: raven.v1.Pool.members:type_name -> raven.v1.MemberList
+	34,  // 88: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
+	36,  // 89: raven.v1.OVNLoadBalancerGroup.networks:type_name -> raven.v1.ValueList
+	36,  // 90: raven.v1.OVNLoadBalancerGroup.routers:type_name -> raven.v1.ValueList
+	34,  // 91: raven.v1.OVNLoadBalancer.group_id:type_name -> raven.v1.Value
+	66,  // 92: raven.v1.OVNLoadBalancer.vips:type_name -> raven.v1.OVNVIPList
+	67,  // 93: raven.v1.OVNVIPList.values:type_name -> raven.v1.OVNVIP
+	34,  // 94: raven.v1.OVNVIP.address:type_name -> raven.v1.Value
+	68,  // 95: raven.v1.OVNVIP.backends:type_name -> raven.v1.OVNBackendList
+	69,  // 96: raven.v1.OVNBackendList.values:type_name -> raven.v1.OVNBackend
+	34,  // 97: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
+	34,  // 98: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
+	33,  // 99: raven.v1.Contribution.target:type_name -> raven.v1.Role
+	34,  // 100: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
+	51,  // 101: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
+	44,  // 102: raven.v1.Contribution.route:type_name -> raven.v1.Route
+	34,  // 103: raven.v1.Contribution.resource:type_name -> raven.v1.Value
+	4,   // 104: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
+	5,   // 105: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
+	34,  // 106: raven.v1.Output.text:type_name -> raven.v1.Value
+	32,  // 107: raven.v1.Output.document:type_name -> raven.v1.Ref
+	6,   // 108: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
+	7,   // 109: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
+	13,  // 110: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
+	18,  // 111: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
+	28,  // 112: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
+	8,   // 113: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
+	14,  // 114: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
+	24,  // 115: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
+	29,  // 116: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
+	113, // [113:117] is the sub-list for method output_type
+	109, // [109:113] is the sub-list for method input_type
+	109, // [109:109] is the sub-list for extension type_name
+	109, // [109:109] is the sub-list for extension extendee
+	0,   // [0:109] is the sub-list for field type_name
 }
 
 func init() { file_raven_v1_driver_proto_init() }
@@ -6786,12 +6951,12 @@ func file_raven_v1_driver_proto_init() {
 		(*OptionValue_ListValue)(nil),
 		(*OptionValue_DictValue)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[16].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[18].OneofWrappers = []any{
 		(*TranslateResult_Set)(nil),
 		(*TranslateResult_Unanswered)(nil),
 		(*TranslateResult_Error)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[22].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[24].OneofWrappers = []any{
 		(*Resource_Network)(nil),
 		(*Resource_Subnet)(nil),
 		(*Resource_Subnetpool)(nil),
@@ -6806,38 +6971,38 @@ func file_raven_v1_driver_proto_init() {
 		(*Resource_OvnLoadbalancerGroup)(nil),
 		(*Resource_OvnLoadbalancer)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[23].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[25].OneofWrappers = []any{
 		(*Ref_Name)(nil),
 		(*Ref_Role)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[25].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[27].OneofWrappers = []any{
 		(*Value_Literal)(nil),
 		(*Value_Ref)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[32].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[33].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[36].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[37].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[34].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[35].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[38].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[39].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[40].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[43].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[44].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[50].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[51].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[42].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[45].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[46].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[52].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[53].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[54].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[55].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[56].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[61].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[62].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[64].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[57].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[58].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[63].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[64].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[66].OneofWrappers = []any{
 		(*Contribution_SecurityGroup)(nil),
 		(*Contribution_AddressPair)(nil),
 		(*Contribution_Route)(nil),
 		(*Contribution_Resource)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[65].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[67].OneofWrappers = []any{
 		(*Output_Text)(nil),
 		(*Output_Document)(nil),
 	}
@@ -6847,7 +7012,7 @@ func file_raven_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raven_v1_driver_proto_rawDesc), len(file_raven_v1_driver_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   69,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

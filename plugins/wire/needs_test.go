@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr/raven/drivers"
+)
+
+// What a driver needs and watches by selectors arrives as it was sent.
+func TestNeedsAndWatchesArriveWhole(t *testing.T) {
+	need := drivers.Selecting("policies", "web", map[string]string{"team": "a", "x": ""}, map[string]string{"app": "b"})
+	need.Namespace, need.Selector = "other", "l=1"
+	for _, want := range []drivers.Need{need, {Watch: "pods", Namespace: "web", Name: "a"}, {Watch: "pods", Selector: "a=b"}} {
+		if got := needFromProto(needToProto(want)); got != want {
+			t.Errorf("%s arrived as %s", want, got)
+		}
+	}
+	watches := []drivers.Watch{{Name: "policies", Selectors: []drivers.SelectorPath{
+		{Path: "spec.ingress[].from[]", Namespaces: "namespaceSelector", Objects: "podSelector"},
+	}}, {Name: "pods", Fields: []string{"spec"}, Source: true, Optional: true}}
+	if diff := cmp.Diff(watches, watchesFromProto(watchesToProto(watches))); diff != "" {
+		t.Error(diff)
+	}
+}
