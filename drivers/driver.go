@@ -84,6 +84,10 @@ type CoreAware interface {
 // KindCapability is how a core names its ability to make a kind of resources.
 func KindCapability(kind Kind) string { return "kind:" + string(kind) }
 
+// DriverCapability is how a core says that a driver is enabled, for drivers that share their work, such as
+// networkpolicy, namespace and pod. A tool that runs a driver alone may leave it out.
+func DriverCapability(name string) string { return "driver:" + name }
+
 // BareGroups is how a core names its ability to make security groups without default rules.
 const BareGroups = "security-group:default-rules"
 

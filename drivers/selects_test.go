@@ -27,14 +27,10 @@ func TestSelectorPairs(t *testing.T) {
 		{`{"podSelector": {"matchLabels": {"app": "db"}}}`, 1, false, false, "app=db"},
 		{`{"namespaceSelector": {}}`, 1, true, true, ""},
 		{`{"namespaceSelector": {"matchLabels": {"team": "a"}}}`, 1, true, false, ""},
-		{`{"namespaceSelector": {}, "podSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}`, 1, true,
-			true, ""},
-		{`{"namespaceSelector": {}, "podSelector": {"matchExpressions": [{"key": "app", "operator": "In",
-			"values": ["web"]}]}}`, 1, true, true, "app=web"},
-		{`{"namespaceSelector": {}, "podSelector": {"matchExpressions": [{"key": "app", "operator": "NotIn",
-			"values": ["web"]}]}}`, 1, false, false, ""},
-		{`{"namespaceSelector": {}, "podSelector": {"matchExpressions": [{"key": "app", "operator": "Is"}]}}`, 1, false,
-			false, ""},
+		{expression(`{"key": "app", "operator": "Exists"}`), 1, true, true, ""},
+		{expression(`{"key": "app", "operator": "In", "values": ["web"]}`), 1, true, true, "app=web"},
+		{expression(`{"key": "app", "operator": "NotIn", "values": ["web"]}`), 1, false, false, ""},
+		{expression(`{"key": "app", "operator": "Is"}`), 1, false, false, ""},
 		{`{"namespaceSelector": {}, "podSelector": {"matchLabels": ["app"]}}`, 1, false, false, ""},
 	} {
 		var object map[string]any
@@ -77,4 +73,9 @@ func TestSelectingWithoutSelectors(t *testing.T) {
 	if _, err := Answer([]Watch{w}, Need{Watch: "policies", Selects: Subject{Labels: "!"}}, nil); err == nil {
 		t.Error("answered without readable labels")
 	}
+}
+
+// expression is a peer in any namespace with one expression about its pods.
+func expression(text string) string {
+	return `{"namespaceSelector": {}, "podSelector": {"matchExpressions": [` + text + `]}}`
 }

@@ -24,6 +24,8 @@ import (
 type ClientConfig struct {
 	// CoreVersion is Raven's version.
 	CoreVersion string
+	// Enabled names the drivers that are enabled, which each driver is told.
+	Enabled []string
 	// Logger gets what the driver says about its configuration without refusing it. Nil discards it.
 	Logger *slog.Logger
 	// Timeout is how long the driver may take over one item, from when it is sent. A call that waits for its turn in the
@@ -59,7 +61,7 @@ func NewClient(conn grpc.ClientConnInterface, config ClientConfig) *Client {
 // Connect asks for the driver's Info and opens the stream. ctx bounds Connect, not the stream: Close ends that.
 func (c *Client) Connect(ctx context.Context) error {
 	response, err := c.rpc.GetInfo(ctx,
-		&ravenv1.GetInfoRequest{CoreVersion: c.config.CoreVersion, Capabilities: coreCapabilities()})
+		&ravenv1.GetInfoRequest{CoreVersion: c.config.CoreVersion, Capabilities: coreCapabilities(c.config.Enabled)})
 	if err != nil {
 		return callError(ctx, "asking for the driver's info", err)
 	}

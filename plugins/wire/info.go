@@ -56,10 +56,13 @@ func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 }
 
 // coreCapabilities are the abilities of this core beyond the contract's version.
-func coreCapabilities() []string {
+func coreCapabilities(enabled []string) []string {
 	names := []string{drivers.BareGroups, drivers.SoftReferences, drivers.ReverseSelectors}
 	for _, kind := range drivers.Kinds() {
 		names = append(names, drivers.KindCapability(kind))
+	}
+	for _, name := range enabled {
+		names = append(names, drivers.DriverCapability(name))
 	}
 	return names
 }

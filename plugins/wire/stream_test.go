@@ -80,7 +80,9 @@ func (a *aware) Core(capabilities []string) {
 func TestCapabilities(t *testing.T) {
 	a := &aware{}
 	client := sdktest.Connect(t, a)
-	for _, name := range []string{"kind:port", "kind:loadbalancer", drivers.BareGroups, drivers.SoftReferences, drivers.ReverseSelectors} {
+	for _, name := range []string{
+		"kind:port", "kind:loadbalancer", drivers.BareGroups, drivers.SoftReferences, drivers.ReverseSelectors,
+	} {
 		if !slices.Contains(a.told, name) {
 			t.Errorf("the driver was told %v, without %s", a.told, name)
 		}

@@ -25,7 +25,8 @@ type Program struct {
 	// runtimeDir is the folder for its socket.
 	runtimeDir string
 	Sandbox    *host.Sandbox
-	version    string // Raven's
+	version    string   // Raven's
+	enabled    []string // all drivers that are
 	// startTimeout is how long its start may take; 0: the host's default.
 	startTimeout time.Duration
 	Info         drivers.Info
@@ -211,7 +212,7 @@ func (l Loader) inspectOne(
 ) (Program, error) {
 	p := Program{
 		Name: name, Authority: authorityOf(v, name), runtimeDir: RuntimeDir(v), Sandbox: sandbox,
-		version: l.Version, startTimeout: l.DriverStartTimeout,
+		version: l.Version, enabled: v.List(OptionGroup, "drivers"), startTimeout: l.DriverStartTimeout,
 	}
 	if p.Authority.attach != "" && !v.Bool(OptionGroup, "allow_attach") {
 		return p, fmt.Errorf("driver(%s): it is to be attached to at %s, which [%s] allow_attach = true must allow", name,
@@ -247,6 +248,7 @@ func (p Program) launch(values drivers.Values) host.Config {
 	return host.Config{
 		Accepted: accepted,
 		Name:     p.Name, Path: p.Path, Args: p.Args, SHA256: p.Authority.SHA256, CoreVersion: p.version, Values: values,
+		Enabled:    p.enabled,
 		RuntimeDir: p.runtimeDir, Sandbox: p.Sandbox, AllowRead: p.Authority.allowRead,
 		Attach: p.Authority.attach, Timeouts: host.Timeouts{Start: p.startTimeout},
 	}

@@ -29,7 +29,9 @@ func attach(ctx context.Context, config Config) (*instance, error) {
 		return nil, fmt.Errorf("attaching to %s: %w", config.Attach, err)
 	}
 	client := wire.NewClient(conn,
-		wire.ClientConfig{CoreVersion: config.CoreVersion, Logger: config.Logger, Clock: config.Clock})
+		wire.ClientConfig{
+			CoreVersion: config.CoreVersion, Enabled: config.Enabled, Logger: config.Logger, Clock: config.Clock,
+		})
 	if err := client.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("attaching to %s: %w", config.Attach, joined(err, conn.Close()))
 	}

@@ -64,6 +64,8 @@ type Config struct {
 	AllowRead []string
 	// Env adds variables as KEY=value to the few that a driver gets. Nothing secret belongs here: others can read it.
 	Env []string
+	// Enabled names the drivers that are enabled, which the driver is told.
+	Enabled []string
 	// Values configure the driver at start. Nil leaves that to Configure.
 	Values drivers.Values
 	// RuntimeDir is where sockets are made, in a folder that only this user can enter. Empty is the folder for temporary

@@ -61,7 +61,8 @@ func execute(
 	i.plugin = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig: wire.Handshake(),
 		Plugins: wire.Plugins(&wire.Plugin{ClientConfig: wire.ClientConfig{
-			CoreVersion: config.CoreVersion, Logger: config.Logger, Timeout: config.Timeouts.Call, Clock: config.Clock,
+			CoreVersion: config.CoreVersion, Enabled: config.Enabled, Logger: config.Logger, Timeout: config.Timeouts.Call,
+			Clock: config.Clock,
 		}}),
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		AutoMTLS:         true,
