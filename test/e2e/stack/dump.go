@@ -74,7 +74,7 @@ func (s *Stack) views() map[string][]string {
 	north := func(args ...string) []string {
 		return append([]string{"ovn-nbctl", "--timeout=20", "--db=" + net.OVNNorth}, args...)
 	}
-	return map[string][]string{
+	views := map[string][]string{
 		"ovn-nb.txt":                     north("show"),
 		"ovn-nb-loadbalancers.txt":       north("list", "Load_Balancer"),
 		"ovn-nb-loadbalancer-groups.txt": north("list", "Load_Balancer_Group"),
@@ -83,8 +83,36 @@ func (s *Stack) views() map[string][]string {
 		"ovn-nb-loadbalanced-routers.txt": north("--columns=name,load_balancer,load_balancer_group", "list",
 			"Logical_Router"),
 		"ovn-sb.txt": {"ovn-sbctl", "--timeout=20", "--db=" + net.OVNSouth, "show"},
-		"ovs.txt":    {"ovs-vsctl", "--timeout=20", "--db=" + net.OVS, "show"},
+		"ovn-sb-bindings.txt": {
+			"ovn-sbctl", "--timeout=20", "--db=" + net.OVNSouth, "--columns=logical_port,type,chassis,up,options", "list",
+			"Port_Binding",
+		},
+		"ovs.txt": {"ovs-vsctl", "--timeout=20", "--db=" + net.OVS, "show"},
 	}
+	s.switchViews(views, "", s.path("ovs"))
+	for _, n := range s.Nodes() {
+		if s.Running(On(Vswitchd, n)) {
+			views["ovs-"+n.Name+".txt"] = []string{"ovs-vsctl", "--timeout=20", "--db=" + n.OVS, "show"}
+			views["ovs-interfaces-"+n.Name+".txt"] = []string{
+				"ovs-vsctl", "--timeout=20", "--db=" + n.OVS, "--columns=name,external_ids,ofport,error,link_state", "list",
+				"Interface",
+			}
+			s.switchViews(views, "-"+n.Name, s.chassisOf(n).dir)
+		}
+	}
+	return views
+}
+
+// switchViews adds what an ovs-vswitchd knows of the way to other chassis, and its flows.
+func (s *Stack) switchViews(views map[string][]string, suffix, dir string) {
+	ask := func(file string, args ...string) {
+		views[file+suffix+".txt"] = append([]string{"ovs-appctl", "-t", filepath.Join(dir, "vswitchd.ctl")}, args...)
+	}
+	ask("ovs-routes", "ovs/route/show")
+	ask("ovs-tunnel-neighbours", "tnl/neigh/show")
+	ask("ovs-tunnel-ports", "tnl/ports/show")
+	ask("ovs-datapath-flows", "dpctl/dump-flows")
+	ask("ovs-flows", "bridge/dump-flows", s.Network().Bridge)
 }
 
 // get is a GET whose JSON is indented.

@@ -109,7 +109,7 @@ func (b *builder) makeIdentity(ctx context.Context) error {
 	for _, project := range []string{"service", "kuryr"} {
 		i.ensure(ctx, "projects", "project", project, map[string]any{"domain_id": "default"})
 	}
-	for _, user := range []string{"neutron", "octavia", "kuryr"} {
+	for _, user := range []string{"admin", "neutron", "octavia", "kuryr"} {
 		i.ensure(ctx, "users", "user", user, map[string]any{"domain_id": "default", "password": password})
 	}
 	for _, role := range []string{"admin", "member", "reader", "load-balancer_member", "load-balancer_admin"} {
@@ -120,6 +120,7 @@ func (b *builder) makeIdentity(ctx context.Context) error {
 	for _, role := range []string{"member", "reader", "load-balancer_member"} {
 		i.grant(ctx, "kuryr", "kuryr", role)
 	}
+	i.grant(ctx, "admin", "kuryr", "admin")
 	if i.err != nil {
 		return i.err
 	}
@@ -182,7 +183,9 @@ func (b *builder) writeClouds(ctx context.Context, user string) error {
 	const tail = "    region_name: RegionOne\n    interface: public\n    identity_api_version: 3\n"
 	var text strings.Builder
 	fmt.Fprintln(&text, "clouds:")
-	for _, c := range []struct{ cloud, user, project string }{{AdminCloud, "admin", "admin"}, {Cloud, "kuryr", "kuryr"}} {
+	for _, c := range []struct{ cloud, user, project string }{
+		{AdminCloud, "admin", "admin"}, {Cloud, "kuryr", "kuryr"}, {BindingCloud, "admin", "kuryr"},
+	} {
 		fmt.Fprintf(&text,
 			"  %s:\n    auth:\n      auth_url: %s\n      username: %s\n      password: %s\n      project_name: %s\n"+
 				"      user_domain_id: default\n      project_domain_id: default\n%s", c.cloud, b.URL().Keystone, c.user,

@@ -51,6 +51,7 @@ const (
 	AdminCloud   = "e2e-admin"   // the administrator
 	Cloud        = "e2e"         // a member of a project of his own, with load-balancer_member: what Raven runs as
 	AppCredCloud = "e2e-appcred" // the same user by application credential
+	BindingCloud = "e2e-binding" // the administrator in that project, who may set binding:host_id
 )
 
 // Component is one server of the stack. It can be started, stopped and killed by name.
@@ -151,7 +152,7 @@ func (s *Stack) Dir() string { return s.dir }
 // Kubeconfig is the path of a kubeconfig with all rights.
 func (s *Stack) Kubeconfig() string { return s.state.Kubeconfig }
 
-// Clouds is the path of clouds.yaml; it has the clouds AdminCloud, Cloud and AppCredCloud.
+// Clouds is the path of clouds.yaml; it has the clouds AdminCloud, Cloud, AppCredCloud and BindingCloud.
 func (s *Stack) Clouds() string { return s.state.Clouds }
 
 // Artifacts is the folder for what a developer wants to see after a failure. The servers' logs are in log/ there. It

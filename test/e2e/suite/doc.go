@@ -7,7 +7,7 @@
 // All of it has the build tag e2e. It runs on the stack that `make e2e-up` keeps (RAVEN_E2E_STACK), or on any other:
 //
 //	RAVEN_E2E_KUBECONFIG   kubeconfig of a cluster's administrator
-//	RAVEN_E2E_CLOUDS       clouds.yaml with the clouds e2e (a plain member), e2e-admin and e2e-appcred
+//	RAVEN_E2E_CLOUDS       clouds.yaml with the clouds e2e (a plain member), e2e-admin, e2e-appcred and e2e-binding
 //	RAVEN_E2E_OVN_NB       OVN's northbound database, as ovn-nbctl --db takes it
 //	RAVEN_E2E_OVS_DB       Open vSwitch's database, as ovs-vsctl --db takes it
 //	RAVEN_E2E_BRIDGE       the integration bridge, br-int

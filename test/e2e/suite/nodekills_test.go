@@ -43,6 +43,7 @@ func TestNodesKills(t *testing.T) {
 		c.disturb(t, victim, (i+i/len(victims))%len(nodes))
 	}
 	c.end(t)
+	dumpIfFailed(t)
 	checkPods(t, "kills", nodes)
 	t.Logf("%d kills; %d pods were made: %d ran before they were deleted, %d were deleted at any moment",
 		rounds*len(victims), c.made.Load(), c.ran.Load(), c.early.Load())

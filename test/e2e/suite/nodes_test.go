@@ -72,6 +72,18 @@ func realNodes(t *testing.T, network podNetwork) []stack.Node {
 	return nodes
 }
 
+// dumpIfFailed writes what the servers and switches hold if the scenario fails, before what was made since goes.
+func dumpIfFailed(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			if err := world.stack.Dump(context.Background(), filepath.Join(t.Name(), "failed")); err != nil {
+				t.Logf("writing what there is: %v", err)
+			}
+		}
+	})
+}
+
 // artifacts is the scenario's folder for what is for people.
 func artifacts(t *testing.T) string {
 	t.Helper()

@@ -21,12 +21,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuryr/raven/test/e2e/stack"
+	"github.com/kuryr/raven/test/harness"
 )
 
 // TestNodes runs a pod on each of two real nodes, plugged by Raven's own plugin and daemon, and sends packets wherever
-// pods, nodes and the control plane may want to. What pods have on a node goes with them.
+// pods, nodes and the control plane may want to. What pods have on a node goes with them. Raven may bind ports to hosts
+// here; in the other scenarios with real nodes it may not.
 func TestNodes(t *testing.T) {
 	network := &ravenNetwork{
+		conf:    harness.Settings{}.Set("neutron", "cloud", stack.BindingCloud),
 		chained: `,{"type":"bandwidth","capabilities":{"bandwidth":true}},{"type":"tuning","sysctl":{"` + tuned + `":"77"}}`,
 	}
 	nodes := realNodes(t, network)
@@ -48,6 +51,8 @@ func TestNodes(t *testing.T) {
 		{"static", (*realPods).static},
 		{"underlay", (*realPods).behindGateway},
 		{"reboot", (*realPods).reboot},
+		{"another-node", (*realPods).anotherNode},
+		{"another-chassis-name", (*realPods).anotherChassisName},
 		{"another-port", (*realPods).anotherPort}, // last: the pod's status keeps its first address
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(r, t) })
@@ -78,31 +83,13 @@ func newRealPods(t *testing.T, network *ravenNetwork, nodes []stack.Node) *realP
 	t.Helper()
 	r := &realPods{namespace: "nodes", network: network, nodes: nodes}
 	createNamespace(t, r.namespace)
-	for i, node := range nodes {
-		name := "web-" + strconv.Itoa(i+1)
-		r.pods = append(r.pods, name)
-		createPod(t, r.namespace, name, func(spec, metadata map[string]any) {
-			metadata["labels"] = map[string]any{"app": "web", "name": name}
-			spec["nodeSelector"] = map[string]any{"kubernetes.io/hostname": node.Name}
-			port, _ := strconv.ParseInt(hostPort, 10, 64)
-			spec["containers"] = []any{map[string]any{
-				"name": "web", "image": "registry.k8s.io/e2e-test-images/agnhost:2.63.0", "imagePullPolicy": "Never",
-				"args":  []any{"netexec", "--http-port=" + webPort, "--udp-port=" + udpPort},
-				"ports": []any{map[string]any{"containerPort": int64(8080), "hostPort": port, "protocol": "TCP"}},
-				"readinessProbe": map[string]any{
-					"httpGet": map[string]any{"path": "/healthz", "port": int64(8080)}, "periodSeconds": int64(1),
-				},
-			}}
-		})
+	dumpIfFailed(t)
+	for i := range nodes {
+		r.pods = append(r.pods, "web-"+strconv.Itoa(i+1))
+		r.create(t, i)
 	}
-	for _, name := range r.pods {
-		await(t, "pod "+name+" to be ready", func(ctx context.Context) string { return podReadiness(ctx, r.namespace, name) })
-		pod, _, err := getPod(t.Context(), r.namespace, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		address, _, _ := unstructured.NestedString(pod.Object, "status", "podIP")
-		r.addresses = append(r.addresses, address)
+	for i := range r.pods {
+		r.addresses = append(r.addresses, r.ready(t, i))
 	}
 	r.vip = r.service(t, "web", thing{"app": "web"})
 	link := r.run(t, 0, "cat /sys/class/net/eth0/mtu")
@@ -111,6 +98,38 @@ func newRealPods(t *testing.T, network *ravenNetwork, nodes []stack.Node) *realP
 		t.Fatalf("the MTU of a pod is %q", link)
 	}
 	return r
+}
+
+// create makes one of the pods on its node.
+func (r *realPods) create(t *testing.T, i int) {
+	t.Helper()
+	name := r.pods[i]
+	createPod(t, r.namespace, name, func(spec, metadata map[string]any) {
+		metadata["labels"] = map[string]any{"app": "web", "name": name}
+		spec["nodeSelector"] = map[string]any{"kubernetes.io/hostname": r.nodes[i].Name}
+		port, _ := strconv.ParseInt(hostPort, 10, 64)
+		spec["containers"] = []any{map[string]any{
+			"name": "web", "image": "registry.k8s.io/e2e-test-images/agnhost:2.63.0", "imagePullPolicy": "Never",
+			"args":  []any{"netexec", "--http-port=" + webPort, "--udp-port=" + udpPort},
+			"ports": []any{map[string]any{"containerPort": int64(8080), "hostPort": port, "protocol": "TCP"}},
+			"readinessProbe": map[string]any{
+				"httpGet": map[string]any{"path": "/healthz", "port": int64(8080)}, "periodSeconds": int64(1),
+			},
+		}}
+	})
+}
+
+// ready waits until one of the pods is ready, and returns its address.
+func (r *realPods) ready(t *testing.T, i int) string {
+	t.Helper()
+	name := r.pods[i]
+	await(t, "pod "+name+" to be ready", func(ctx context.Context) string { return podReadiness(ctx, r.namespace, name) })
+	pod, _, err := getPod(t.Context(), r.namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _, _ := unstructured.NestedString(pod.Object, "status", "podIP")
+	return address
 }
 
 // podReadiness says what keeps a pod from being ready.
