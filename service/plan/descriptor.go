@@ -55,6 +55,9 @@ type Descriptor struct {
 	Fixed bool
 	// Beside says that one which has to be replaced is kept until the new one is there.
 	Beside bool
+	// CreateFirst says that of one owner's resources the new ones are asked for before old ones are deleted, so that
+	// nothing is missing in between; whether the creates go well does not count.
+	CreateFirst bool
 	// Container is what a resource is deleted with.
 	Container Container
 	// Releases are the kinds whose resources the cloud takes off one of this kind when that is deleted: they do not

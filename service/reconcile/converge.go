@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/backend"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/state"
@@ -303,8 +304,19 @@ func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
 			ready = append(ready, step)
 			busy[step.ID] = busy[step.ID] || serial
 		}
+		ready = createFirst(tx.Kinds(), ready)
 	})
 	return ready
+}
+
+// createFirst puts off deletions of kinds of which the new resources come first, as long as there are creates of that
+// kind to ask for. One that was refused is not among them, so that it does not keep what has to go.
+func createFirst(kinds *plan.Kinds, ready []plan.Step) []plan.Step {
+	creates := map[drivers.Kind]bool{}
+	for _, step := range ready {
+		creates[step.Kind] = creates[step.Kind] || step.Op == plan.Create && kinds.Of(step.Kind).CreateFirst
+	}
+	return slices.DeleteFunc(ready, func(step plan.Step) bool { return step.Op == plan.Delete && creates[step.Kind] })
 }
 
 // applyAll applies ready steps side by side. What one step did is in the cache before it returns; what failed is noted.

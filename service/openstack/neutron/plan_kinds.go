@@ -40,7 +40,7 @@ func Kinds() []plan.Descriptor {
 
 func securityGroupRule() plan.Descriptor {
 	return plan.Descriptor{
-		Kind: drivers.KindSecurityGroupRule, Rank: 20, Fixed: true, Idempotent: true,
+		Kind: drivers.KindSecurityGroupRule, Rank: 20, Fixed: true, Idempotent: true, CreateFirst: true,
 		References: plan.IDs("security_group_id", "remote_group_id"),
 		Container:  plan.Container{Kind: drivers.KindSecurityGroup, Attribute: "security_group_id"},
 		Nullable:   func(string) bool { return true },
