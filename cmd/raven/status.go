@@ -217,13 +217,13 @@ func printDrifts(out streams, list []reconcile.DriftStatus) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(out.out, "\nOthers have changed these resources, and Raven puts them right:")
+	fmt.Fprintln(out.out, "\nOthers have changed these resources; Raven repairs what its drivers want, and leaves the rest:")
 	for i, d := range list {
 		if i == maxShownDrifts {
 			fmt.Fprintf(out.out, "  and %d more, see -o json\n", len(list)-i)
 			break
 		}
-		fmt.Fprintf(out.out, "  %s ago  %s %s (%s) %s\n", age(d.Found), d.Kind, d.ID, d.Of, d.What)
+		fmt.Fprintf(out.out, "  %s ago  %s %s (%s): %s\n", age(d.Found), d.Kind, d.ID, d.Of, d.What)
 	}
 }
 

@@ -152,7 +152,7 @@ type DriftStatus struct {
 	Kind  drivers.Kind `json:"kind"`
 	ID    string       `json:"id"`
 	Of    string       `json:"of"`   // the object that it is for
-	What  string       `json:"what"` // what differs: "is gone", "has another name, mtu"
+	What  string       `json:"what"` // what differs: "is gone", "mtu is 1300, was 1500"
 }
 
 // drifts are the last resources that others have changed.

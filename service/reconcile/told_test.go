@@ -45,7 +45,7 @@ func TestADriftIsTold(t *testing.T) {
 			return false, "none is"
 		}
 		d := list[0]
-		return d.Kind == "network" && d.ID == id && strings.Contains(d.What, "name") && strings.Contains(d.Of, "x") &&
+		return d.Kind == "network" && d.ID == id && strings.HasPrefix(d.What, `name is "mine", was "`) && strings.Contains(d.Of, "x") &&
 			!d.Found.IsZero(), d.What + " of " + d.Of
 	})
 	if n := measured(t, r, "raven_drifted_resources_total"); n != 1 {

@@ -3,6 +3,7 @@
 package state
 
 import (
+	"encoding/json"
 	"cmp"
 	"fmt"
 	"iter"
@@ -349,20 +350,34 @@ func drop[K comparable, V comparable](index map[K]map[V]bool, key K, value V) {
 	}
 }
 
-// drift returns the names of the attributes that others have changed: those that were known before and are otherwise
-// now, but for what changes by itself.
+// drift returns what others have changed, an attribute each, as in `mtu is 1300, was 1500`: those that were known
+// before and are otherwise now, but for what changes by itself.
 func (c *Cache) drift(before, now plan.Observed) []string {
 	was, is := before.Attrs, now.Attrs
 	if stable := c.kinds.Of(now.Kind).Stable; stable != nil {
 		was, is = stable(was), stable(is)
 	}
-	var names []string
+	var differences []string
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if old, known := was[name]; known && !reflect.DeepEqual(old, is[name]) {
-			names = append(names, name)
+			differences = append(differences, fmt.Sprintf("%s is %s, was %s", name, driftText(is[name]), driftText(old)))
 		}
 	}
-	return names
+	return differences
+}
+
+// maxDriftText is how much of a value is told, in bytes of its JSON.
+const maxDriftText = 80
+
+func driftText(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprintf("a %T", value)
+	}
+	if len(text) > maxDriftText {
+		return strings.ToValidUTF8(string(text[:maxDriftText]), "") + "…"
+	}
+	return string(text)
 }
 
 // Drift is a resource that others have changed.
@@ -370,7 +385,7 @@ type Drift struct {
 	Kind     drivers.Kind
 	ID       string
 	Identity plan.Identity
-	// What has happened to it, for people: "is gone", "has another name, mtu".
+	// What has happened to it, for people: "is gone", "mtu is 1300, was 1500".
 	What string
 	// Of names the resource by the object that it is for, as in `"port" of Pod shop/a`.
 	Of string
@@ -394,11 +409,11 @@ func (c *Cache) Drift(change Change) (Drift, bool) {
 			return Drift{}, false
 		}
 	default:
-		names := c.drift(*change.Before, *change.Now)
-		if len(names) == 0 {
+		differences := c.drift(*change.Before, *change.Now)
+		if len(differences) == 0 {
 			return Drift{}, false
 		}
-		what = "has another " + strings.Join(names, ", ")
+		what = strings.Join(differences, "; ")
 	}
 	return Drift{Kind: o.Kind, ID: o.ID, Identity: o.Identity, What: what}, true
 }

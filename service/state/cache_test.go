@@ -105,8 +105,12 @@ func TestDriftBesideWrites(t *testing.T) {
 		if len(changes) != 1 {
 			t.Fatalf("%s by others: %d changes", name, len(changes))
 		}
-		if _, drifts := c.Drift(changes[0]); !drifts {
-			t.Errorf("%s by others is not told", name)
+		what := "is gone"
+		if list != nil {
+			what = `name is "new", was "old"`
+		}
+		if drift, drifts := c.Drift(changes[0]); !drifts || drift.What != what {
+			t.Errorf("%s by others: %q is told instead of %q", name, drift.What, what)
 		}
 	}
 }
