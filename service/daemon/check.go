@@ -226,6 +226,18 @@ func (c *Check) connections() {
 	}
 	if northbound, configured := ovn.FromConfig(v); configured && !c.groups["ovn"] {
 		c.tell(northbound.Validate(), "OVN's northbound database: %s", strings.Join(northbound.Endpoints, ", "))
+	} else if !configured {
+		c.noNorthbound()
+	}
+}
+
+// noNorthbound warns of drivers whose load balancers of OVN have no database to be kept in.
+func (c *Check) noNorthbound() {
+	for _, p := range c.Settings.Programs {
+		if slices.Contains(p.Info.Kinds, drivers.KindOVNLoadBalancer) {
+			c.add(LevelWarn, "driver %s makes OVN load balancers, but [ovn] nb_connection is empty: none can be made; set it",
+				p.Info.Name)
+		}
 	}
 }
 

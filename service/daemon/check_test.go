@@ -10,6 +10,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/config"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 )
@@ -39,6 +40,23 @@ func TestCheckOfAGoodConfiguration(t *testing.T) {
 		"values: read from", "driver configmaps", "driver serviceaccounts", "cluster: ", "cloud",
 	} {
 		wantFound(t, c, LevelOK, says)
+	}
+}
+
+// TestCheckOfOVNThatIsNotConfigured: a driver of OVN load balancers without a database to keep them in is told of.
+func TestCheckOfOVNThatIsNotConfigured(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind drivers.Kind
+		told bool
+	}{"kubeproxy": {drivers.KindOVNLoadBalancer, true}, "pod": {drivers.KindPort, false}} {
+		check := &Check{Settings: &Settings{Programs: []Program{
+			{Name: name, Info: drivers.Info{Name: name, Kinds: []drivers.Kind{c.kind}}},
+		}}}
+		check.noNorthbound()
+		if told := found(check, LevelWarn, "driver "+name, "[ovn] nb_connection", "set it"); told != c.told {
+			t.Errorf("%s: told %v: %v", name, told, check.Findings)
+		}
 	}
 }
 
