@@ -43,7 +43,7 @@ Only [neutron] has to be configured, and [ovn] where OVN load balancers were mad
 [kubernetes] reaches, and it answers, --force is needed: stop Raven there first, or it makes everything again.
 
 Exit statuses: 0 nothing (left) to remove, 2 there is something to remove, 1 an error or something could not be
-removed.`
+removed. The list of clusters ends with 0 whatever it shows, since a cluster in it may be in use.`
 
 type cleanupFlags struct {
 	cluster, format      string

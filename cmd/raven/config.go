@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -121,7 +122,11 @@ func runValidate(ctx context.Context, flags *globalFlags, io streams, online boo
 	for _, f := range check.Findings {
 		fmt.Fprintf(io.out, "%s %s\n", io.paint(colours[f.Level], fmt.Sprintf("%-5s", f.Level)), f.Message)
 	}
-	if n := check.Errors(); n > 0 {
+	switch n := check.Errors(); n {
+	case 0:
+	case 1:
+		return errors.New("the configuration has 1 error, which is above")
+	default:
 		return fmt.Errorf("the configuration has %d errors, which are above", n)
 	}
 	fmt.Fprintln(io.out, "The configuration is valid.")

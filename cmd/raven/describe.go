@@ -76,11 +76,7 @@ func runDescribe(ctx context.Context, out streams, address, kind, namespace, nam
 	case report.Leader != nil && !report.Leader.Leading:
 		return errors.New(report.Leader.String())
 	default:
-		where := ""
-		if namespace != "" {
-			where = " in namespace " + namespace
-		}
-		return fmt.Errorf("the daemon knows no %s %s%s; raven status shows all that it knows", kind, name, where)
+		return notKnown(ctx, address, kind, namespace, name)
 	}
 	if format != "table" {
 		return structured(out.out, format, report)
@@ -96,6 +92,34 @@ func runDescribe(ctx context.Context, out streams, address, kind, namespace, nam
 	return nil
 }
 
+// notKnown is the error of an object that the daemon does not know. Where it has none of that kind, it says so: no
+// enabled driver may read them.
+func notKnown(ctx context.Context, address, kind, namespace, name string) error {
+	where := ""
+	if namespace != "" {
+		where = " in namespace " + namespace
+	}
+	report, err := askStatus(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	kinds := map[string]bool{}
+	for _, o := range report.Objects {
+		kinds[o.Kind] = true
+	}
+	for known := range kinds {
+		if isKind(kind, known) {
+			return fmt.Errorf("the daemon knows no %s %s%s; raven status shows all that it knows", kind, name, where)
+		}
+	}
+	enabled := make([]string, len(report.Drivers))
+	for i, d := range report.Drivers {
+		enabled[i] = d.Name
+	}
+	return fmt.Errorf("the daemon knows no %s at all: of the enabled drivers (%s) it has objects of the kinds %s", kind,
+		strings.Join(enabled, ", "), strings.Join(sortedKeys(kinds), ", "))
+}
+
 // isKind says whether a word of the command line means a kind, as kubectl has it.
 func isKind(word, kind string) bool {
 	short := map[string]string{"po": "pod", "svc": "service", "ns": "namespace", "no": "node"}
@@ -104,6 +128,19 @@ func isKind(word, kind string) bool {
 		word = long
 	}
 	return word == kind || word == kind+"s" || word == kind+"es"
+}
+
+// triesText says when the next try is, and how many have failed before it.
+func triesText(wait time.Duration, failed int) string {
+	text := max(wait, 0).Truncate(time.Second).String()
+	switch failed {
+	case 0:
+		return text
+	case 1:
+		return text + ", after 1 failed try"
+	default:
+		return fmt.Sprintf("%s, after %d failed tries", text, failed)
+	}
 }
 
 // printDescription prints one object for people.
@@ -119,7 +156,7 @@ func printDescription(out streams, d reconcile.Description) error {
 		fmt.Fprintln(out.out, "The object is deleted; its resources are being deleted.")
 	}
 	if d.NextTry != nil {
-		fmt.Fprintf(out.out, "Next try:  in %s, after %d\n", time.Until(*d.NextTry).Truncate(time.Second), d.Tries)
+		fmt.Fprintf(out.out, "Next try:  in %s\n", triesText(time.Until(*d.NextTry), d.Tries))
 	}
 	printList(out.out, "Why:", d.Reasons)
 	printList(out.out, "The driver says:", d.Messages)

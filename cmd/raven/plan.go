@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/daemon"
@@ -245,9 +246,33 @@ func runPlanOffline(ctx context.Context, flags *globalFlags, io streams, files [
 		return err
 	}
 	warn(io, l.Warnings)
+	for _, missing := range missingNamespaces(objects) {
+		fmt.Fprintln(io.err, "warning: "+missing)
+	}
 	planned, err := l.PlanOffline(ctx, objects)
 	if err != nil {
 		return err
 	}
 	return finishPlan(io, planned, format)
+}
+
+// missingNamespaces says which namespaces of the objects are not among them: what drivers make of a namespace is then
+// unknown to whatever refers to it.
+func missingNamespaces(objects []*unstructured.Unstructured) []string {
+	there, first := map[string]bool{}, map[string]*unstructured.Unstructured{}
+	for _, o := range objects {
+		if o.GetKind() == "Namespace" && o.GroupVersionKind().Group == "" {
+			there[o.GetName()] = true
+		} else if name := o.GetNamespace(); name != "" && first[name] == nil {
+			first[name] = o
+		}
+	}
+	var texts []string
+	for _, name := range sortedKeys(first) {
+		if !there[name] {
+			texts = append(texts, fmt.Sprintf("the files have no Namespace %s, which %s %s/%s is in: add it, or what refers to its "+
+				"network waits", name, first[name].GetKind(), name, first[name].GetName()))
+		}
+	}
+	return texts
 }

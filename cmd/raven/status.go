@@ -167,8 +167,28 @@ func askDaemon(ctx context.Context, address string, query url.Values, document a
 }
 
 func printStatus(out streams, r daemon.Report) error {
+	if err := printDaemon(out, r); err != nil || r.WaitsFor != "" && len(r.Objects) == 0 {
+		return err
+	}
+	var rows [][]string
+	for _, o := range r.Objects {
+		name := strings.TrimPrefix(objectText(o), o.Kind+" ")
+		rows = append(rows, []string{
+			o.Kind, name, o.Driver, string(o.State), age(o.Since), resourcesText(o), addressesText(o), reasonText(o),
+		})
+	}
+	fmt.Fprintln(out.out)
+	return table(out.out, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "RESOURCES", "ADDRESSES", "WHY"}, rows)
+}
+
+// printDaemon prints how the daemon and its drivers stand.
+func printDaemon(out streams, r daemon.Report) error {
 	if r.WaitsFor != "" {
-		fmt.Fprintf(out.out, "%s %s\n\n", out.paint(yellow, "the start waits for"), r.WaitsFor)
+		fmt.Fprintf(out.out, "%s %s\n", out.paint(yellow, "the start waits for"), r.WaitsFor)
+		if len(r.Drivers) == 0 {
+			return nil // it has not come to them
+		}
+		fmt.Fprintln(out.out)
 	}
 	if r.Leader != nil {
 		fmt.Fprintf(out.out, "%s\n\n", r.Leader)
@@ -199,15 +219,7 @@ func printStatus(out streams, r daemon.Report) error {
 		fmt.Fprintf(out.out, "\n%s\n", f)
 	}
 	printDrifts(out, r.Drifts)
-	fmt.Fprintln(out.out)
-	rows = nil
-	for _, o := range r.Objects {
-		name := strings.TrimPrefix(objectText(o), o.Kind+" ")
-		rows = append(rows, []string{
-			o.Kind, name, o.Driver, string(o.State), age(o.Since), resourcesText(o), addressesText(o), reasonText(o),
-		})
-	}
-	return table(out.out, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "RESOURCES", "ADDRESSES", "WHY"}, rows)
+	return nil
 }
 
 // maxShownDrifts is how many resources that others have changed are shown to people; -o json has more.
@@ -270,6 +282,9 @@ func addressOf(r reconcile.ResourceStatus) string {
 
 func reasonText(o reconcile.ObjectStatus) string {
 	if len(o.Reasons) == 0 {
+		if len(o.Resources) == 0 && len(o.Messages) > 0 {
+			return o.Messages[0] // why the driver wants nothing for it
+		}
 		return ""
 	}
 	text := o.Reasons[0]

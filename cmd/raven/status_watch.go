@@ -4,18 +4,21 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 )
 
 // watchInterval is the time between two looks of `raven status -w`.
@@ -47,14 +50,69 @@ func redraw(out streams, r daemon.Report, err error) {
 	fmt.Fprintf(&text, "%s  raven status, every %s; Ctrl-C ends it\n\n", time.Now().Format(time.TimeOnly), watchInterval)
 	inner := out
 	inner.out = &text
+	width, height := out.size()
 	if err == nil {
-		err = printStatus(inner, r)
+		if err = printDaemon(inner, r); err == nil && len(r.Objects) > 0 {
+			err = printObjects(inner, r.Objects, width)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(&text, out.paint(red, err.Error()))
 	}
-	width, height := out.size()
 	fmt.Fprintf(out.out, "\x1b[H\x1b[2J%s", fit(text.String(), width, height))
+}
+
+// maxReasonLines is how many lines of a terminal the reason of one object takes.
+const maxReasonLines = 3
+
+// printObjects prints a line for each object, those first that an operator has to look at, and beneath it why it is not
+// done.
+func printObjects(out streams, objects []reconcile.ObjectStatus, width int) error {
+	order := []state.Phase{state.Terminal, state.Failing, state.Waiting, state.Pending, state.Done}
+	objects = slices.Clone(objects)
+	slices.SortStableFunc(objects, func(a, b reconcile.ObjectStatus) int {
+		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))
+	})
+	var rows [][]string
+	for _, o := range objects {
+		name := strings.TrimPrefix(objectText(o), o.Kind+" ")
+		rows = append(rows, []string{o.Kind, name, o.Driver, string(o.State), age(o.Since), addressesText(o)})
+	}
+	var lines bytes.Buffer
+	if err := table(&lines, []string{"KIND", "OBJECT", "DRIVER", "STATE", "SINCE", "ADDRESSES"}, rows); err != nil {
+		return err
+	}
+	header, rest, _ := strings.Cut(lines.String(), "\n")
+	fmt.Fprintf(out.out, "\n%s\n", header)
+	for i, line := range strings.Split(strings.TrimSuffix(rest, "\n"), "\n") {
+		fmt.Fprintln(out.out, out.paint(stateColour(string(objects[i].State)), line))
+		if why := reasonText(objects[i]); why != "" {
+			for _, part := range wrap(why, width-reasonIndent, maxReasonLines) {
+				fmt.Fprintf(out.out, "%*s%s\n", reasonIndent, "", part)
+			}
+		}
+	}
+	return nil
+}
+
+const reasonIndent = 4
+
+// wrap breaks a text between words into lines of at most width columns; what is beyond the last line is cut.
+func wrap(text string, width, lines int) []string {
+	var parts []string
+	for _, word := range strings.Fields(text) {
+		last := len(parts) - 1
+		switch {
+		case last >= 0 && utf8.RuneCountInString(parts[last])+1+utf8.RuneCountInString(word) <= width:
+			parts[last] += " " + word
+		case len(parts) == lines:
+			parts[last] += " …"
+			return parts
+		default:
+			parts = append(parts, word)
+		}
+	}
+	return parts
 }
 
 // fit cuts a text to the lines and columns of a terminal, and says what is missing. Colours take no room.

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,53 @@ func TestRedrawFits(t *testing.T) {
 		}
 		if err == nil && !strings.Contains(text, "more lines") {
 			t.Errorf("it does not say that there is more:\n%s", text)
+		}
+		if err == nil && !strings.Contains(text, "\n    a very long reason a very") {
+			t.Errorf("it does not say why:\n%s", text)
+		}
+	}
+}
+
+// What an operator has to look at is on the first page, however many objects are done.
+func TestRedrawShowsFailuresFirst(t *testing.T) {
+	report := daemon.Report{}
+	for i := range 40 {
+		report.Objects = append(report.Objects, reconcile.ObjectStatus{
+			Kind: "Pod", Namespace: "shop", Name: fmt.Sprintf("web-%d", i), Driver: "pod", State: state.Done,
+		})
+	}
+	for _, phase := range []state.Phase{state.Waiting, state.Failing} {
+		report.Objects = append(report.Objects, reconcile.ObjectStatus{
+			Kind: "Pod", Namespace: "shop", Name: string(phase), Driver: "pod", State: phase,
+			Reasons: []string{`creating port "web": 409 OverQuota: Quota exceeded for resources: ['port'].`},
+		})
+	}
+	var out strings.Builder
+	redraw(streams{out: &out, size: func() (int, int) { return 80, 24 }}, report, nil)
+	text := out.String()
+	failing, waiting, done := strings.Index(text, "shop/failing"), strings.Index(text, "shop/waiting"),
+		strings.Index(text, "shop/web-0")
+	if failing < 0 || waiting < failing || done < waiting {
+		t.Errorf("the order is not failing, waiting, done:\n%s", text)
+	}
+	if n := strings.Count(text, `    creating port "web": 409 OverQuota: Quota exceeded for resources: ['port'].`); n != 2 {
+		t.Errorf("it says %d times why:\n%s", n, text)
+	}
+}
+
+// A reason takes a few lines of a terminal at most.
+func TestWrap(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		lines int
+		want  []string
+	}{
+		{"", 3, nil},
+		{"one two three", 3, []string{"one two", "three"}},
+		{"one two three four five", 2, []string{"one two", "three …"}},
+	} {
+		if got := wrap(c.text, 8, c.lines); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q, wanted %q", c.text, got, c.want)
 		}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service"
 	"github.com/kuryr/raven/service/config"
 	"github.com/kuryr/raven/service/health"
@@ -145,17 +147,33 @@ func (d *Daemon) awaits(err error) {
 	d.log.Warn("the start waits for a service that cannot be reached; trying again", "service", what.link, "error", text)
 	d.config.Notify.Status("waiting for %s: %s", what.link, text)
 	d.state.NotReady(fmt.Sprintf("the start waits for %s", what.link))
-	for _, link := range []string{linkKubernetes, linkKeystone, linkNeutron} {
+	asked := true
+	for _, link := range d.links() {
 		c := d.registry.Component(link)
-		if link == what.link {
+		switch {
+		case link == what.link:
 			c.NotReady(text)
-			break
+			asked = false
+		case asked:
+			c.Ready()
+		default:
+			c.NotReady("not asked yet")
 		}
-		c.Ready()
 	}
 	d.mu.Lock()
 	d.awaited = what.link + ": " + text
 	d.mu.Unlock()
+}
+
+// links are the services that a start asks, in this order.
+func (d *Daemon) links() []string {
+	links := []string{linkKubernetes, linkKeystone, linkNeutron}
+	for _, p := range d.configured().Programs {
+		if slices.Contains(p.Info.Kinds, drivers.KindLoadBalancer) {
+			return append(links, linkOctavia)
+		}
+	}
+	return links
 }
 
 // reconfigure takes over a configuration while the start waits, and goes on waiting: with the new one if it is valid.

@@ -5,10 +5,12 @@ package daemon
 import (
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/test/harness"
 	simkube "github.com/kuryr/raven/test/sim/kube"
@@ -39,6 +41,9 @@ func TestStartWaitsForServices(t *testing.T) {
 			p := r.start(nil)
 			p.awaitComponent("raven", health.NotReady, "the start waits for "+link)
 			p.awaitComponent(link, health.NotReady, map[string]string{linkKubernetes: "injected fault"}[link])
+			if link != linkNeutron {
+				p.awaitComponent(linkNeutron, health.NotReady, "not asked yet")
+			}
 			if report := p.report(); report.Ready || !strings.HasPrefix(report.WaitsFor, link+": ") {
 				t.Errorf("it reports %+v", report)
 			}
@@ -52,6 +57,18 @@ func TestStartWaitsForServices(t *testing.T) {
 				t.Errorf("it still waits for %s", text)
 			}
 		})
+	}
+}
+
+// A start that waits has a line for load balancing where a driver needs that.
+func TestLinksOfAStart(t *testing.T) {
+	d := &Daemon{loaded: &Settings{Programs: []Program{{Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindPort}}}}}}
+	if slices.Contains(d.links(), linkOctavia) {
+		t.Error("no driver needs load balancing")
+	}
+	d.loaded.Programs = append(d.loaded.Programs, Program{Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindLoadBalancer}}})
+	if !slices.Contains(d.links(), linkOctavia) {
+		t.Error("a driver needs load balancing")
 	}
 }
 

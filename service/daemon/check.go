@@ -220,7 +220,7 @@ func (c *Check) connections() {
 		if err == nil {
 			where = rest.Host
 		}
-		c.tell(err, "cluster: %s", where)
+		c.tell(err, "cluster: the configuration names %s", where)
 		of, err := leader.FromConfig(v)
 		c.tell(err, "Lease: %s/%s", of.Namespace, of.Name)
 	}

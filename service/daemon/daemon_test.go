@@ -225,7 +225,7 @@ func TestStandbyLeads(t *testing.T) {
 	}
 	r.create(configmaps, "a")
 	leader := r.start(own("one"))
-	leader.awaitComponent(leaderComponent, health.Ready, "this one leads")
+	leader.awaitComponent(leaderComponent, health.Ready, "this daemon leads")
 	r.awaitNetworks("configmaps-a")
 	other := r.start(own("two"))
 	other.awaitComponent(leaderComponent, health.Ready, "standing by")
@@ -238,7 +238,7 @@ func TestStandbyLeads(t *testing.T) {
 	r.awaitNetworks("configmaps-a", "configmaps-b")
 
 	leader.stop()
-	other.awaitComponent(leaderComponent, health.Ready, "this one leads")
+	other.awaitComponent(leaderComponent, health.Ready, "this daemon leads")
 	r.create(configmaps, "c")
 	r.awaitNetworks("configmaps-a", "configmaps-b", "configmaps-c")
 	for _, n := range first {
@@ -265,7 +265,7 @@ func TestForbiddenLease(t *testing.T) {
 		t.Errorf("without the Lease it made networks %v", have)
 	}
 	r.kube.SetDeny()
-	p.awaitComponent(leaderComponent, health.Ready, "this one leads")
+	p.awaitComponent(leaderComponent, health.Ready, "this daemon leads")
 	r.awaitNetworks("configmaps-a")
 }
 

@@ -197,7 +197,7 @@ func (l *LeaderReport) String() string {
 	text := ""
 	switch {
 	case l.Leading:
-		text = fmt.Sprintf("this one leads since %s: %s holds Lease %s", since(l.Since), l.Identity, l.Lease)
+		text = fmt.Sprintf("this daemon leads as %s for %s, by Lease %s", l.Identity, since(l.Since), l.Lease)
 	case l.Holder == "":
 		text = fmt.Sprintf("standing by as %s: Lease %s has no holder", l.Identity, l.Lease)
 	default:

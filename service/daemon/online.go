@@ -129,12 +129,12 @@ func (c *Check) quota(ctx context.Context, connected *cloud.Cloud) {
 		c.add(LevelWarn, "the project's quota is not known: %v", err)
 		return
 	}
-	var texts []string
+	var texts, unlimited []string
 	for _, q := range room {
 		text := fmt.Sprintf("%s %d of %d", q.Resource, q.Used, q.Limit)
 		switch {
 		case q.Limit < 0:
-			continue
+			unlimited = append(unlimited, q.Resource)
 		case q.Used >= q.Limit:
 			c.add(LevelError, "quota exhausted: %s are used; delete some, or have the quota raised", text)
 		case 10*q.Used >= 9*q.Limit:
@@ -143,10 +143,12 @@ func (c *Check) quota(ctx context.Context, connected *cloud.Cloud) {
 			texts = append(texts, text)
 		}
 	}
-	if len(texts) == 0 {
-		texts = []string{"no other limits"}
+	if len(unlimited) > 0 {
+		texts = append(texts, "unlimited "+strings.Join(unlimited, ", "))
 	}
-	c.add(LevelOK, "quota: %s", strings.Join(texts, ", "))
+	if len(texts) > 0 {
+		c.add(LevelOK, "quota: %s", strings.Join(texts, "; "))
+	}
 }
 
 // externalNetwork looks for the network that floating IPs come from.

@@ -176,6 +176,7 @@ func NewError(r Call, err error, sent bool) *Error {
 		e.Class, e.Cause = ClassRetry, reauth.ErrReauth
 		if errors.As(reauth.ErrReauth, &refused) && refused.Actual == http.StatusUnauthorized {
 			e.Status, e.Class = refused.Actual, ClassUnauthorized
+			e.Message += "; check the credentials in [neutron]"
 		}
 	case errors.As(err, &refused):
 		e.Status = refused.Actual

@@ -17,7 +17,7 @@ import (
 type Reach struct {
 	// Asked says that there was an attempt that ended.
 	Asked bool
-	// Problem is why it could not be asked: no answer, or that of a server in trouble. Empty: it could.
+	// Problem is why it could not be asked: no answer, that of a server in trouble, or refused credentials. Empty: it could.
 	Problem string
 	// Since is when that began.
 	Since time.Time
@@ -31,7 +31,8 @@ type reach struct {
 	last Reach
 }
 
-// note takes in what came of an attempt. A refusal is an answer; what the caller broke off says nothing.
+// note takes in what came of an attempt. A refusal is an answer, but for one of the credentials; what the caller broke
+// off says nothing.
 func (r *reach) note(err error) {
 	problem := ""
 	var reauth *gophercloud.ErrUnableToReauthenticate
@@ -42,7 +43,7 @@ func (r *reach) note(err error) {
 		return
 	case !errors.As(err, &failure):
 		problem = brief(err)
-	case failure.Status == 0 || failure.Status >= http.StatusInternalServerError:
+	case failure.Status == 0 || failure.Status >= http.StatusInternalServerError, failure.Class == ClassUnauthorized:
 		problem = failure.Error()
 	}
 	r.mu.Lock()

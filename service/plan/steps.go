@@ -154,7 +154,7 @@ func (c *Computation) identify(m *Match) {
 	if len(missing) == 0 {
 		return
 	}
-	step.Op, step.Reason = Tag, "its tags do not prove its identity"
+	step.Op, step.Reason = Tag, "it does not have all of its tags yet"
 	for _, tag := range d.Tags {
 		if !slices.Contains(o.Tags, tag) {
 			missing = append([]string{tag}, missing...) // first: it is not searched for alone

@@ -394,5 +394,5 @@ func (e *Engine) doing(o *state.Object, steps []plan.Step) {
 			text += fmt.Sprintf(" and %d more", len(steps)-1)
 		}
 	}
-	e.state.Update(func(*state.LoopTx) { o.Doing = text })
+	e.state.Update(func(*state.LoopTx) { o.Doing, o.DoingSince = text, e.clock.Now() })
 }

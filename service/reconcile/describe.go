@@ -58,7 +58,7 @@ func (e *Engine) Describe(f Filter) []Description {
 	e.state.View(func(tx *state.LoopTx) {
 		for _, o := range tx.Objects() {
 			if f.selects(o) && o.ID.Driver != state.Shared {
-				st := statusOf(tx, o)
+				st := statusOf(tx, o, e.clock.Now())
 				list = append(list, Description{ObjectStatus: st, Wants: wantsOf(o, st)})
 				d := &list[len(list)-1]
 				d.Reconciles, d.Events = e.history.of(o.ID)

@@ -321,12 +321,14 @@ func (e *Engine) settleErrors(ctx context.Context, o *state.Object, errs []error
 		changed, tries = setPhase(tx, o, phase, reasons, next.requeueAfter)
 	})
 	level := slog.LevelDebug
-	if changed && phase != state.Waiting {
+	if changed && (phase != state.Waiting || !quiet) {
 		level = slog.LevelWarn
 	}
-	e.log.Log(ctx, level, said(phase), //nolint:sloglint // one of three constants
-		"object", o.Target.String(), "driver", o.Request.Driver, "phase", phase, "reasons", messages,
-		"after", next.requeueAfter)
+	attrs := []any{"object", o.Target.String(), "driver", o.Request.Driver, "phase", phase, "reasons", messages}
+	if next.requeueAfter > 0 {
+		attrs = append(attrs, "after", next.requeueAfter)
+	}
+	e.log.Log(ctx, level, said(phase), attrs...) //nolint:sloglint // one of three constants
 	if !quiet && (phase != state.Failing || tries > 2) {
 		e.event(o, "RavenCannotApply", strings.Join(reasons, "; "))
 	}

@@ -59,7 +59,7 @@ func (e *Engine) Objects(f Filter) []ObjectStatus {
 		list = make([]ObjectStatus, 0, len(tx.Objects()))
 		for _, o := range tx.Objects() {
 			if f.selects(o) {
-				list = append(list, statusOf(tx, o))
+				list = append(list, statusOf(tx, o, e.clock.Now()))
 			}
 		}
 	})
@@ -80,7 +80,10 @@ func (f Filter) selects(o *state.Object) bool {
 		match(f.Name, o.Target.Name) && match(string(f.State), string(o.Phase))
 }
 
-func statusOf(tx *state.LoopTx, o *state.Object) ObjectStatus {
+// slowStep is how long a step may last before the status says for how long it does.
+const slowStep = 3 * time.Second
+
+func statusOf(tx *state.LoopTx, o *state.Object, now time.Time) ObjectStatus {
 	st := ObjectStatus{
 		Driver: o.Request.Driver, Kind: o.Target.Watch.Kind, Namespace: o.Target.Namespace, Name: o.Target.Name,
 		UID:   o.Target.UID,
@@ -95,7 +98,11 @@ func statusOf(tx *state.LoopTx, o *state.Object) ObjectStatus {
 		st.NextTry = &next
 	}
 	if o.Doing != "" {
-		st.Reasons = append([]string{o.Doing}, o.Reasons...)
+		doing := o.Doing
+		if lasts := now.Sub(o.DoingSince).Truncate(time.Second); lasts >= slowStep {
+			doing += fmt.Sprintf(", for %s: the cloud has not answered yet", lasts)
+		}
+		st.Reasons = append([]string{doing}, o.Reasons...)
 		if o.Phase == state.Done {
 			st.State = state.Pending
 		}

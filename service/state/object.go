@@ -81,10 +81,12 @@ type Object struct {
 
 	Phase   Phase
 	Reasons []string
-	Doing   string // what is being applied now
+	Doing   string // what is being applied now, since DoingSince
 	Since   time.Time
 	NextTry time.Time
 	Tries   int
+
+	DoingSince time.Time
 	// Blocked are those of what wakes the object that it cannot go on without.
 	Blocked []Key
 	// Gap is for how long the object was not served when a resource of one backend last took the place of another

@@ -267,7 +267,7 @@ func TestWhoLeadsIsSaid(t *testing.T) {
 		measured string
 	}{
 		{
-			one, `this one leads since \d+s: \S+_\S+ holds Lease kube-system/raven`, `ready +leader: this one leads`,
+			one, `this daemon leads as \S+_\S+ for \d+s, by Lease kube-system/raven`, `ready +leader: this daemon leads`,
 			`raven_leading\{.*\} 1`,
 		},
 		{two, `standing by as \S+: \S+_\S+ leads since`, `ready +leader: standing by`, `raven_leading\{.*\} 0`},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -401,6 +402,12 @@ func TestSimulatedTokens(t *testing.T) {
 	_, err := c.Get(t.Context(), drivers.KindNetwork, network.ID)
 	if openstack.Classify(err) != openstack.ClassUnauthorized {
 		t.Errorf("after the password changed: %v (%v)", err, openstack.Classify(err))
+	}
+	if err == nil || !strings.Contains(err.Error(), "check the credentials in [neutron]") {
+		t.Errorf("it does not say what to check: %v", err)
+	}
+	if problem := c.connection.Identity().Problem; !strings.Contains(problem, "401") {
+		t.Errorf("Keystone is said to be usable: %q", problem)
 	}
 	auth := s.AppCredAuth()
 	ac := connect(t, openstack.Config{
