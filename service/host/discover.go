@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -59,8 +60,28 @@ func discover(name string, folders []string) (string, error) {
 		}
 		return path, nil
 	}
-	return "", fmt.Errorf("driver(%s): %w: no %s in %s; see [raven] plugin_dir", name, ErrNotFound, executablePrefix+name,
-		strings.Join(searched, " or "))
+	there := ""
+	if names := installed(searched); len(names) > 0 {
+		there = ", where the drivers " + strings.Join(names, ", ") + " are"
+	}
+	return "", fmt.Errorf("driver(%s): %w: no %s in %s%s; see [raven] plugin_dir", name, ErrNotFound, executablePrefix+name,
+		strings.Join(searched, " or "), there)
+}
+
+// installed are the names of the drivers in folders.
+func installed(folders []string) []string {
+	var names []string
+	for _, folder := range folders {
+		paths, _ := filepath.Glob(filepath.Join(folder, executablePrefix+"*")) // the worst is that it names none
+		for _, path := range paths {
+			name := strings.TrimPrefix(filepath.Base(path), executablePrefix)
+			if driverName.MatchString(name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func checkExecutable(path string) error {

@@ -135,7 +135,7 @@ func TestDiscover(t *testing.T) {
 		"both":   {both, ""},
 		"only":   {only, ""},
 		"plain":  {"", "not executable"},
-		"none":   {"", first + " or " + second},
+		"none":   {"", first + " or " + second + ", where the drivers both, only, plain are"},
 		"../x":   {"", "lower case"},
 		"":       {"", "lower case"},
 		"a/b":    {"", "lower case"},

@@ -113,7 +113,8 @@ func daemonMistakes() []mistake {
 		{
 			name: "unknown driver", make: func(r *rig) { r.conf.Set("raven", "drivers", "namespace,nosuch") },
 			status: 1,
-			says:   `driver\(nosuch\): not found: no raven-driver-nosuch in \S+plugins or \S+bin; see \[raven\] plugin_dir`,
+			says: `driver\(nosuch\): not found: no raven-driver-nosuch in \S+plugins or \S+bin, ` +
+				`where the drivers .*namespace, .*pod.* are; see \[raven\] plugin_dir`,
 		},
 		{
 			name: "no driver but one of another protocol version", make: func(r *rig) { // beside others it is left out
