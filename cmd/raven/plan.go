@@ -270,8 +270,8 @@ func missingNamespaces(objects []*unstructured.Unstructured) []string {
 	var texts []string
 	for _, name := range sortedKeys(first) {
 		if !there[name] {
-			texts = append(texts, fmt.Sprintf("the files have no Namespace %s, which %s %s/%s is in: add it, or what refers to its "+
-				"network waits", name, first[name].GetKind(), name, first[name].GetName()))
+			texts = append(texts, fmt.Sprintf("the files have no Namespace %s, which %s %s/%s is in: add it, or what refers to "+
+				"its network waits", name, first[name].GetKind(), name, first[name].GetName()))
 		}
 	}
 	return texts

@@ -229,7 +229,8 @@ func printDrifts(out streams, list []reconcile.DriftStatus) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(out.out, "\nOthers have changed these resources; Raven repairs what its drivers want, and leaves the rest:")
+	fmt.Fprintln(out.out, "\nOthers have changed these resources; "+
+		"Raven repairs what its drivers want, and leaves the rest:")
 	for i, d := range list {
 		if i == maxShownDrifts {
 			fmt.Fprintf(out.out, "  and %d more, see -o json\n", len(list)-i)

@@ -66,7 +66,8 @@ func TestLinksOfAStart(t *testing.T) {
 	if slices.Contains(d.links(), linkOctavia) {
 		t.Error("no driver needs load balancing")
 	}
-	d.loaded.Programs = append(d.loaded.Programs, Program{Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindLoadBalancer}}})
+	balances := Program{Info: drivers.Info{Kinds: []drivers.Kind{drivers.KindLoadBalancer}}}
+	d.loaded.Programs = append(d.loaded.Programs, balances)
 	if !slices.Contains(d.links(), linkOctavia) {
 		t.Error("a driver needs load balancing")
 	}

@@ -64,8 +64,8 @@ func discover(name string, folders []string) (string, error) {
 	if names := installed(searched); len(names) > 0 {
 		there = ", where the drivers " + strings.Join(names, ", ") + " are"
 	}
-	return "", fmt.Errorf("driver(%s): %w: no %s in %s%s; see [raven] plugin_dir", name, ErrNotFound, executablePrefix+name,
-		strings.Join(searched, " or "), there)
+	return "", fmt.Errorf("driver(%s): %w: no %s in %s%s; see [raven] plugin_dir", name, ErrNotFound,
+		executablePrefix+name, strings.Join(searched, " or "), there)
 }
 
 // installed are the names of the drivers in folders.

@@ -17,7 +17,8 @@ import (
 type Reach struct {
 	// Asked says that there was an attempt that ended.
 	Asked bool
-	// Problem is why it could not be asked: no answer, that of a server in trouble, or refused credentials. Empty: it could.
+	// Problem is why it could not be asked: no answer, that of a server in trouble, or refused credentials. Empty: it
+	// could.
 	Problem string
 	// Since is when that began.
 	Since time.Time

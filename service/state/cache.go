@@ -3,8 +3,8 @@
 package state
 
 import (
-	"encoding/json"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"

@@ -15,8 +15,8 @@ import (
 	"github.com/kuryr/raven/test/e2e/stack"
 )
 
-// anotherNode takes the second node out of the cluster: its port goes. It comes back as another Node object, which has a
-// port of its own, by which the host reaches pods.
+// anotherNode takes the second node out of the cluster: its port goes. It comes back as another Node object, which has
+// a port of its own, by which the host reaches pods.
 func (r *realPods) anotherNode(t *testing.T) {
 	const second = 1
 	node := r.nodes[second]
@@ -53,8 +53,8 @@ func (r *realPods) anotherNode(t *testing.T) {
 	r.hosts(t)
 }
 
-// anotherChassisName gives the chassis of the second node another name and the first one again. The ports of the node and
-// of its pods are bound there each time, and packets pass.
+// anotherChassisName gives the chassis of the second node another name and the first one again. The ports of the node
+// and of its pods are bound there each time, and packets pass.
 func (r *realPods) anotherChassisName(t *testing.T) {
 	const second = 1
 	node := r.nodes[second]

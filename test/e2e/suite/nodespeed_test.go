@@ -33,8 +33,8 @@ const (
 	speedAtOnce  = 20
 )
 
-// addBound is what the median of ADD must stay under, of pods one by one and once the port is there, in milliseconds. It
-// holds on a machine that does nothing else.
+// addBound is what the median of ADD must stay under, of pods one by one and once the port is there, in milliseconds.
+// It holds on a machine that does nothing else.
 const addBound = 100
 
 // TestNodesSpeed measures the time from the create of a pod until it runs, with Raven and with the plugin bridge, in
@@ -287,8 +287,8 @@ func (s *podSpeed) pluginCPU(t *testing.T) float64 {
 	return sum.Seconds() / calls
 }
 
-// phases are the milliseconds of each phase of the ADDs of the pods whose names begin so, from the daemons' logs, in the
-// order there; and of all phases but the wait for the port.
+// phases are the milliseconds of each phase of the ADDs of the pods whose names begin so, from the daemons' logs, in
+// the order there; and of all phases but the wait for the port.
 func (s *podSpeed) phases(t *testing.T, prefix string) (names []string, took map[string][]float64, own []float64) {
 	t.Helper()
 	phase := regexp.MustCompile(`([a-z]+)_ms=([0-9.]+)`)
