@@ -5,6 +5,7 @@ package log
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -12,14 +13,16 @@ import (
 
 // reopener is a log file that can be opened anew.
 type reopener struct {
-	path string
+	path   string
+	stderr io.Writer // where lines go that the file does not take, as on a full disk
 
-	mu   sync.Mutex // guards file; held while writing, so that a line goes to one file
-	file *os.File
+	mu      sync.Mutex // guards the rest; held while writing, so that a line goes to one file
+	file    *os.File
+	refused bool // the file did not take the last line
 }
 
-func openFile(path string) (*reopener, error) {
-	r := &reopener{path: path}
+func openFile(path string, stderr io.Writer) (*reopener, error) {
+	r := &reopener{path: path, stderr: stderr}
 	file, err := r.open()
 	if err != nil {
 		return nil, err
@@ -40,7 +43,18 @@ func (r *reopener) open() (*os.File, error) {
 func (r *reopener) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.file.Write(p)
+	n, err := r.file.Write(p)
+	if err == nil {
+		r.refused = false
+		return n, nil
+	}
+	if !r.refused {
+		fmt.Fprintf(r.stderr, "writing the log file %q: %v; the log goes to standard error until it can be written\n",
+			r.path, cause(err))
+	}
+	r.refused = true
+	rest, err := r.stderr.Write(p[n:])
+	return n + rest, err
 }
 
 func (r *reopener) reopen() error {

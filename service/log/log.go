@@ -125,6 +125,14 @@ type Log struct {
 	recent   recent
 }
 
+// stderr is where the log goes without a file and syslog, and what a file does not take.
+func (c Config) stderr() io.Writer {
+	if c.Stderr == nil {
+		return os.Stderr
+	}
+	return c.Stderr
+}
+
 // New opens the log. Its error for a path that cannot be opened is a *config.Error naming the option. The redactor
 // may be nil.
 func New(c Config, redactor *Redactor) (*Log, error) {
@@ -148,7 +156,7 @@ func New(c Config, redactor *Redactor) (*Log, error) {
 		handlers = append(handlers, &syslogHandler{out: out, format: newFormat(&l.level, c.JSON)})
 	}
 	if c.File != "" {
-		file, err := openFile(c.File)
+		file, err := openFile(c.File, c.stderr())
 		if err != nil {
 			l.Close() //nolint:errcheck // the first error counts
 			problem := c.FileOption
@@ -159,10 +167,7 @@ func New(c Config, redactor *Redactor) (*Log, error) {
 		handlers = append(handlers, newHandler(file, &l.level, c.JSON, false))
 	}
 	if len(handlers) == 0 {
-		out := c.Stderr
-		if out == nil {
-			out = os.Stderr
-		}
+		out := c.stderr()
 		handlers = append(handlers, newHandler(out, &l.level, c.JSON, c.Color))
 	}
 	handlers = append(handlers, newTextHandler(&l.recent, &l.level, false))

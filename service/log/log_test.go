@@ -287,6 +287,20 @@ func (s *syslogFake) Warning(m string) error { return s.say("warning", m) }
 func (s *syslogFake) Err(m string) error     { return s.say("err", m) }
 func (s *syslogFake) Close() error           { s.closed = true; return nil }
 
+// TestFileThatTakesNothing: what a file on a full disk does not take goes to standard error, with the reason once.
+func TestFileThatTakesNothing(t *testing.T) {
+	var stderr bytes.Buffer
+	l := open(t, log.Config{File: "/dev/full", Stderr: &stderr, Level: slog.LevelInfo})
+	l.Logger().Info("first")
+	l.Logger().Info("second")
+	said := stderr.String()
+	for what, times := range map[string]int{"first": 1, "second": 1, `"/dev/full"`: 1, "no space left": 1} {
+		if n := strings.Count(said, what); n != times {
+			t.Errorf("%q is said %d times instead of %d in:\n%s", what, n, times, said)
+		}
+	}
+}
+
 func TestSyslogAndFile(t *testing.T) {
 	fake := &syslogFake{}
 	path := filepath.Join(t.TempDir(), "raven.log")
