@@ -240,7 +240,7 @@ func (b *bundle) write(file string) (err error) {
 	}
 	target, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("writing the bundle: %w", err)
+		return fmt.Errorf("writing the bundle: %w; name another file with -f", err)
 	}
 	defer func() {
 		if closed := target.Close(); err == nil && closed != nil {
@@ -250,20 +250,31 @@ func (b *bundle) write(file string) (err error) {
 			_ = os.Remove(file) // half of it helps nobody
 		}
 	}()
+	if err = b.pack(target, strings.TrimSuffix(filepath.Base(file), ".tar.gz")); err != nil {
+		return fmt.Errorf("writing the bundle: %w; name another file with -f", err)
+	}
+	return nil
+}
+
+// pack writes the files as a tar.gz, in a folder.
+func (b *bundle) pack(target io.Writer, folder string) (err error) {
 	packed := gzip.NewWriter(target)
 	archive := tar.NewWriter(packed)
-	folder := strings.TrimSuffix(filepath.Base(file), ".tar.gz")
 	for _, f := range b.files {
 		header := &tar.Header{
 			Name: folder + "/" + f.name, Mode: 0o600, Size: int64(len(f.text)), ModTime: time.Now(), Format: tar.FormatPAX,
 		}
-		err = errors.Join(err, archive.WriteHeader(header))
-		if err == nil {
+		if err = archive.WriteHeader(header); err == nil {
 			_, err = archive.Write(f.text)
 		}
+		if err != nil {
+			break // the others would say the same
+		}
 	}
-	if err = errors.Join(err, archive.Close(), packed.Close()); err != nil {
-		return fmt.Errorf("writing the bundle: %w", err)
+	for _, end := range []func() error{archive.Close, packed.Close} {
+		if err == nil {
+			err = end()
+		}
 	}
-	return nil
+	return err
 }
