@@ -273,7 +273,8 @@ func printCleanup(io streams, r cleanupReport, hint string) {
 			io.paint(yellow, "!"), row.Kind, row.ID, row.Name)
 	}
 	if len(r.Remove) == 0 {
-		fmt.Fprintf(io.out, "Nothing to remove of cluster %s in project %s.\n", r.Cluster, r.Project)
+		fmt.Fprintf(io.out, "Nothing to remove of cluster %s in project %s; `raven cleanup` lists the clusters that have "+
+			"resources there.\n", r.Cluster, r.Project)
 		return
 	}
 	counts := map[drivers.Kind]int{}
