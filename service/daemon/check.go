@@ -225,7 +225,8 @@ func (c *Check) connections() {
 		c.tell(err, "Lease: %s/%s", of.Namespace, of.Name)
 	}
 	if northbound, configured := ovn.FromConfig(v); configured && !c.groups["ovn"] {
-		c.tell(northbound.Validate(), "OVN's northbound database: %s", strings.Join(northbound.Endpoints, ", "))
+		c.tell(northbound.Validate(), "OVN's northbound database: the configuration names %s",
+			strings.Join(northbound.Endpoints, ", "))
 	} else if !configured {
 		c.noNorthbound()
 	}
