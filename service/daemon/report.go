@@ -28,10 +28,11 @@ func (d *Daemon) status(q url.Values) (any, error) {
 		d.mu.Unlock()
 		return report, nil
 	}
-	report.Ready = r.engine().Replayed()
 	report.Cluster, report.Project = r.cluster, r.cloud.ProjectID()
 	report.Counts, report.Requests = r.engine().Counts(), r.cloud.Neutron.Stats()
+	report.Ready = r.engine().Replayed()
 	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
+		report.Ready = report.Ready && !r.engine().StandingBy() // or it is still taking over
 		report.Objects = r.engine().Objects(filterFrom(q))
 	}
 	report.OVN, report.Handover = r.ovnReport(), r.loop().handover.Status()

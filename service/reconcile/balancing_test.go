@@ -126,9 +126,9 @@ func TestCleanupWithoutOctavia(t *testing.T) {
 	w.createMap("a", "x")
 	r.settled(1)
 	r.stop()
-	cleanup := func(seen bool, left int) {
+	cleanup := func(seen bool, left int, goOn time.Duration) {
 		t.Helper()
-		c := w.cleanup(emptyNorthbound{}, 100*time.Millisecond)
+		c := w.cleanup(emptyNorthbound{}, goOn)
 		p, err := c.Plan(t.Context())
 		if err != nil || (len(p.Unseen) == 0) != seen {
 			t.Errorf("%v, %v", p.Unseen, err)
@@ -140,10 +140,10 @@ func TestCleanupWithoutOctavia(t *testing.T) {
 		}
 	}
 	w.cloud.SetOctavia(false)
-	cleanup(false, 2) // the network and the subnet, which the VIP's port uses
+	cleanup(false, 2, 100*time.Millisecond) // the network and the subnet, which the VIP's port uses
 	w.none("security_group", "vip")
 	w.cloud.SetOctavia(true)
-	cleanup(true, 0)
+	cleanup(true, 0, patience) // a load balancer takes its time
 	if n := w.cloud.Count("loadbalancer") + w.cloud.Count("port"); n > 0 {
 		t.Errorf("something is left:\n%s", w.dump())
 	}

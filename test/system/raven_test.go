@@ -211,6 +211,9 @@ func (p *raven) settled() string {
 	if err != nil {
 		return err.Error()
 	}
+	if s.Leader != nil && !s.Leader.Leading {
+		return "it stands by, ready as it is"
+	}
 	if !s.Ready {
 		return "not every object has been answered"
 	}
