@@ -83,6 +83,14 @@ func (f Filter) selects(o *state.Object) bool {
 // slowStep is how long a step may last before the status says for how long it does.
 const slowStep = 3 * time.Second
 
+// doingText says what is being applied, and for how long where the cloud takes its time.
+func doingText(doing string, lasts time.Duration) string {
+	if lasts < slowStep {
+		return doing
+	}
+	return fmt.Sprintf("%s, for %s: the cloud has not answered yet", doing, lasts.Truncate(time.Second))
+}
+
 func statusOf(tx *state.LoopTx, o *state.Object, now time.Time) ObjectStatus {
 	st := ObjectStatus{
 		Driver: o.Request.Driver, Kind: o.Target.Watch.Kind, Namespace: o.Target.Namespace, Name: o.Target.Name,
@@ -98,11 +106,7 @@ func statusOf(tx *state.LoopTx, o *state.Object, now time.Time) ObjectStatus {
 		st.NextTry = &next
 	}
 	if o.Doing != "" {
-		doing := o.Doing
-		if lasts := now.Sub(o.DoingSince).Truncate(time.Second); lasts >= slowStep {
-			doing += fmt.Sprintf(", for %s: the cloud has not answered yet", lasts)
-		}
-		st.Reasons = append([]string{doing}, o.Reasons...)
+		st.Reasons = append([]string{doingText(o.Doing, now.Sub(o.DoingSince))}, o.Reasons...)
 		if o.Phase == state.Done {
 			st.State = state.Pending
 		}
