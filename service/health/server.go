@@ -164,7 +164,8 @@ func listen(ctx context.Context, group, host string, port int) (net.Listener, er
 	problem := &config.Error{Group: group, Option: "port", Message: "listening on " + address + ": " + err.Error()}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		problem.Message = address + " is in use by another process, perhaps another Raven with this configuration; stop that or set another port"
+		problem.Message = address + " is in use by another process, perhaps another Raven with this configuration; " +
+			"stop that or set another port"
 	case errors.Is(err, syscall.EACCES):
 		problem.Message = "not allowed to listen on " + address + "; set a port above 1023"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
