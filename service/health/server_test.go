@@ -219,13 +219,13 @@ func TestAPortInUse(t *testing.T) {
 	}{
 		"health": {
 			health.Config{Host: "127.0.0.1", Port: port},
-			fmt.Sprintf("[health_server] port: 127.0.0.1:%d is in use by another process, perhaps another Raven with this "+
-				"configuration; stop that or set another port", port),
+			fmt.Sprintf("[health_server] port: 127.0.0.1:%d is in use by another process, perhaps another Raven with "+
+				"this configuration; stop that or set another port", port),
 		},
 		"metrics": {
 			health.Config{Host: "127.0.0.1", MetricsHost: "127.0.0.1", MetricsPort: port, Gatherer: prometheus.NewRegistry()},
-			fmt.Sprintf("[prometheus_exporter] port: 127.0.0.1:%d is in use by another process, perhaps another Raven with this "+
-				"configuration; stop that or set another port",
+			fmt.Sprintf("[prometheus_exporter] port: 127.0.0.1:%d is in use by another process, perhaps another Raven with "+
+				"this configuration; stop that or set another port",
 				port),
 		},
 		"host": {health.Config{Host: "192.0.2.1"}, "[health_server] host: 192.0.2.1 is no address of this machine"},
