@@ -177,7 +177,7 @@ func (c *Cleanup) round(
 				return nil
 			}
 			removed = true
-			m.Remove(step.Kind, step.ID)
+			c.forget(m, step)
 			if c.Removed != nil {
 				c.Removed(step)
 			}
@@ -186,6 +186,21 @@ func (c *Cleanup) round(
 	}
 	_ = group.Wait() // failures are kept by id
 	return removed, failures
+}
+
+// forget takes a resource that was removed out of a cache, and what was deleted with it.
+func (c *Cleanup) forget(m *state.Cache, step plan.Step) {
+	m.Remove(step.Kind, step.ID)
+	contains := func(d plan.Descriptor) bool { return d.Container.Kind == step.Kind }
+	if !slices.ContainsFunc(c.Kinds.List(), contains) {
+		return
+	}
+	for _, o := range m.All() {
+		container := c.Kinds.Of(o.Kind).Container
+		if container.Kind == step.Kind && o.Attrs[container.Attribute] == step.ID {
+			m.Remove(o.Kind, o.ID)
+		}
+	}
 }
 
 // remove has the backend of a kind remove one resource.

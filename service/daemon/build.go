@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -113,6 +114,9 @@ func (r *runtime) connectOpenStack(ctx context.Context) error {
 	}
 	connection, err := openstack.Connect(ctx, c, r.log)
 	if err != nil {
+		if openstack.Classify(err) == openstack.ClassUnauthorized {
+			return fmt.Errorf("%w; check the credentials in [neutron]", err)
+		}
 		return unreached(linkKeystone, err)
 	}
 	r.cloud, err = cloud.New(ctx, connection)

@@ -77,5 +77,9 @@ func reportSandbox(log *slog.Logger, sandbox *host.Sandbox) {
 			lacking = append(lacking, m.Name+" ("+m.Detail+")")
 		}
 	}
-	log.Info("drivers are confined", "by", by, "without", lacking)
+	attrs := []any{"by", by}
+	if len(lacking) > 0 {
+		attrs = append(attrs, "without", lacking)
+	}
+	log.Info("drivers are confined", attrs...)
 }
