@@ -55,7 +55,7 @@ func startingApps() []*app {
 }
 
 // workload makes a cluster look alive: pods come, change, complete and go. It keeps nothing in mind but how many
-// there should be, so whatever somebody else does to them is made good with the next change, as controllers would.
+// there should be, so whatever other clients do to them is made good with the next change, as controllers would.
 type workload struct {
 	kube *simkube.API
 	rand *rand.Rand

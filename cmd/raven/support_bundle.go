@@ -247,7 +247,7 @@ func (b *bundle) write(file string) (err error) {
 			err = fmt.Errorf("writing the bundle: %w", closed)
 		}
 		if err != nil {
-			_ = os.Remove(file) // half of it helps nobody
+			_ = os.Remove(file) // a half of it is of no use
 		}
 	}()
 	if err = b.pack(target, strings.TrimSuffix(filepath.Base(file), ".tar.gz")); err != nil {

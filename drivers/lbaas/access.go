@@ -24,11 +24,11 @@ func (b *builder) allowed(f frame) []string {
 	}
 	ranges := b.Clients(f.ip4, f.ip6)
 	if len(ranges) == 0 {
-		nobody := netip.IPv4Unspecified()
+		unspecified := netip.IPv4Unspecified()
 		if !f.ip4 {
-			nobody = netip.IPv6Unspecified()
+			unspecified = netip.IPv6Unspecified()
 		}
-		ranges = []netip.Prefix{netip.PrefixFrom(nobody, nobody.BitLen())}
+		ranges = []netip.Prefix{netip.PrefixFrom(unspecified, unspecified.BitLen())}
 	}
 	return texts(ranges)
 }

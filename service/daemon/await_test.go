@@ -17,10 +17,11 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// A service that is away at the start is waited for: the daemon stays, is not ready, says why, and begins when it can.
+// A service that is unavailable at the start is waited for: the daemon stays, is not ready, says why, and begins when
+// it can.
 func TestStartWaitsForServices(t *testing.T) {
 	t.Parallel()
-	away := map[string]func(r *rig) func(){
+	unavailable := map[string]func(r *rig) func(){
 		linkKubernetes: func(r *rig) func() {
 			fault := simkube.Fault{Path: "^/api/v1/namespaces/kube-system", Status: http.StatusInternalServerError}
 			_, err := r.kube.Inject(fault)
@@ -32,7 +33,7 @@ func TestStartWaitsForServices(t *testing.T) {
 		linkKeystone: func(r *rig) func() { return r.fault(simcloud.Rule{Kind: "token", Method: http.MethodPost}) },
 		linkNeutron:  func(r *rig) func() { return r.fault(simcloud.Rule{Kind: "extension", Method: http.MethodGet}) },
 	}
-	for link, cut := range away {
+	for link, cut := range unavailable {
 		t.Run(link, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)

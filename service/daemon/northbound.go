@@ -18,8 +18,8 @@ import (
 const ovnComponent = "ovn"
 
 // mayDropOVN refuses a configuration without OVN's northbound database while load balancers of Raven's are in it, as
-// far as that was seen: nobody would see them any more, so that they served on, as they are, beside those of another
-// driver.
+// far as that was seen: without the connection they would neither be updated nor deleted, and would serve beside those
+// of another driver.
 func (r *runtime) mayDropOVN(next *config.Values) error {
 	if r == nil || r.northbound == nil {
 		return nil

@@ -43,7 +43,7 @@ func (r *runtime) knownVIPs(ctx context.Context, err error) bool {
 	}
 	level := slog.LevelWarn
 	if errors.Is(err, octavia.ErrNoBalancing) {
-		level = slog.LevelDebug // most likely nobody wants one
+		level = slog.LevelDebug // most likely none is wanted
 	}
 	r.log.Log(ctx, level, "asking for the versions of the load balancing service; until it answers it counts as new",
 		"error", err)

@@ -81,7 +81,7 @@ type Work func(ctx, lease context.Context)
 type Status struct {
 	Identity string    `json:"identity"`
 	Lease    string    `json:"lease"`  // namespace/name
-	Holder   string    `json:"holder"` // who leads as far as is known; empty: nobody
+	Holder   string    `json:"holder"` // who leads as far as is known; empty: none
 	Leading  bool      `json:"leading"`
 	Since    time.Time `json:"since"` // of this holder, as far as this process has seen
 	Terms    int       `json:"terms"` // how often this process has begun to lead
@@ -366,7 +366,7 @@ func (t *term) write(
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()
-		return context.Canceled // nobody wants to lead any more
+		return context.Canceled // the candidate is closed
 	}
 	held := t.timer != nil
 	t.mu.Unlock()

@@ -173,11 +173,11 @@ func (n *Node) awaitPort(ctx context.Context, ref podRef) (*attachment, error) {
 			a, err = n.port(ref, view)
 		}
 		var waits *waitError
-		var away *openvswitch.AwayError
+		var unavailable *openvswitch.UnavailableError
 		switch {
 		case err == nil:
 			return a, nil
-		case !errors.As(err, &waits) && !errors.As(err, &away):
+		case !errors.As(err, &waits) && !errors.As(err, &unavailable):
 			return nil, err
 		}
 		var unseen *unseenError
@@ -275,17 +275,17 @@ func (n *Node) awaitOwner(ctx context.Context, a *attachment) error {
 	pause := firstOwnerPause
 	for {
 		binding, err := n.south.binding(ctx, n.ovs, a.Port)
-		var away *southbound.AwayError
+		var unavailable *southbound.UnavailableError
 		switch {
 		case err == nil && binding.DeviceID == a.DeviceID:
 			n.southboundAnswers()
 			return nil
 		case err == nil:
 			return types.NewError(codeRefused, fmt.Sprintf("annotation %s names port %s, whose %s in OVN's southbound "+
-				"database is %q, not %s: somebody else than Raven has written it", contract.Port, a.Port, "neutron:device_id",
+				"database is %q, not %s: another client than Raven has written it", contract.Port, a.Port, "neutron:device_id",
 				short(binding.DeviceID), a.DeviceID), "")
-		case errors.As(err, &away) && n.config.SouthboundCheck == checkReachable && ctx.Err() == nil:
-			n.southboundAway(err)
+		case errors.As(err, &unavailable) && n.config.SouthboundCheck == checkReachable && ctx.Err() == nil:
+			n.southboundUnavailable(err)
 			return nil
 		}
 		timer := n.config.Clock.NewTimer(pause)

@@ -202,8 +202,8 @@ func (n *Node) putRight(
 		return nil
 	}
 	a, err := parseAttachment(pod.Annotations)
-	view, _, away := n.ovs.View()
-	if err != nil || away != nil || a.ownedBy(pod) != nil || a.mayBeOn(view, n.config.Bridge) != nil {
+	view, _, unavailable := n.ovs.View()
+	if err != nil || unavailable != nil || a.ownedBy(pod) != nil || a.mayBeOn(view, n.config.Bridge) != nil {
 		return nil // what the annotations say cannot be used now: the interface stays as it is
 	}
 	for other, i := range view.Interfaces {

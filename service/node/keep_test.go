@@ -54,7 +54,7 @@ func TestGarbageCollection(t *testing.T) {
 			t.Errorf("rows %v", rows)
 		}
 	}
-	for i, b := range boxes { // also with the API server away, and with nothing left
+	for i, b := range boxes { // also with the API server unavailable, and with nothing left
 		r.del(b, pods[i])
 	}
 }

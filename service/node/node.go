@@ -55,7 +55,7 @@ type Node struct {
 	mu     sync.Mutex // guards what follows
 	failed error
 	closed bool // requests are not let in any more
-	warned bool // of a southbound database that is away
+	warned bool // of a southbound database that is unavailable
 }
 
 // New returns a node's daemon that does nothing yet. It reports to the registry.

@@ -31,14 +31,14 @@ func failure(code uint, format string, args ...any) *types.Error {
 func asCNI(err error) *types.Error {
 	var coded *types.Error
 	var ns *netnsError
-	var away *openvswitch.AwayError
+	var unavailable *openvswitch.UnavailableError
 	var moved *movedError
 	switch {
 	case errors.As(err, &coded):
 		return coded
 	case errors.As(err, &ns):
 		return failure(types.ErrInvalidNetNS, "%v", err)
-	case errors.As(err, &away), errors.As(err, &moved), errors.Is(err, context.Canceled),
+	case errors.As(err, &unavailable), errors.As(err, &moved), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, errOvertaken), errors.Is(err, errStopping):
 		return failure(types.ErrTryAgainLater, "%v", err)
 	}

@@ -279,7 +279,7 @@ func (r *rig) pod(name string, annotations map[string]string) object {
 	})
 }
 
-// annotate writes annotations as Raven does; an empty value takes one away.
+// annotate writes annotations as Raven does; an empty value takes one unavailable.
 func (r *rig) annotate(o object, annotations map[string]string) {
 	r.Helper()
 	values := map[string]any{}

@@ -98,7 +98,7 @@ func answer(w http.ResponseWriter, result any, err error) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		result = err
 	}
-	_ = json.NewEncoder(w).Encode(result) // a plugin that was ended is nobody's error: its sandbox gets a DEL
+	_ = json.NewEncoder(w).Encode(result) // that the plugin has ended is no error: its sandbox gets a DEL
 }
 
 // serve does what a request asks for. Its error is a *types.Error.

@@ -23,7 +23,7 @@ type south struct {
 func (s *south) binding(ctx context.Context, ovs *openvswitch.Switch, port string) (southbound.Binding, error) {
 	view, _, err := ovs.View()
 	if err != nil {
-		return southbound.Binding{}, &southbound.AwayError{Err: err}
+		return southbound.Binding{}, &southbound.UnavailableError{Err: err}
 	}
 	return s.clientOf(view.Chassis).Binding(ctx, port)
 }
@@ -68,8 +68,8 @@ func (n *Node) southboundAnswers() {
 	}
 }
 
-// southboundAway logs once, until the database answers again, that owners cannot be checked.
-func (n *Node) southboundAway(err error) {
+// southboundUnavailable logs once, until the database answers again, that owners cannot be checked.
+func (n *Node) southboundUnavailable(err error) {
 	n.mu.Lock()
 	warned := n.warned
 	n.warned = true

@@ -76,15 +76,15 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// AwayError says that the database cannot be asked now. What was being written may be written or not.
-type AwayError struct{ Err error }
+// UnavailableError says that the database cannot be asked now. What was being written may be written or not.
+type UnavailableError struct{ Err error }
 
-func (a *AwayError) Error() string {
-	return fmt.Sprintf("Open vSwitch's database is unreachable: %v", a.Err)
+func (u *UnavailableError) Error() string {
+	return fmt.Sprintf("Open vSwitch's database is unreachable: %v", u.Err)
 }
 
 // Unwrap returns why.
-func (a *AwayError) Unwrap() error { return a.Err }
+func (u *UnavailableError) Unwrap() error { return u.Err }
 
 var errNotConnected = errors.New("not connected yet")
 
@@ -124,7 +124,7 @@ func (s *Switch) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		s.away(err)
+		s.unavailable(err)
 		if text := err.Error(); text != said {
 			said = text
 			s.config.Logger.Warn("Open vSwitch's database is unreachable", "endpoint", s.config.Endpoint, "error", err)
@@ -137,7 +137,7 @@ func (s *Switch) Run(ctx context.Context) error {
 		timer.Stop()
 		pause = min(2*pause, s.config.BackoffMax)
 	}
-	s.away(errors.New("the connection was closed"))
+	s.unavailable(errors.New("the connection was closed"))
 	return ctx.Err()
 }
 
@@ -208,7 +208,7 @@ func (s *Switch) refresh(session *ovsdb.Session) {
 	s.tell()
 }
 
-func (s *Switch) away(why error) {
+func (s *Switch) unavailable(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session, s.copy, s.view, s.err = nil, nil, nil, why
@@ -222,12 +222,12 @@ func (s *Switch) tell() {
 }
 
 // View returns the present state, which must not be changed, and a channel that is closed when there is another one.
-// The error is an *AwayError; the channel is there in that case, too.
+// The error is an *UnavailableError; the channel is there in that case, too.
 func (s *Switch) View() (*View, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.view == nil {
-		return nil, s.changed, &AwayError{s.err}
+		return nil, s.changed, &UnavailableError{s.err}
 	}
 	return s.view, s.changed, nil
 }

@@ -39,8 +39,8 @@ const (
 )
 
 // Plug puts an interface into the integration bridge. A row of Raven of the same name is replaced, in the same
-// transaction. It returns once the row is in View. The errors are *AwayError (the row may be there or not), *TakenError
-// and *ForeignError; others say that the database has refused it.
+// transaction. It returns once the row is in View. The errors are *UnavailableError (the row may be there or not),
+// *TakenError and *ForeignError; others say that the database has refused it.
 func (s *Switch) Plug(ctx context.Context, want Interface, others Others) (Interface, error) {
 	var row string
 	err := s.write(ctx, func(v *View) ([]libovsdb.Operation, error) {
@@ -205,7 +205,7 @@ func (s *Switch) connected(ctx context.Context) (*ovsdb.Session, *View, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, nil, &AwayError{fmt.Errorf("%w: %w", why, context.Cause(ctx))}
+			return nil, nil, &UnavailableError{fmt.Errorf("%w: %w", why, context.Cause(ctx))}
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (s *Switch) transact(
 	if err != nil {
 		// Nothing is known of it: all is read anew, so that what comes next sees what became of it.
 		session.GiveUp(fmt.Errorf("a transaction was not answered: %w", err))
-		return nil, &AwayError{fmt.Errorf("a transaction was not answered: %w", err)}
+		return nil, &UnavailableError{fmt.Errorf("a transaction was not answered: %w", err)}
 	}
 	details, err := libovsdb.CheckOperationResults(results, ops)
 	if err == nil {
@@ -237,7 +237,7 @@ func (s *Switch) await(ctx context.Context, session *ovsdb.Session, shown func(*
 		s.mu.Unlock()
 		switch {
 		case !same:
-			return &AwayError{errors.New("the connection was lost")}
+			return &UnavailableError{errors.New("the connection was lost")}
 		case shown(view):
 			return nil
 		}

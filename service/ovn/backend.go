@@ -194,7 +194,7 @@ func (b *Backend) failure(step plan.Step, err error) *backend.Failure {
 func (b *Backend) classify(err error) *backend.Failure {
 	var (
 		known   *backend.Failure
-		away    *AwayError
+		unavailable    *UnavailableError
 		missing *MissingError
 		invalid *InvalidError
 		taken   *ConflictError
@@ -204,7 +204,7 @@ func (b *Backend) classify(err error) *backend.Failure {
 	case errors.As(err, &known):
 		f := *known
 		return &f
-	case errors.As(err, &away):
+	case errors.As(err, &unavailable):
 		wait := []state.Key{state.ByBackend(backendName)}
 		return &backend.Failure{Phase: state.Waiting, RequeueAfter: slow, Wait: wait, Quiet: true}
 	case errors.As(err, &missing):

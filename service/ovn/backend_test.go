@@ -153,7 +153,7 @@ func balancerRow(id string) plan.Observed {
 // TestBackAndUnavailableAgain: the database counts as available when all of it was read, and not before; one that was
 // never listed is listed then, and counts with that.
 func TestBackAndUnavailableAgain(t *testing.T) {
-	gone := &ovn.AwayError{Err: errors.New("cut")}
+	gone := &ovn.UnavailableError{Err: errors.New("cut")}
 	for name, c := range map[string]struct {
 		db   database
 		want bool
@@ -227,7 +227,7 @@ func TestBackWhileItIsListed(t *testing.T) {
 	d := &database{}
 	r := newRows(t, d)
 	r.observe()
-	d.unavailable = map[drivers.Kind]error{kindBalancer: &ovn.AwayError{Err: errors.New("cut")}}
+	d.unavailable = map[drivers.Kind]error{kindBalancer: &ovn.UnavailableError{Err: errors.New("cut")}}
 	var begun uint64
 	r.state.View(func(tx *state.LoopTx) { begun = tx.Cache.Sequence() })
 	_, err := r.List(t.Context(), "c")
@@ -252,7 +252,7 @@ func TestRefusedByTheDatabase(t *testing.T) {
 		err  error
 		want ravenbackend.Failure
 	}{
-		"unavailable": {&ovn.AwayError{Err: errors.New("cut")}, ravenbackend.Failure{
+		"unavailable": {&ovn.UnavailableError{Err: errors.New("cut")}, ravenbackend.Failure{
 			Phase: state.Waiting, RequeueAfter: slow, Quiet: true,
 			Wait: []state.Key{state.ByBackend("OVN's northbound database")},
 		}},

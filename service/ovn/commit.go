@@ -44,7 +44,7 @@ func (n *Northbound) write(
 	select {
 	case n.changes <- c:
 	case <-ctx.Done():
-		return plan.Observed{}, &AwayError{ctx.Err()}
+		return plan.Observed{}, &UnavailableError{ctx.Err()}
 	case <-n.stopped:
 		return plan.Observed{}, ErrClosed
 	}
@@ -59,7 +59,7 @@ func (n *Northbound) write(
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.session == nil {
-		return plan.Observed{}, n.away()
+		return plan.Observed{}, n.unavailable()
 	}
 	o, there := n.index.observe(r)
 	if !there {
@@ -125,7 +125,7 @@ func (n *Northbound) gather(changes []*change) (s *session, t *transaction, in, 
 	defer n.mu.Unlock()
 	t = &transaction{taking: map[string]taker{}}
 	if n.session == nil {
-		finish(changes, n.away())
+		finish(changes, n.unavailable())
 		return nil, t, nil, nil
 	}
 	for i, c := range changes {
@@ -223,7 +223,7 @@ func (n *Northbound) transact(ctx context.Context, s *session, t *transaction) e
 		}
 		n.stats.transaction("unanswered", len(ops), took)
 		s.GiveUp(fmt.Errorf("a transaction was not answered: %w", err))
-		return &AwayError{fmt.Errorf("a transaction of %d operations was not answered: %w", len(ops), err)}
+		return &UnavailableError{fmt.Errorf("a transaction of %d operations was not answered: %w", len(ops), err)}
 	}
 	if details, err := ovsdb.CheckOperationResults(results, ops); err != nil {
 		n.stats.transaction("refused", len(ops), took)

@@ -40,8 +40,8 @@ func TestServerHangs(t *testing.T) {
 			// It returns though the server says nothing before the end of the test.
 			_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
 				map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
-			if away := (*ovn.AwayError)(nil); !errors.As(err, &away) {
-				t.Errorf("error %v, want an AwayError", err)
+			if unavailable := (*ovn.UnavailableError)(nil); !errors.As(err, &unavailable) {
+				t.Errorf("error %v, want an UnavailableError", err)
 			}
 			r.until("the silence is noticed", func() bool { return !r.Status().Connected })
 			if err := server.Thaw(); err != nil {
@@ -51,7 +51,7 @@ func TestServerHangs(t *testing.T) {
 			r.until("it is written", func() bool {
 				_, err := r.Create(t.Context(), kindBalancer, identity("service-proxy", "u1", "lb"),
 					map[string]any{"name": "web/u1", "group_id": g, "vips": vips})
-				if away := (*ovn.AwayError)(nil); errors.As(err, &away) {
+				if unavailable := (*ovn.UnavailableError)(nil); errors.As(err, &unavailable) {
 					return false // a loaded machine may need longer than the timeout for a large one
 				}
 				if err != nil {
@@ -150,12 +150,12 @@ func TestNobodyThere(t *testing.T) {
 	defer n.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	away := (*ovn.AwayError)(nil)
-	if err := n.WaitConnected(ctx); !errors.As(err, &away) {
-		t.Errorf("error %v, want an AwayError", err)
+	unavailable := (*ovn.UnavailableError)(nil)
+	if err := n.WaitConnected(ctx); !errors.As(err, &unavailable) {
+		t.Errorf("error %v, want an UnavailableError", err)
 	}
-	if _, err := n.Create(t.Context(), kindGroup, identity(plan.Shared, "", "g"), nil); !errors.As(err, &away) {
-		t.Errorf("error %v, want an AwayError", err)
+	if _, err := n.Create(t.Context(), kindGroup, identity(plan.Shared, "", "g"), nil); !errors.As(err, &unavailable) {
+		t.Errorf("error %v, want an UnavailableError", err)
 	}
 }
 

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// AwayError says that the northbound database cannot be asked now. Of what is in it nothing is known but what was
-// known before; what was being written may be written or not.
-type AwayError struct{ Err error }
+// UnavailableError says that the northbound database cannot be asked now. Of what is in it nothing is known but what
+// was known before; what was being written may be written or not.
+type UnavailableError struct{ Err error }
 
-func (a *AwayError) Error() string {
-	return fmt.Sprintf("OVN's northbound database is unreachable: %v", a.Err)
+func (u *UnavailableError) Error() string {
+	return fmt.Sprintf("OVN's northbound database is unreachable: %v", u.Err)
 }
 
 // Unwrap returns why.
-func (a *AwayError) Unwrap() error { return a.Err }
+func (u *UnavailableError) Unwrap() error { return u.Err }
 
 // MissingError says that rows are not there that others have to join: Neutron has not made them yet, or another client
 // has deleted them.

@@ -162,17 +162,18 @@ func TestServerIsKilled(t *testing.T) {
 	g := r.group()
 	was := r.balancer("u1", g, vip("TCP", "10.0.0.1", 80, 0))
 	r.server.Kill()
-	r.until("it is away", func() bool { return !r.Status().Connected })
+	r.until("it is unavailable", func() bool { return !r.Status().Connected })
 	_, err := r.List(kindBalancer)
-	away := (*ovn.AwayError)(nil)
-	if !errors.As(err, &away) {
-		t.Fatalf("list without a server: error %v, want an AwayError", err)
+	unavailable := (*ovn.UnavailableError)(nil)
+	if !errors.As(err, &unavailable) {
+		t.Fatalf("list without a server: error %v, want an UnavailableError", err)
 	}
-	if _, err := r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"vips": []any{}}); !errors.As(err, &away) {
-		t.Errorf("update without a server: error %v, want an AwayError", err)
+	_, err = r.Update(t.Context(), kindBalancer, was.ID, map[string]any{"vips": []any{}})
+	if !errors.As(err, &unavailable) {
+		t.Errorf("update without a server: error %v, want an UnavailableError", err)
 	}
-	if err := r.Delete(t.Context(), kindBalancer, was.ID); !errors.As(err, &away) {
-		t.Errorf("delete without a server: error %v, want an AwayError", err)
+	if err := r.Delete(t.Context(), kindBalancer, was.ID); !errors.As(err, &unavailable) {
+		t.Errorf("delete without a server: error %v, want an UnavailableError", err)
 	}
 	r.seen.forget()
 	if err := r.server.Run(t.Context()); err != nil {
@@ -296,11 +297,11 @@ func TestChurnOverDeaths(t *testing.T) {
 	insist := func(do func() error) { // as the loop does
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			err := do()
-			away, gone := (*ovn.AwayError)(nil), (*ovn.GoneError)(nil)
+			unavailable, gone := (*ovn.UnavailableError)(nil), (*ovn.GoneError)(nil)
 			if err == nil {
 				return
 			}
-			if !errors.As(err, &away) && !errors.As(err, &gone) || time.Now().After(end) {
+			if !errors.As(err, &unavailable) && !errors.As(err, &gone) || time.Now().After(end) {
 				t.Error(err)
 				return
 			}

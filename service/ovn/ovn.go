@@ -116,7 +116,7 @@ func (n *Northbound) WaitConnected(ctx context.Context) error {
 	case <-ctx.Done():
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.away()
+		return n.unavailable()
 	}
 }
 
@@ -205,13 +205,13 @@ func (n *Northbound) missed(ctx context.Context, err error, wait time.Duration) 
 		"error", err)
 }
 
-// away returns the error of what cannot be asked now. The lock is held.
-func (n *Northbound) away() error {
+// unavailable returns the error of what cannot be asked now. The lock is held.
+func (n *Northbound) unavailable() error {
 	err := n.err
 	if err == nil {
 		err = errors.New("the connection was lost")
 	}
-	return &AwayError{err}
+	return &UnavailableError{err}
 }
 
 // updated takes over the rows that the server has changed.
@@ -309,13 +309,13 @@ func (n *Northbound) news() (f Follower, changed []Resource, rows []string, back
 	return n.follower, changed, rows, back
 }
 
-// List shows all resources of a kind that carry the cluster's identity. The error is an AwayError: then nothing is
-// known.
+// List shows all resources of a kind that carry the cluster's identity. The error is an UnavailableError: then nothing
+// is known.
 func (n *Northbound) List(kind drivers.Kind) ([]plan.Observed, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.session == nil {
-		return nil, n.away()
+		return nil, n.unavailable()
 	}
 	ids := n.index.all(kind)
 	out := make([]plan.Observed, 0, len(ids))
@@ -329,24 +329,24 @@ func (n *Northbound) List(kind drivers.Kind) ([]plan.Observed, error) {
 	return out, nil
 }
 
-// Get shows one resource, and says whether there is one. The error is an AwayError: then nothing is known.
+// Get shows one resource, and says whether there is one. The error is an UnavailableError: then nothing is known.
 func (n *Northbound) Get(kind drivers.Kind, id string) (plan.Observed, bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.session == nil {
-		return plan.Observed{}, false, n.away()
+		return plan.Observed{}, false, n.unavailable()
 	}
 	o, ok := n.index.observe(Resource{kind, id})
 	return o, ok, nil
 }
 
 // Clusters counts the load balancers and groups of every Raven's cluster in the database, by cluster id. The error is
-// an AwayError.
+// an UnavailableError.
 func (n *Northbound) Clusters() (map[string]map[drivers.Kind]int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.session == nil {
-		return nil, n.away()
+		return nil, n.unavailable()
 	}
 	seen := map[string]map[Resource]bool{}
 	note := func(kind drivers.Kind, identity plan.Identity) {

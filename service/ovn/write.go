@@ -15,8 +15,8 @@ import (
 // asked for twice. Of a group it takes those networks and routers in whose switches and routers are there; Update
 // says what is missing. It returns the resource as it is then.
 //
-// The error is an AwayError, a MissingError, a ConflictError, an InvalidError, or of the database or the caller's
-// right to write; then nothing is known to have been written.
+// The error is an UnavailableError, a MissingError, a ConflictError, an InvalidError, or of the database or the
+// caller's right to write; then nothing is known to have been written.
 func (n *Northbound) Create(
 	ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any,
 ) (plan.Observed, error) {

@@ -337,8 +337,8 @@ func TestCutCreates(t *testing.T) {
 	}
 }
 
-// TestOctaviaAway: while the load balancing service is away nothing is concluded, and everything else works.
-func TestOctaviaAway(t *testing.T) {
+// TestOctaviaUnavailable: while the load balancing service is away nothing is concluded, and everything else works.
+func TestOctaviaUnavailable(t *testing.T) {
 	t.Parallel()
 	w := balancers(t, amphora())
 	a, b := script("a", always(shopOf(1).set())), script("b", always(shop()))
@@ -459,8 +459,8 @@ func TestABurstOfBalancers(t *testing.T) {
 				t.Errorf("want one create for each of %d, got %d: %v", n, len(writes), writes)
 			}
 			t.Logf("%d load balancers of %d parts: %d requests to change, %d to read: %v", n, 10, len(writes), total, reads)
-			// One poll is a list of the load balancers, and either one of each kind of part or the trees of the last three.
-			// Beside them are those of the first observation.
+			// One poll is a list of the load balancers, and either one of each kind of part or the trees of the last
+			// three. Beside them are those of the first observation.
 			if len(polls) == 0 || total > 4*(len(polls)+1) {
 				t.Errorf("%d reads for %d load balancers in %d polls: %v", total, n, len(polls), reads)
 			}

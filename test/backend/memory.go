@@ -42,7 +42,7 @@ type Memory struct {
 	notes map[string]plan.Observed
 	made  int
 	log   []plan.Op
-	away  error
+	unavailable  error
 }
 
 // New returns an empty memory.
@@ -76,7 +76,7 @@ func (m *Memory) Change(text string, remove bool) {
 func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.away = err
+	m.unavailable = err
 }
 
 // Steps returns what was applied so far.
@@ -109,15 +109,15 @@ func (m memory) List(_ context.Context, cluster string) ([]plan.Observed, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := slices.Collect(maps.Values(m.notes))
-	return slices.DeleteFunc(list, func(o plan.Observed) bool { return o.Identity.Cluster != cluster }), m.away
+	return slices.DeleteFunc(list, func(o plan.Observed) bool { return o.Identity.Cluster != cluster }), m.unavailable
 }
 
 // Get implements backend.Backend.
 func (m memory) Get(_ context.Context, _ drivers.Kind, id string) (plan.Observed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if o, there := m.notes[id]; there || m.away != nil {
-		return o, m.away
+	if o, there := m.notes[id]; there || m.unavailable != nil {
+		return o, m.unavailable
 	}
 	return plan.Observed{}, backend.ErrNotFound
 }
@@ -141,8 +141,8 @@ func (m memory) Apply(_ context.Context, _ plan.Owner, step *plan.Step) error {
 func (m memory) write(step *plan.Step) (plan.Observed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.away != nil {
-		return plan.Observed{}, m.away
+	if m.unavailable != nil {
+		return plan.Observed{}, m.unavailable
 	}
 	m.log = append(m.log, step.Op)
 	switch step.Op {

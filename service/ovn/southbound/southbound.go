@@ -43,15 +43,15 @@ type Binding struct {
 // ErrUnknownPort says that the database has no such port (yet).
 var ErrUnknownPort = errors.New("OVN's southbound database has no such port")
 
-// AwayError says that the database cannot be asked.
-type AwayError struct{ Err error }
+// UnavailableError says that the database cannot be asked.
+type UnavailableError struct{ Err error }
 
-func (a *AwayError) Error() string {
-	return fmt.Sprintf("OVN's southbound database cannot be asked: %v", a.Err)
+func (u *UnavailableError) Error() string {
+	return fmt.Sprintf("OVN's southbound database cannot be asked: %v", u.Err)
 }
 
 // Unwrap returns why.
-func (a *AwayError) Unwrap() error { return a.Err }
+func (u *UnavailableError) Unwrap() error { return u.Err }
 
 // Client asks the database, over a connection that is kept while it works. Close ends it.
 type Client struct {
@@ -70,9 +70,9 @@ func New(c Config) *Client {
 	return &Client{config: c}
 }
 
-// Binding returns what the database has of a port. The errors are ErrUnknownPort, *AwayError, and the context's where
-// that has ended before anything was asked. A question that was asked is waited for, whatever becomes of the context:
-// others ask by the same connection.
+// Binding returns what the database has of a port. The errors are ErrUnknownPort, *UnavailableError, and the context's
+// where that has ended before anything was asked. A question that was asked is waited for, whatever becomes of the
+// context: others ask by the same connection.
 func (c *Client) Binding(ctx context.Context, port string) (Binding, error) {
 	if ctx.Err() != nil {
 		return Binding{}, context.Cause(ctx)
@@ -84,10 +84,10 @@ func (c *Client) Binding(ctx context.Context, port string) (Binding, error) {
 		Where: []libovsdb.Condition{libovsdb.NewCondition("logical_port", libovsdb.ConditionEqual, port)},
 	})
 	if err != nil {
-		return Binding{}, &AwayError{err}
+		return Binding{}, &UnavailableError{err}
 	}
 	if len(results) != 1 || results[0].Error != "" {
-		return Binding{}, &AwayError{fmt.Errorf("the server has answered %v", results)}
+		return Binding{}, &UnavailableError{fmt.Errorf("the server has answered %v", results)}
 	}
 	if len(results[0].Rows) == 0 {
 		return Binding{}, ErrUnknownPort

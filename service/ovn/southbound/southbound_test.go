@@ -53,9 +53,9 @@ func TestBinding(t *testing.T) {
 	if _, err := client.Binding(t.Context(), "none"); !errors.Is(err, ErrUnknownPort) {
 		t.Errorf("a port that is not there: %v", err)
 	}
-	var away *AwayError
+	var unavailable *UnavailableError
 	server.Kill()
-	if _, err := client.Binding(t.Context(), "port"); !errors.As(err, &away) {
+	if _, err := client.Binding(t.Context(), "port"); !errors.As(err, &unavailable) {
 		t.Errorf("without a server: %v", err)
 	}
 }
@@ -99,8 +99,8 @@ func TestCallerGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-answered
-		var away *AwayError
-		if err := <-ended; errors.As(err, &away) {
+		var unavailable *UnavailableError
+		if err := <-ended; errors.As(err, &unavailable) {
 			t.Errorf("a caller that gave up is told: %v", err)
 		}
 	}
