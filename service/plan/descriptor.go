@@ -55,8 +55,8 @@ type Descriptor struct {
 	Fixed bool
 	// Beside says that one which has to be replaced is kept until the new one is there.
 	Beside bool
-	// CreateFirst says that of one owner's resources the new ones are asked for before old ones are deleted, so that
-	// nothing is missing in between; whether the creates go well does not count.
+	// CreateFirst says that of one owner's resources the new ones are made before old ones are deleted, so that nothing
+	// is missing in between. New ones that are refused for good keep none, nor do others for longer than a while.
 	CreateFirst bool
 	// Container is what a resource is deleted with.
 	Container Container

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/backend"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/state"
@@ -86,7 +85,7 @@ func (e *Engine) converge(
 		if e.resolveUnknown(ctx, p, try) {
 			continue
 		}
-		if ready := e.ready(p, try); len(ready) > 0 {
+		if ready := e.ready(o, p, try); len(ready) > 0 {
 			e.doing(o, ready)
 			e.applyAll(ctx, o, ready, try)
 			continue
@@ -279,9 +278,9 @@ func waitKeyOf(w *state.Want, wt plan.Wait) (key state.Key, root bool) {
 }
 
 // ready returns the steps of a plan that can be applied now.
-func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
+func (e *Engine) ready(o *state.Object, p plan.Plan, try *attempt) []plan.Step {
 	var ready []plan.Step
-	e.state.View(func(tx *state.LoopTx) {
+	e.state.Update(func(tx *state.LoopTx) {
 		busy := map[string]bool{}
 		for _, step := range p.Steps {
 			serial := step.ID != "" && tx.Kinds().Of(step.Kind).Serial
@@ -304,19 +303,9 @@ func (e *Engine) ready(p plan.Plan, try *attempt) []plan.Step {
 			ready = append(ready, step)
 			busy[step.ID] = busy[step.ID] || serial
 		}
-		ready = createFirst(tx.Kinds(), ready)
+		ready = e.createFirst(tx, o, p, ready, try)
 	})
 	return ready
-}
-
-// createFirst puts off deletions of kinds of which the new resources come first, as long as there are creates of that
-// kind to ask for. One that was refused is not among them, so that it does not keep what has to go.
-func createFirst(kinds *plan.Kinds, ready []plan.Step) []plan.Step {
-	creates := map[drivers.Kind]bool{}
-	for _, step := range ready {
-		creates[step.Kind] = creates[step.Kind] || step.Op == plan.Create && kinds.Of(step.Kind).CreateFirst
-	}
-	return slices.DeleteFunc(ready, func(step plan.Step) bool { return step.Op == plan.Delete && creates[step.Kind] })
 }
 
 // applyAll applies ready steps side by side. What one step did is in the cache before it returns; what failed is noted.

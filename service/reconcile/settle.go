@@ -97,7 +97,7 @@ func (e *Engine) readyOf(tx *state.LoopTx, o *state.Object) (list []plan.Notice)
 
 // due is in what time something may be done about an object's resources though nothing wakes it; 0: nothing is.
 func (e *Engine) due(tx *state.LoopTx, o *state.Object) time.Duration {
-	next := result{requeueAfter: tx.SoftWaitLeft(o)}
+	next := sooner(result{requeueAfter: tx.SoftWaitLeft(o)}, result{requeueAfter: e.keepsOld(tx, o)})
 	for _, b := range e.backends {
 		if b.Due != nil {
 			next = sooner(next, result{requeueAfter: b.Due(tx.Tx, o.ID)})

@@ -96,6 +96,8 @@ type Object struct {
 	Made bool
 	// MissingSince is since when a soft reference of the object leads nowhere; zero: none does.
 	MissingSince time.Time
+	// OldSince is since when old resources of the object are kept until the new ones are made; zero: none are.
+	OldSince time.Time
 	// Said are the last Events, by what they are about.
 	Said map[string]string
 	// Written is the last thing written back, and the version of the object that the cache held then.
