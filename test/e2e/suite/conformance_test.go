@@ -27,8 +27,9 @@ const (
 	conformantSpecs = 47
 )
 
-// TestConformance runs upstream's tests on real nodes. RAVEN_E2E_FOCUS and RAVEN_E2E_SKIP choose others,
-// RAVEN_E2E_SEED an order, and RAVEN_E2E_NETWORK=bridge another network, to compare with.
+// TestConformance runs upstream's tests on real nodes. RAVEN_E2E_FOCUS and RAVEN_E2E_SKIP choose others (the focus
+// "network": all network specs that can run here), RAVEN_E2E_SEED an order, and RAVEN_E2E_NETWORK=bridge another
+// network, to compare with. RAVEN_E2E_PAGE is a file for the report as a page.
 func TestConformance(t *testing.T) {
 	cache, err := machine.CacheDir()
 	if err != nil {
@@ -44,25 +45,56 @@ func TestConformance(t *testing.T) {
 	}
 	realNodes(t, network)
 	focus, skip := cmp.Or(os.Getenv("RAVEN_E2E_FOCUS"), conformant), os.Getenv("RAVEN_E2E_SKIP")
-	specs := upstream(t, programs, focus, skip)
-	count := map[string]int{}
-	for _, one := range specs {
-		count[one.State]++
-		t.Logf("%-8s %6.1f s  %s", one.State, one.RunTime.Seconds(), one.name())
-		if one.State == "skipped" {
-			t.Logf("    %s", one.Failure.Message)
-		} else if one.State != "passed" {
-			t.Errorf("%s: %s", one.name(), one.Failure.Message)
-		}
+	list := decisions(t)
+	if focus == "network" {
+		focus, skip = `\[sig-network\]`, strings.Trim(skip+"|"+leftOut(list), "|")
 	}
-	t.Logf("%d specs: %d passed, %d skipped, %d failed", len(specs), count["passed"], count["skipped"],
-		len(specs)-count["passed"]-count["skipped"])
+	seed := cmp.Or(os.Getenv("RAVEN_E2E_SEED"), fmt.Sprint(time.Now().Unix()))
+	t.Logf("seed %s: RAVEN_E2E_SEED=%s repeats the order", seed, seed)
+	all := upstream(t, programs, focus, skip, seed)
+	count := judge(t, all, list)
 	if focus == conformant && skip == "" && count["passed"] != conformantSpecs {
 		t.Errorf("%d specs have passed, of %d", count["passed"], conformantSpecs)
 	}
 	if count["passed"] == 0 {
 		t.Error("no spec has passed")
 	}
+	file := cmp.Or(os.Getenv("RAVEN_E2E_PAGE"), filepath.Join(artifacts(t), "conformance.md"))
+	if err := os.WriteFile(file, []byte(page(t, seed, all, list)), 0o644); err != nil { //nolint:gosec // a page for all
+		t.Fatal(err)
+	}
+	t.Logf("the report as a page: %s", file)
+}
+
+// judge fails the test where a spec fails that is not listed, or passes though it is listed, and counts what became
+// of those that were run.
+func judge(t *testing.T, all []spec, list []*decision) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	for _, one := range all {
+		if one.NumAttempts == 0 {
+			continue
+		}
+		listed := decided(list, one.name(), true)
+		t.Logf("%-8s %6.1f s  %s", one.State, one.RunTime.Seconds(), one.name())
+		switch {
+		case one.State == "skipped":
+			t.Logf("    %s", one.Failure.Message)
+		case one.State == "passed" && listed != nil:
+			t.Errorf("%s has passed, and specs.yaml says that it fails: %s", one.name(), listed.Cause)
+		case one.State == "passed":
+		case listed != nil:
+			t.Logf("    as specs.yaml says: %s", listed.Cause)
+			count["listed"]++
+		default:
+			t.Errorf("%s: %s", one.name(), one.Failure.Message)
+			count["unlisted"]++
+		}
+		count[one.State]++
+	}
+	t.Logf("%d passed, %d skipped, %d failed as listed, %d failed", count["passed"], count["skipped"], count["listed"],
+		count["unlisted"])
+	return count
 }
 
 // spec is what ginkgo reports of one.
@@ -80,14 +112,12 @@ func (s spec) name() string {
 	return strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
 }
 
-// upstream runs upstream's e2e.test on the control plane's host, in random order, and returns what became of the specs
-// that it ran.
-func upstream(t *testing.T, programs, focus, skip string) []spec {
+// upstream runs upstream's e2e.test on the control plane's host, in random order, and returns the network specs, with
+// what became of those that it ran.
+func upstream(t *testing.T, programs, focus, skip, seed string) []spec {
 	t.Helper()
 	folder := artifacts(t)
 	report := filepath.Join(folder, "report.json")
-	seed := cmp.Or(os.Getenv("RAVEN_E2E_SEED"), fmt.Sprint(time.Now().Unix()))
-	t.Logf("seed %s: RAVEN_E2E_SEED=%s repeats the order", seed, seed)
 	net := world.stack.Network()
 	args := []string{
 		"--net=/run/netns/" + net.Control, filepath.Join(programs, "e2e.test"), "--provider=local",
@@ -130,11 +160,11 @@ func specs(t *testing.T, path string, ended error, log string) []spec {
 	if err := json.Unmarshal(content, &suites); err != nil || len(suites) != 1 {
 		t.Fatalf("reading %s: %d suites, %v", path, len(suites), err)
 	}
-	var ran []spec
+	var found []spec
 	for _, one := range suites[0].SpecReports {
 		switch {
-		case one.LeafNodeType == "It" && one.NumAttempts > 0:
-			ran = append(ran, one)
+		case one.LeafNodeType == "It" && (one.NumAttempts > 0 || strings.Contains(one.name(), "[sig-network]")):
+			found = append(found, one)
 		case one.LeafNodeType != "It" && one.State != "passed" && one.State != "skipped":
 			t.Errorf("%s: %s: %s", one.LeafNodeType, one.State, one.Failure.Message)
 		}
@@ -144,5 +174,5 @@ func specs(t *testing.T, path string, ended error, log string) []spec {
 			t.Error(reason)
 		}
 	}
-	return ran
+	return found
 }
