@@ -23,7 +23,10 @@ import (
 type nodeTraces struct {
 	podLinks, otherLinks []string // names; those of pods are called as the daemon does
 	podRows, otherRows   []string // of Open vSwitch: namespace/name of the pod, and names of the others
-	namespaces, mounted  int      // of sandboxes: files in the runtime's folder, and those of them that are one
+	// namespaces are of sandboxes, and bare the files in the runtime's folder for them that are none: containerd makes
+	// the file first, and knows of it only when the namespace is mounted on it (2.2.9), so that a kill in between leaves
+	// one. No CNI plugin has a part in that.
+	namespaces, bare int
 }
 
 func tracesOf(ctx context.Context, node stack.Node) (nodeTraces, error) {
@@ -56,16 +59,16 @@ func tracesOf(ctx context.Context, node stack.Node) (nodeTraces, error) {
 			return found, err
 		}
 	}
-	found.namespaces = len(files)
 	mounts, err := sh(ctx, append(node.Enter(), "cat", "/proc/self/mountinfo")...)
 	if err != nil {
 		return found, err
 	}
 	for _, file := range files {
 		if strings.Contains(mounts, " "+file+" ") {
-			found.mounted++
+			found.namespaces++
 		}
 	}
+	found.bare = len(files) - found.namespaces
 	slices.Sort(found.podLinks)
 	slices.Sort(found.otherLinks)
 	slices.Sort(found.podRows)
@@ -119,10 +122,9 @@ func leftOn(ctx context.Context, node stack.Node) string {
 		}
 	}
 	slices.Sort(want)
-	if !slices.Equal(found.podRows, want) || len(found.podLinks) != len(want) || found.namespaces != len(want) ||
-		found.mounted != len(want) {
-		return fmt.Sprintf("%s has pods %v; in Open vSwitch are those of %v, there are links %v, %d files of network "+
-			"namespaces, %d network namespaces", node.Name, want, found.podRows, found.podLinks, found.namespaces, found.mounted)
+	if !slices.Equal(found.podRows, want) || len(found.podLinks) != len(want) || found.namespaces != len(want) {
+		return fmt.Sprintf("%s has pods %v; in Open vSwitch are those of %v, there are links %v, %d network namespaces",
+			node.Name, want, found.podRows, found.podLinks, found.namespaces)
 	}
 	return ""
 }
@@ -155,6 +157,11 @@ func asBefore(t *testing.T, nodes []stack.Node, before string) {
 		}
 		return ""
 	})
+	for _, node := range nodes {
+		if found, err := tracesOf(t.Context(), node); err == nil && found.bare > 0 {
+			t.Logf("containerd has left %d files on %s that are no network namespaces", found.bare, node.Name)
+		}
+	}
 }
 
 // portsLeft waits until each port of a pod in Neutron has its pod, and no pod has two.
