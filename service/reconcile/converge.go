@@ -150,7 +150,7 @@ func (e *Engine) plan(o *state.Object, fixed map[string]string) (p plan.Plan, ou
 			}
 		}
 		p.Steps = append(p.Steps, w.Marks...)
-		p.Notices = append(p.Notices, tx.NoteMissing(o, w)...)
+		p.Notices = append(p.Notices, tx.NoteUnresolved(o, w, p)...)
 		out = e.outcomeOf(tx, o, w, &p)
 		out.conflicts = state.Sorted(slices.Concat(out.conflicts, slices.Collect(maps.Values(fixed))))
 		tx.Defer(o, w.Deferred || p.Held > 0)
@@ -181,7 +181,7 @@ func (e *Engine) outcomeOf(tx *state.LoopTx, o *state.Object, w *state.Want, p *
 	}
 	messages, blocked := waitsOf(tx.Tx, w, *p)
 	out.blocked = append(out.blocked, blocked...)
-	out.messages = slices.Concat(messages, tx.Unmet(w), w.Missing)
+	out.messages = slices.Concat(messages, tx.Unmet(w), w.Unresolved)
 	out.outputs = tx.Outputs(w, o)
 	if len(blocked) > 0 || len(p.Pending) > 0 {
 		out.outputs.Missing = nil // they wait for what waits

@@ -3,6 +3,7 @@
 package reconcile_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type scripted struct {
 	name  string
 	kinds []drivers.Kind
 	more  []drivers.Watch
+	// matching is the label selector of its source objects; "": those for it.
+	matching string
 
 	mu    sync.Mutex
 	says  func(name string, needs *drivers.Needs) (drivers.Set, error)
@@ -64,7 +67,7 @@ func (s *scripted) Info() drivers.Info {
 func (*scripted) Configure(context.Context, drivers.Values) error { return nil }
 func (s *scripted) Watches() []drivers.Watch {
 	return append([]drivers.Watch{{
-		Name: "maps", GVR: configMaps(), Kind: "ConfigMap", LabelSelector: "for=" + s.name, Source: true,
+		Name: "maps", GVR: configMaps(), Kind: "ConfigMap", LabelSelector: cmp.Or(s.matching, "for="+s.name), Source: true,
 		Fields: []string{"data"},
 	}}, s.more...)
 }

@@ -78,11 +78,12 @@ func TestSoftReferencesAreLeftOut(t *testing.T) {
 	r := w.start(with(a, b).configured(waitingSoftly(50 * time.Millisecond)))
 	w.createMap("a", "x")
 	w.hasGroups("web", "own")
-	r.stands("a", "x", state.Waiting, `security_groups of port "port" waits for the id of the joined of ConfigMap default/g`)
+	r.stands("a", "x", state.Waiting,
+		`security_groups of port "port" waits for the id of the joined of ConfigMap default/g`)
 	w.eventually("an Event says it", func() (bool, string) {
 		list, err := w.kube.List(events(), "default")
 		said := fmt.Sprint(list, err)
-		return strings.Contains(said, "MissingReference") && strings.Contains(said, "default/h"), said
+		return strings.Count(said, "MissingReference") == 1, said
 	})
 	if n := len(w.asked(http.MethodPost, "port")); n != 1 {
 		t.Errorf("the port was made %d times", n)
@@ -148,6 +149,70 @@ func TestSoftReferencesOutliveARestart(t *testing.T) {
 			r.engine.Replay("b")
 			w.hasGroups("web", "own")
 		})
+	}
+}
+
+// TestSoftReferencesToALookupOutliveARestart in which the lookup is not known: its driver has not answered, or it
+// cannot be read.
+func TestSoftReferencesToALookupOutliveARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	w.by("POST", "/security-groups", doc("security_group", "name", "g"), 201)
+	says := always(setOf(exporting(lookedUp(drivers.KindSecurityGroup, "g"), "joined")))
+	a, b := script("a", always(softly("g"))), script("b", says)
+	s := with(a, b).configured(waitingSoftly(time.Millisecond))
+	r := w.start(s)
+	w.createMap("b", "g")
+	w.createMap("a", "x")
+	r.settled(2)
+	w.hasGroups("web", "g own")
+	r.stop()
+	w.cloud.ResetLog()
+	b.now(func(string, *drivers.Needs) (drivers.Set, error) { return drivers.Set{}, drivers.ErrUnavailable })
+	w.fault(simcloud.Rule{
+		Method: "GET", Path: "/v2.0/security-groups", Query: "name=g", Action: simcloud.ActionStatus, Status: 503,
+	})
+	r = w.start(s)
+	r.stands("a", "x", state.Waiting, "joined of ConfigMap default/g")
+	b.now(says)
+	r.stands("b", "g", state.Failing, `looking up the configured security_group "g"`)
+	asked := a.asked()
+	r.engine.Replay("a") // the port is planned again, with all that have answered
+	w.eventually("a is asked again", func() (bool, string) { return a.asked() > asked, "" })
+	r.stands("a", "x", state.Waiting, "joined of ConfigMap default/g")
+	w.cloud.ClearFaults()
+	r.settled(2)
+	w.hasGroups("web", "g own")
+	if n := w.cloud.Stats().Writes; n != 0 {
+		t.Errorf("a restart wrote %d times, of ports: %v", n, w.asked(http.MethodPut, "port"))
+	}
+	b.now(always(setOf()))
+	r.engine.Replay("b")
+	w.hasGroups("web", "own")
+}
+
+// TestSoftReferenceThatLeadsTwoWays, since two drivers export the role: the port that is there keeps its groups.
+func TestSoftReferenceThatLeadsTwoWays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	other := script("c", always(setOf()))
+	other.matching = "for=b"
+	a, b := script("a", always(softly("g"))), script("b", joined)
+	r := w.start(with(a, b, other).configured(waitingSoftly(time.Millisecond)))
+	w.createMap("b", "g")
+	w.createMap("a", "x")
+	r.settled(3)
+	w.hasGroups("web", "g own")
+	w.cloud.ResetLog()
+	other.now(joined)
+	r.engine.Replay("c")
+	r.stands("a", "x", state.Waiting, "exported more than once")
+	other.now(always(setOf()))
+	r.engine.Replay("c")
+	r.settled(3)
+	w.hasGroups("web", "g own")
+	if n := len(w.asked(http.MethodPut, "port")); n != 0 {
+		t.Errorf("the port was changed %d times", n)
 	}
 }
 

@@ -25,13 +25,17 @@ type Want struct {
 	Depends map[Key]bool
 	// Blocked says of resources, by id, why they must not be deleted for now.
 	Blocked map[string]string
-	// Missing names, for people, what soft references lead to that is not there. Without says that resources are made
-	// without it.
-	Missing []string
-	Without bool
+	// Unresolved names, for people, soft references that are not resolved. MadeWithout says that one has been waited for
+	// long enough, so that resources are made without it.
+	Unresolved  []string
+	MadeWithout bool
 	// Deferred says that contributed elements were kept of which it is not known yet whether they are still wanted.
 	Deferred bool
 
+	// unresolved are the roles behind Unresolved.
+	unresolved []drivers.Role
+	// complete is what Tx.Complete said when it was first asked for this owner, which takes a while.
+	complete *bool
 	// lookups are the names of the Set's lookups.
 	lookups map[string]drivers.Lookup
 	// claimed maps a logical name to the claim behind it.

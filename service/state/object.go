@@ -94,8 +94,9 @@ type Object struct {
 	Gap time.Duration
 	// Made says that a resource of the object was created since it was last done.
 	Made bool
-	// MissingSince is since when a soft reference of the object leads nowhere; zero: none does.
-	MissingSince time.Time
+	// SoftSince is since when soft references of the object, by their role, are not resolved though nothing else keeps
+	// their resource from being made.
+	SoftSince map[drivers.Role]time.Time
 	// OldSince is since when old resources of the object are kept until the new ones are made; zero: none are.
 	OldSince time.Time
 	// Said are the last Events, by what they are about.

@@ -12,17 +12,18 @@ import (
 	"github.com/kuryr/raven/service/plan"
 )
 
-// leaveOutMissing takes soft references that lead nowhere out of a resource's lists:
+// leaveOutMissing takes soft references that are not resolved out of a resource's lists:
 //
-//	the resource   the reference leads      it is
-//	yet to be made nowhere, for SoftWait    waited for
-//	yet to be made nowhere, for longer      left out
-//	there          nowhere                  left out
-//	there          to what is not usable    kept, if the resource has it
-//	any            somewhere                as any other
+//	the resource     the reference                                it is
+//	yet to be made   not resolved, for SoftWait or less           waited for
+//	yet to be made   not resolved, for longer                     left out
+//	there            not resolved                                 left out
+//	there            to what is not usable, or not looked up yet  kept, if the resource has it
+//	any              resolved                                     as any other
 //
-// Until all drivers have answered it may be that a reference leads nowhere only because who exports the role was not
-// translated yet: what the resource has of such owners stays.
+// SoftWait begins when nothing but soft references keeps the resource from being made, for each reference on its own.
+// Until all drivers have answered it may be that a reference is not resolved only because who exports the role was not
+// translated yet: what the resource has of such owners, or of nobody in this cluster, stays.
 func (tx *Tx) leaveOutMissing(w *Want, d *plan.Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Attrs)) {
 		list, ok := d.Attrs[name].([]any)
@@ -37,58 +38,73 @@ func isSoft(element any) bool {
 	return ok && ref.Soft
 }
 
-// presentOf returns a list without its soft references that lead nowhere.
+// presentOf returns a list without its soft references that are not resolved, but for those that are waited for.
 func (tx *Tx) presentOf(w *Want, d *plan.Desired, name string, list []any) []any {
-	var (
-		present []any
-		missing []drivers.Ref
-	)
+	there, exists := tx.Cache.Find(d.Identity, d.Kind)
+	present := []any{}
+	var leftOut []drivers.Role
 	for _, element := range list {
-		if ref, ok := element.(drivers.Ref); ok && ref.Soft {
-			if _, found := tx.Resolve(w)(ref); !found {
-				missing = append(missing, ref)
+		ref, soft := element.(drivers.Ref)
+		if soft = soft && ref.Soft; soft {
+			_, resolved := tx.Resolve(w)(ref)
+			soft = !resolved
+		}
+		if soft {
+			w.Unresolved = append(w.Unresolved,
+				fmt.Sprintf("%s of %s %q waits for the %s", name, d.Kind, d.Identity.Name, ref))
+			w.unresolved = append(w.unresolved, *ref.Role)
+			long := tx.waitedLong(w.Owner, *ref.Role)
+			w.MadeWithout = w.MadeWithout || long
+			if exists || long {
+				leftOut = append(leftOut, *ref.Role)
 				continue
 			}
 		}
 		present = append(present, element)
 	}
-	if len(missing) == 0 {
+	if len(leftOut) == 0 {
 		return list
 	}
-	for _, ref := range missing {
-		w.Missing = append(w.Missing, fmt.Sprintf("%s of %s %q waits for the %s", name, d.Kind, d.Identity.Name, ref))
-	}
-	there, exists := tx.Cache.Find(d.Identity, d.Kind)
-	if !exists && !tx.waitedLong(w.Owner) {
-		return list
-	}
-	w.Without = w.Without || tx.waitedLong(w.Owner)
-	if present = append(present, tx.unsettled(w, listOf(there.Attrs[name]), missing)...); present == nil {
-		return []any{}
-	}
-	return present
+	return append(present, tx.unsettled(w, listOf(there.Attrs[name]), listOf(tx.Known(w, present)), leftOut)...)
 }
 
-// unsettled returns the ids in a list of which it is not known whether a missing reference stands for them.
-func (tx *Tx) unsettled(w *Want, observed []any, missing []drivers.Ref) (ids []any) {
+// unsettled returns the ids in an observed list, without those that are present anyway, of which it is not known
+// whether a role that was left out stands for them.
+func (tx *Tx) unsettled(w *Want, observed, present []any, leftOut []drivers.Role) (ids []any) {
 	for _, value := range observed {
 		id, _ := value.(string)
-		for _, key := range tx.Cache.Known([]string{id}) {
-			owner := tx.Cache.entries[key].Identity.Owner
-			open := tx.unanswered(owner)
-			w.Deferred = w.Deferred || open
-			if open || slices.ContainsFunc(missing, func(ref drivers.Ref) bool { return tx.standsBehind(*ref.Role, id) }) {
-				ids = append(ids, id)
-			}
+		if !slices.Contains(present, any(id)) && tx.mayStandFor(w, leftOut, id) {
+			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
+// mayStandFor says whether one of these roles leads to the resource with that id, or may lead to it, because the owner
+// of the resource has not answered.
+func (tx *Tx) mayStandFor(w *Want, roles []drivers.Role, id string) bool {
+	known := tx.Cache.Known([]string{id})
+	for _, role := range roles {
+		if tx.standsBehind(role, id, len(known) > 0) {
+			return true
+		}
+	}
+	owner := plan.Owner{Driver: Shared} // who names what is not of this cluster is not known before all have answered
+	if len(known) > 0 {
+		owner = tx.Cache.entries[known[0]].Identity.Owner
+	}
+	open := tx.unanswered(w, owner)
+	w.Deferred = w.Deferred || open
+	return open
+}
+
 // unanswered says whether it is not known yet what an owner wants.
-func (tx *Tx) unanswered(id plan.Owner) bool {
+func (tx *Tx) unanswered(w *Want, id plan.Owner) bool {
 	if id.Driver == Shared {
-		return !tx.Complete()
+		if w.complete == nil {
+			w.complete = new(tx.Complete())
+		}
+		return !*w.complete
 	}
 	if o := tx.objects[id]; o != nil {
 		return tx.Untranslated(o)
@@ -96,8 +112,9 @@ func (tx *Tx) unanswered(id plan.Owner) bool {
 	return tx.UnknownOwner(id) != ""
 }
 
-// standsBehind says whether a role leads to the resource with that id, usable or not.
-func (tx *Tx) standsBehind(role drivers.Role, id string) bool {
+// standsBehind says whether a role leads to the resource with that id, usable or not; or to a lookup that is not known,
+// which may be any resource that is not of this cluster.
+func (tx *Tx) standsBehind(role drivers.Role, id string, ofCluster bool) bool {
 	for e := range tx.roles[role] {
 		o := tx.objects[e.owner]
 		if o == nil {
@@ -106,6 +123,10 @@ func (tx *Tx) standsBehind(role drivers.Role, id string) bool {
 		for _, r := range o.Set.Resources {
 			if r.Name != e.name {
 				continue
+			}
+			if l, lookup := r.Spec.(drivers.Lookup); lookup {
+				found, known := tx.lookups[l]
+				return known && found.ID == id || !known && !ofCluster
 			}
 			owner, logical := o.ID, r.Name
 			if r.Claim != "" {
@@ -119,34 +140,62 @@ func (tx *Tx) standsBehind(role drivers.Role, id string) bool {
 	return false
 }
 
-// waitedLong says whether an owner has waited for what its soft references lead to for as long as it should.
-func (tx *Tx) waitedLong(id plan.Owner) bool {
+// waitedLong says whether an owner has waited for a role for as long as it should.
+func (tx *Tx) waitedLong(id plan.Owner, role drivers.Role) bool {
 	o := tx.objects[id]
-	return o != nil && !o.MissingSince.IsZero() && tx.Now().Sub(o.MissingSince) >= tx.config.SoftWait
+	if o == nil {
+		return false
+	}
+	since, begun := o.SoftSince[role]
+	return begun && tx.Now().Sub(since) >= tx.config.SoftWait
 }
 
-// NoteMissing notes since when a soft reference of an object leads nowhere, and returns what people are told when that
-// has lasted.
-func (tx *LoopTx) NoteMissing(o *Object, w *Want) []plan.Notice {
-	switch {
-	case len(w.Missing) == 0:
-		o.MissingSince = time.Time{}
-	case o.MissingSince.IsZero():
-		o.MissingSince = tx.Now()
+// NoteUnresolved notes since when the soft references of an object are not resolved, but for those whose resource could
+// not be made by this plan anyway. It returns what people are told when that has lasted: the same whatever is missing,
+// so that it is told once.
+func (tx *LoopTx) NoteUnresolved(o *Object, w *Want, p plan.Plan) []plan.Notice {
+	maps.DeleteFunc(o.SoftSince, func(role drivers.Role, _ time.Time) bool { return !slices.Contains(w.unresolved, role) })
+	hindered := hinderedRoles(p)
+	for _, role := range w.unresolved {
+		if _, begun := o.SoftSince[role]; begun || hindered[role] {
+			continue
+		}
+		if o.SoftSince == nil {
+			o.SoftSince = map[drivers.Role]time.Time{}
+		}
+		o.SoftSince[role] = tx.Now()
 	}
-	if !w.Without {
+	if !w.MadeWithout {
 		return nil
 	}
 	return []plan.Notice{{
 		Reason:  "MissingReference",
-		Message: "made without what is not there yet, which joins later: " + Some(Sorted(w.Missing)),
+		Message: "made without something that is not there yet and is added later: Raven's status names it",
 	}}
 }
 
-// SoftWaitLeft is for how long an object still waits for what its soft references lead to; 0: it does not.
-func (tx *LoopTx) SoftWaitLeft(o *Object) time.Duration {
-	if o.MissingSince.IsZero() {
-		return 0
+// hinderedRoles are the roles that a create waits for which waits for something else as well.
+func hinderedRoles(p plan.Plan) map[drivers.Role]bool {
+	soft := func(wait plan.Wait) bool { return wait.Ref != nil && wait.Ref.Soft }
+	hindered := map[drivers.Role]bool{}
+	for _, step := range p.Steps {
+		hard := slices.ContainsFunc(step.Waits, func(wait plan.Wait) bool { return !soft(wait) })
+		for _, wait := range step.Waits {
+			if hard && step.Op == plan.Create && soft(wait) {
+				hindered[*wait.Ref.Role] = true
+			}
+		}
 	}
-	return max(tx.config.SoftWait-tx.Now().Sub(o.MissingSince), 0)
+	return hindered
+}
+
+// SoftWaitLeft is in what time the next soft reference of an object has been waited for long enough; 0: none is waited
+// for.
+func (tx *LoopTx) SoftWaitLeft(o *Object) (next time.Duration) {
+	for _, since := range o.SoftSince {
+		if left := tx.config.SoftWait - tx.Now().Sub(since); left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
 }
