@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -16,11 +15,11 @@ import (
 // selectorIndex holds the pairs of selectors in the objects of one view, each once however many objects hold it. The
 // informer's lock guards it.
 type selectorIndex struct {
-	held map[Key][]*heldPair
-	all  map[string]*heldPair
-	// required are the pairs by a label that what they select has; the others are in rest.
-	required map[string]map[*heldPair]bool
-	rest     map[*heldPair]bool
+	byHolder map[Key][]*heldPair
+	all      map[string]*heldPair
+	// required are the pairs by a label that what they select has; the others are unlabeled.
+	required  map[string]map[*heldPair]bool
+	unlabeled map[*heldPair]bool
 }
 
 // heldPair is a pair of selectors and who holds it.
@@ -33,14 +32,14 @@ type heldPair struct {
 
 func newSelectorIndex() *selectorIndex {
 	return &selectorIndex{
-		held: map[Key][]*heldPair{}, all: map[string]*heldPair{}, required: map[string]map[*heldPair]bool{},
-		rest: map[*heldPair]bool{},
+		byHolder: map[Key][]*heldPair{}, all: map[string]*heldPair{}, required: map[string]map[*heldPair]bool{},
+		unlabeled: map[*heldPair]bool{},
 	}
 }
 
 // put replaces what an object holds, and returns what it held and what it holds.
 func (x *selectorIndex) put(holder Key, pairs []drivers.SelectorPair) (before, now []*heldPair) {
-	before = x.held[holder]
+	before = x.byHolder[holder]
 	for _, pair := range pairs {
 		text := pair.String()
 		known := x.all[text]
@@ -61,15 +60,15 @@ func (x *selectorIndex) put(holder Key, pairs []drivers.SelectorPair) (before, n
 			x.drop(pair)
 		}
 	}
-	if x.held[holder] = now; len(now) == 0 {
-		delete(x.held, holder)
+	if x.byHolder[holder] = now; len(now) == 0 {
+		delete(x.byHolder, holder)
 	}
 	return before, now
 }
 
 func (x *selectorIndex) file(pair *heldPair) {
 	if pair.label == "" {
-		x.rest[pair] = true
+		x.unlabeled[pair] = true
 		return
 	}
 	if x.required[pair.label] == nil {
@@ -80,7 +79,7 @@ func (x *selectorIndex) file(pair *heldPair) {
 
 func (x *selectorIndex) drop(pair *heldPair) {
 	delete(x.all, pair.text)
-	delete(x.rest, pair)
+	delete(x.unlabeled, pair)
 	if delete(x.required[pair.label], pair); len(x.required[pair.label]) == 0 {
 		delete(x.required, pair.label)
 	}
@@ -89,7 +88,7 @@ func (x *selectorIndex) drop(pair *heldPair) {
 // selecting returns who holds a pair that selects a subject.
 func (x *selectorIndex) selecting(subject drivers.ParsedSubject) map[Key]bool {
 	found := map[Key]bool{}
-	look := func(pairs map[*heldPair]bool) {
+	match := func(pairs map[*heldPair]bool) {
 		for pair := range pairs {
 			if subject.IsSelected(pair.SelectorPair) {
 				for holder := range pair.holders {
@@ -98,9 +97,9 @@ func (x *selectorIndex) selecting(subject drivers.ParsedSubject) map[Key]bool {
 			}
 		}
 	}
-	look(x.rest)
+	match(x.unlabeled)
 	for key, value := range subject.Labels {
-		look(x.required[key+"="+value])
+		match(x.required[key+"="+value])
 	}
 	return found
 }
@@ -120,10 +119,11 @@ func (v *view) reselect(old, now *entry, changed bool) map[Key]bool {
 	if v.selectors == nil {
 		return nil
 	}
-	v.memo.clear()
-	either := cmp.Or(now, old)
-	holder := v.key(either)
-	before, after := v.selectors.held[holder], v.selectors.held[holder]
+	if !changed && slices.Equal(old.labels, now.labels) {
+		return nil
+	}
+	holder := v.key(cmp.Or(now, old))
+	before, after := v.selectors.byHolder[holder], v.selectors.byHolder[holder]
 	if changed {
 		before, after = v.selectors.put(holder, v.pairsOf(now))
 	}
@@ -142,53 +142,17 @@ func (i *informer) answerSelects(
 	case i.absent:
 		return nil, Absent
 	}
-	objects, known := v.memo.get(need)
-	if !known {
-		var entries []*entry
-		for holder := range v.selectors.selecting(subject) {
-			e := i.objects[holder.Namespace][holder.Name]
-			if e != nil && (need.Namespace == "" || need.Namespace == e.namespace) && selector.Matches(e.labels) {
-				entries = append(entries, e)
-			}
+	var entries []*entry
+	for holder := range v.selectors.selecting(subject) {
+		e := i.objects[holder.Namespace][holder.Name]
+		if e != nil && (need.Namespace == "" || need.Namespace == e.namespace) && selector.Matches(e.labels) {
+			entries = append(entries, e)
 		}
-		objects = v.objects(entries)
-		v.memo.put(need, objects)
 	}
-	if len(objects) == 0 {
+	if len(entries) == 0 {
 		return nil, Absent
 	}
-	return objects, Present
-}
-
-// memo keeps answers for those who ask for the same, until an object of the view changes.
-type memo struct {
-	mu      sync.Mutex
-	answers map[drivers.Need][]drivers.Object
-}
-
-// maxMemo bounds how many answers are kept.
-const maxMemo = 4096
-
-func (m *memo) get(need drivers.Need) ([]drivers.Object, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	objects, ok := m.answers[need]
-	return objects, ok
-}
-
-func (m *memo) put(need drivers.Need, objects []drivers.Object) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.answers == nil || len(m.answers) >= maxMemo {
-		m.answers = map[drivers.Need][]drivers.Object{}
-	}
-	m.answers[need] = objects
-}
-
-func (m *memo) clear() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.answers = nil
+	return v.objects(entries), Present
 }
 
 // subjectNeeds are the needs of one watch by what its objects select.
@@ -258,7 +222,7 @@ func (x *needsIndex) selectedBy(watch, namespace string, before, now []*heldPair
 		return nil
 	}
 	affected := map[Key]bool{}
-	look := func(s *subjectNeed, pair *heldPair) {
+	match := func(s *subjectNeed, pair *heldPair) {
 		concerned := changed || s.need.Selector != ""
 		if concerned && (s.need.Namespace == "" || s.need.Namespace == namespace) && s.subject.IsSelected(pair.SelectorPair) {
 			for owner := range s.owners {
@@ -266,15 +230,16 @@ func (x *needsIndex) selectedBy(watch, namespace string, before, now []*heldPair
 			}
 		}
 	}
-	for _, pair := range slices.Concat(before, now) {
+	added := slices.DeleteFunc(slices.Clone(now), func(pair *heldPair) bool { return slices.Contains(before, pair) })
+	for _, pair := range slices.Concat(before, added) {
 		if pair.label != "" {
 			for s := range of.labeled[pair.label] {
-				look(s, pair)
+				match(s, pair)
 			}
 			continue
 		}
 		for _, s := range of.all {
-			look(s, pair)
+			match(s, pair)
 		}
 	}
 	return affected

@@ -4,6 +4,7 @@ package watch
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -167,7 +168,7 @@ func TestSelecting(t *testing.T) {
 			namespace, name, _ := strings.Cut(key, "/")
 			i.change(i.unset(namespace, name), nil, nil)
 		}
-		if x := v.selectors; len(x.all)+len(x.held)+len(x.required)+len(x.rest) > 0 {
+		if x := v.selectors; len(x.all)+len(x.byHolder)+len(x.required)+len(x.unlabeled) > 0 {
 			t.Errorf("selectors that no object holds are kept: %v", x)
 		}
 	}
@@ -179,6 +180,109 @@ func names(objects []drivers.Object) string {
 		all = append(all, string(o.Raw))
 	}
 	return strings.Join(all, "\n")
+}
+
+// peerOf is a policy that lets a label in, or out to it.
+func peerOf(name, field, peers, label string) map[string]any {
+	return map[string]any{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+		"metadata": map[string]any{"namespace": "ns", "name": name, "uid": name, "labels": map[string]any{"l": "1"}},
+		"spec": map[string]any{field: []any{map[string]any{peers: []any{map[string]any{
+			"podSelector": map[string]any{"matchLabels": map[string]any{"app": label}},
+		}}}}},
+	}
+}
+
+// TestSelectingWithTwoViews of one informer, with fields and selectors of their own, while the objects are listed anew
+// and their resource is not served for a time, which only one of them allows.
+func TestSelectingWithTwoViews(t *testing.T) {
+	t.Parallel()
+	m := New(Config{})
+	both, ingress := policyWatch(), policyWatch()
+	both.Optional = true
+	ingress.Fields, ingress.Selectors = []string{"metadata.labels", "spec.ingress"}, ingress.Selectors[:1]
+	need := drivers.Selecting("policies", "ns", nil, map[string]string{"app": "a"})
+	woken := map[string]int{}
+	subs := map[string]*Subscription{}
+	for name, w := range map[string]drivers.Watch{"both": both, "ingress": ingress} {
+		s, err := m.Subscribe(name, []drivers.Watch{w}, nil, func(key Key, _ Reason) {
+			if key.Watch == "pods" {
+				woken[name]++
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Remember(Key{"pods", "ns", "pod"}, []drivers.Need{need})
+		subs[name] = s
+	}
+	if len(m.informers) != 1 {
+		t.Fatalf("there are %d informers", len(m.informers))
+	}
+	i := slices.Collect(maps.Values(m.informers))[0]
+	spec := i.views[0].projection().union(i.views[1].projection())
+	list := func(policies ...map[string]any) {
+		t.Helper()
+		var objects []any
+		for _, p := range policies {
+			e, err := entryOf((&unstructured.Unstructured{Object: p}).DeepCopy(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects = append(objects, e)
+		}
+		if err := (store{i, &run{number: 1, spec: spec, cancel: func() {}}}).Replace(objects, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, wokenBoth, wokenIngress int, wantBoth, wantIngress []string, states ...State) {
+		t.Helper()
+		if woken["both"] != wokenBoth || woken["ingress"] != wokenIngress {
+			t.Errorf("%s: woken are %v, want %d and %d", when, woken, wokenBoth, wokenIngress)
+		}
+		clear(woken)
+		for at, want := range [][]string{wantBoth, wantIngress} {
+			name := []string{"both", "ingress"}[at]
+			objects, state := subs[name].Answer(need)
+			var got []string
+			for _, o := range objects {
+				meta, err := o.Meta()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, meta.Name)
+				if strings.Contains(string(o.Raw), `"labels"`) != (name == "ingress") {
+					t.Errorf("%s: %s reads %s", when, name, o.Raw)
+				}
+			}
+			if !slices.Equal(got, want) || state != states[at] {
+				t.Errorf("%s: %s is answered %v (%s), want %v (%s)", when, name, got, state, want, states[at])
+			}
+		}
+	}
+	in, out := peerOf("in", "ingress", "from", "a"), peerOf("out", "egress", "to", "a")
+	other := peerOf("in", "ingress", "from", "b")
+	list(in, out)
+	clear(woken) // how often the first list wakes does not matter
+	check("listed", 0, 0, []string{"in", "out"}, []string{"in"}, Present, Present)
+	list(in, out)
+	check("listed again", 0, 0, []string{"in", "out"}, []string{"in"}, Present, Present)
+	list(other, out)
+	check("changed", 1, 1, []string{"out"}, nil, Present, Absent)
+	list(in)
+	check("changed back, and one deleted", 2, 1, []string{"in"}, []string{"in"}, Present, Present)
+	i.vanish()
+	check("not served", 1, 0, nil, nil, Absent, Unknown)
+	list(in)
+	check("served again", 1, 1, []string{"in"}, []string{"in"}, Present, Present)
+	list()
+	check("all deleted", 1, 1, nil, nil, Absent, Absent)
+	for name, s := range subs {
+		x := s.order[0].selectors
+		if len(x.all)+len(x.byHolder)+len(x.required)+len(x.unlabeled) > 0 {
+			t.Errorf("%s: selectors that no object holds are kept: %v", name, x)
+		}
+	}
 }
 
 // TestSelectorsNeedFields: what objects are trimmed of selects nothing, which must not pass unnoticed.
@@ -202,7 +306,7 @@ func TestSelectorsNeedFields(t *testing.T) {
 	}
 }
 
-// BenchmarkSelecting answers 1,000 pods' needs with 1,000 policies, and changes one policy.
+// BenchmarkSelecting answers 1,000 pods' needs with 1,000 policies, changes one policy, and lists all anew.
 func BenchmarkSelecting(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 1))
 	w := policyWatch()
@@ -236,7 +340,6 @@ func BenchmarkSelecting(b *testing.B) {
 	}
 	b.Run("answers", func(b *testing.B) {
 		for b.Loop() {
-			v.memo.clear()
 			for _, need := range needs {
 				s.Answer(need)
 			}
@@ -248,5 +351,14 @@ func BenchmarkSelecting(b *testing.B) {
 			woken += put(5)
 		}
 		b.ReportMetric(float64(woken)/float64(b.N), "woken/op")
+	})
+	b.Run("relist", func(b *testing.B) {
+		list := map[string]map[string]*entry{}
+		for namespace, entries := range i.objects {
+			list[namespace] = maps.Clone(entries)
+		}
+		for b.Loop() {
+			i.diff(list)
+		}
 	})
 }

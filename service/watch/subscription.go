@@ -35,7 +35,6 @@ type view struct {
 	fields, keep []string
 	// selectors are those that the objects hold; nil: the watch does not say where. The informer's lock guards them.
 	selectors *selectorIndex
-	memo      memo
 
 	// started is guarded by the informer's lock. It says that the cache holds what the view reads.
 	started bool
