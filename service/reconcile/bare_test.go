@@ -3,8 +3,10 @@
 package reconcile_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/state"
@@ -80,4 +82,55 @@ func TestBareGroupsHaveNoPortsBeforeTheirRulesAreGone(t *testing.T) {
 	w.eventually("the added rule is gone", func() (bool, string) { return w.foreignRules("own") == 0, w.dump() })
 	r.settled(3)
 	w.hasGroups("within", "own")
+}
+
+// TestCrashesWhileAGroupIsMadeBare: whichever request is cut off and the process with it, no port gets into the group
+// before it has lost Neutron's rules, and another process brings all to the same end, after which nothing is written.
+func TestCrashesWhileAGroupIsMadeBare(t *testing.T) {
+	t.Parallel()
+	for n := 1; ; n++ {
+		w := newWorld(t, simkube.Options{}, simcloud.Options{})
+		a := script("a", always(setOf(network("n"), subnet("s", "10.1.0.0/24"), bareGroup("bare"),
+			inGroup(port("web"), drivers.From("group")))))
+		s := with(a).configured(func(c *config) { c.AmbiguousWait, c.SlowRetry = 60*time.Millisecond, 50*time.Millisecond })
+		cut := make(chan struct{})
+		w.cloud.OnRequest(func(_ int, r simcloud.Request) {
+			if r.After && r.Fault != "" {
+				close(cut)
+			}
+			if !r.After && r.Kind == "port" && r.Method == http.MethodPost && w.foreignRules("bare") > 0 {
+				t.Errorf("request %d cut off: the port is made before the group has lost its rules", n)
+			}
+		})
+		w.fault(simcloud.Rule{Method: "write", Nth: n, Action: simcloud.ActionApplyCut})
+		run := w.start(s)
+		w.createMap("a", "x")
+		w.eventually(fmt.Sprintf("the port is there, with request %d cut off", n), func() (bool, string) {
+			select {
+			case <-cut:
+				run.stop()
+				run, cut = w.start(s), make(chan struct{}) // a second time nothing is cut
+			default:
+			}
+			return run.object("a", "x").State == state.Done && len(w.named("port", "web")) == 1, w.dump()
+		})
+		w.hasGroups("web", "bare")
+		if rules := w.foreignRules("bare"); rules > 0 || len(w.named("security_group", "bare")) != 1 {
+			t.Errorf("request %d cut off: there are %d rules that nothing asked for:\n%s", n, rules, w.dump())
+		}
+		run.stop()
+		w.cloud.ResetLog()
+		run = w.start(s)
+		run.settled(1)
+		run.stop()
+		if writes := w.cloud.Stats().Writes; writes != 0 {
+			t.Errorf("request %d cut off: a restart wrote %d times: %v", n, writes, w.cloud.Log(0))
+		}
+		if w.cloud.Faults()[0].Acted == 0 {
+			if n < 6 { // the network, its subnet, the group, two rules of it, the port
+				t.Errorf("only %d requests", n-1)
+			}
+			return
+		}
+	}
 }

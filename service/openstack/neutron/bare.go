@@ -5,6 +5,7 @@ package neutron
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 
@@ -31,8 +32,8 @@ func foreignRules(doc map[string]any, group plan.Identity) (ids []string, shown 
 	return ids, shown
 }
 
-// withoutDefaultRules says whether references may lead to a group: not as long as it has rules that it should not have.
-func withoutDefaultRules(spec drivers.Spec, o *plan.Observed) bool {
+// isUsableGroup says whether references may lead to a group: not as long as it has rules that it should not have.
+func isUsableGroup(spec drivers.Spec, o *plan.Observed) bool {
 	bare, asked := drivers.Attributes(spec)[defaultRules]
 	return !asked || bare != false || o.Attrs[defaultRules] == false
 }
@@ -62,12 +63,35 @@ func (c *Client) updateBareGroup(
 	if !shown {
 		return plan.Observed{}, openstack.NewError(r, errNoRules, true)
 	}
-	for _, rule := range foreign {
-		if err := c.Delete(ctx, drivers.KindSecurityGroupRule, rule); err != nil {
-			return plan.Observed{}, err
-		}
+	if err := c.deleteRules(ctx, foreign); err != nil {
+		return plan.Observed{}, err
 	}
 	return c.Get(ctx, k.Kind, id)
+}
+
+// deleteRules deletes all rules that can be deleted. The error names the others.
+func (c *Client) deleteRules(ctx context.Context, ids []string) error {
+	const named = 3
+	var (
+		failed error
+		n      int
+	)
+	for _, id := range ids {
+		err := c.Delete(ctx, drivers.KindSecurityGroupRule, id)
+		if err == nil {
+			continue
+		}
+		switch n++; {
+		case n == 1:
+			failed = err
+		case n <= named:
+			failed = fmt.Errorf("%w; %w", failed, err)
+		}
+	}
+	if n > named {
+		failed = fmt.Errorf("%w; and %d more", failed, n-named)
+	}
+	return failed
 }
 
 // errNoRules: without the rules it cannot be known what the group lets through.

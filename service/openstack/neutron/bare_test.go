@@ -5,6 +5,7 @@ package neutron
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kuryr/raven/drivers"
@@ -59,7 +60,7 @@ func TestBareGroup(t *testing.T) {
 			s.Call(sim.UserKuryr, sim.ProjectKuryr, http.MethodPost, "/security-group-rules", map[string]any{
 				"security_group_rule": map[string]any{
 					"security_group_id": group.ID, "direction": "ingress", "ethertype": "IPv6",
-					"description": stacktest.Named("another").Description() + " of somebody",
+					"description": stacktest.Named("another").Description() + " of an operator",
 				},
 			})
 			other := stacktest.Named("foreign")
@@ -95,6 +96,25 @@ func TestBareGroupThatKeepsARule(t *testing.T) {
 	}
 }
 
+// TestBareGroupLosesTheRulesThatItCan: one that may not be deleted keeps no other, and is named.
+func TestBareGroupLosesTheRulesThatItCan(t *testing.T) {
+	s, c := startSim(t, sim.Options{})
+	group := must(t, c, drivers.KindSecurityGroup, "bare", bare())
+	first := textOf(plan.Field(listOf(group.Attrs["security_group_rules"])[0], "id"))
+	if _, err := s.AddFault(sim.Rule{
+		Method: http.MethodDelete, Path: first, Action: sim.ActionStatus, Status: 403,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Update(t.Context(), drivers.KindSecurityGroup, group.ID, 0, map[string]any{defaultRules: false})
+	if openstack.Classify(err) != openstack.ClassForbidden || !strings.Contains(err.Error(), first) {
+		t.Errorf("the update ended with %v, want the refusal of rule %s", err, first)
+	}
+	if left := rulesOf(s, group.ID); len(left) != 1 {
+		t.Errorf("left are %v", left)
+	}
+}
+
 // TestGroupIsUsable when it has no rules that it should not have, or may have any.
 func TestGroupIsUsable(t *testing.T) {
 	shown := func(rules ...any) map[string]any {
@@ -113,10 +133,10 @@ func TestGroupIsUsable(t *testing.T) {
 		"not listed": {map[string]any{"id": "1"}, true, false},
 	} {
 		o := k.observed(tt.doc)
-		if got := withoutDefaultRules(drivers.SecurityGroup{}, &o); got != tt.any {
+		if got := isUsableGroup(drivers.SecurityGroup{}, &o); got != tt.any {
 			t.Errorf("%s: usable is %v for who asks for nothing", name, got)
 		}
-		if got := withoutDefaultRules(&drivers.SecurityGroup{DefaultRules: new(false)}, &o); got != tt.bareOnly {
+		if got := isUsableGroup(&drivers.SecurityGroup{DefaultRules: new(false)}, &o); got != tt.bareOnly {
 			t.Errorf("%s: usable is %v, want %v", name, got, tt.bareOnly)
 		}
 	}
