@@ -3,6 +3,7 @@
 package drivers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -25,6 +26,9 @@ type Need struct {
 	Selects Subject
 }
 
+// noNamespace stands for the namespace of a subject that has none: the zero Subject would ask for all objects.
+const noNamespace = "(none)"
+
 // Subject is a namespaced object as selectors see it. Labels are in the form of labels.Set: "a=b,c=d", by key.
 type Subject struct {
 	Namespace       string
@@ -33,10 +37,10 @@ type Subject struct {
 }
 
 // Selecting returns the need of the objects of a watch that select an object in a namespace, by its labels and those of
-// its namespace. The watch has Selectors.
+// its namespace. The watch has Selectors. To a need without a namespace there is no answer.
 func Selecting(watch, namespace string, namespaceLabels, own map[string]string) Need {
 	return Need{Watch: watch, Selects: Subject{
-		Namespace: namespace, NamespaceLabels: labels.Set(namespaceLabels).String(), Labels: labels.Set(own).String(),
+		Namespace: cmp.Or(namespace, noNamespace), NamespaceLabels: labels.Set(namespaceLabels).String(), Labels: labels.Set(own).String(),
 	}}
 }
 

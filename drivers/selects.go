@@ -4,6 +4,7 @@ package drivers
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -116,8 +117,11 @@ type ParsedSubject struct {
 	Labels          labels.Set
 }
 
-// Parse reads the labels of a subject.
+// Parse reads the labels of a subject, which must have a namespace.
 func (s Subject) Parse() (ParsedSubject, error) {
+	if s.Namespace == "" || s.Namespace == noNamespace {
+		return ParsedSubject{}, errors.New("the object that others select has no namespace")
+	}
 	ofNamespace, err := labels.ConvertSelectorToLabelsMap(s.NamespaceLabels)
 	if err != nil {
 		return ParsedSubject{}, fmt.Errorf("labels of namespace %s: %w", s.Namespace, err)

@@ -70,7 +70,14 @@ func TestSelectingWithoutSelectors(t *testing.T) {
 		t.Error("answered without selectors")
 	}
 	w.Selectors = []SelectorPath{{Path: "spec.from[]", Objects: "podSelector"}}
-	if _, err := Answer([]Watch{w}, Need{Watch: "policies", Selects: Subject{Labels: "!"}}, nil); err == nil {
+	for _, nowhere := range []Need{
+		Selecting("policies", "", nil, nil), {Watch: "policies", Selects: Subject{Labels: "app=web"}},
+	} {
+		if _, err := Answer([]Watch{w}, nowhere, nil); err == nil {
+			t.Errorf("%s is answered", nowhere)
+		}
+	}
+	if _, err := Answer([]Watch{w}, Need{Watch: "policies", Selects: Subject{Namespace: "a", Labels: "!"}}, nil); err == nil {
 		t.Error("answered without readable labels")
 	}
 }

@@ -29,7 +29,7 @@ func needToProto(need drivers.Need) *ravenv1.Need {
 }
 
 func needFromProto(message *ravenv1.Need) drivers.Need {
-	return drivers.Need{
+	need := drivers.Need{
 		Watch: message.GetWatch(), Namespace: message.GetNamespace(), Name: message.GetName(),
 		Selector: message.GetSelector(),
 		Selects: drivers.Subject{
@@ -37,6 +37,10 @@ func needFromProto(message *ravenv1.Need) drivers.Need {
 			Labels: message.GetSelects().GetLabels(),
 		},
 	}
+	if message.GetSelects() != nil && need.Selects == (drivers.Subject{}) { // one that is refused, not a need without it
+		need.Selects = drivers.Selecting(need.Watch, "", nil, nil).Selects
+	}
+	return need
 }
 
 func needsToProto(needs []drivers.Need) []*ravenv1.Need {

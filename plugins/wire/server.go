@@ -48,6 +48,7 @@ type Server struct {
 	inFlight  int
 	idle      chan struct{} // closed when draining and nothing is in flight
 	abandoned int
+	core      coreInfo
 }
 
 var _ ravenv1.DriverServiceServer = (*Server)(nil)
@@ -66,6 +67,7 @@ func NewServer(driver drivers.Driver, config ServerConfig) *Server {
 
 // GetInfo implements the contract.
 func (s *Server) GetInfo(_ context.Context, request *ravenv1.GetInfoRequest) (*ravenv1.GetInfoResponse, error) {
+	s.noteCore(request)
 	var info *ravenv1.GetInfoResponse
 	err := s.guard("Info", func() (err error) {
 		if aware, ok := s.driver.(drivers.CoreAware); ok {
@@ -142,7 +144,10 @@ func (s *Server) translate(ctx context.Context, item *ravenv1.TranslateItem) *ra
 		return failed(result, &Error{Code: Invalid, Message: err.Error()})
 	}
 	needs := drivers.NewNeeds(answers).WithRound(int(item.GetRound()))
-	var set *ravenv1.Set
+	var (
+		set    *ravenv1.Set
+		beyond error
+	)
 	err = s.guard("Translate", func() error {
 		object := objectFromProto(item.GetObject())
 		logger := slog.New(&objectHandler{Handler: s.config.Logger.Handler(), object: object})
@@ -150,11 +155,17 @@ func (s *Server) translate(ctx context.Context, item *ravenv1.TranslateItem) *ra
 		if err != nil {
 			return err
 		}
+		if beyond = s.beyondCore(wanted, needs.Asked()); beyond != nil {
+			return nil
+		}
 		set, err = SetToProto(wanted)
 		return err
 	})
 	var own *Error
 	panicked := errors.As(err, &own) && own.Code == Panic
+	if beyond != nil {
+		return failed(result, beyond)
+	}
 	result.Needs = needsToProto(needs.Asked())
 	switch {
 	case needs.Open() && !panicked:

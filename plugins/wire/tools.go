@@ -12,6 +12,9 @@ func NewItem(object drivers.Object, answers map[drivers.Need][]drivers.Object, r
 	return &ravenv1.TranslateItem{Round: uint32(round), Object: objectToProto(object), Answers: answersToProto(answers)}
 }
 
+// CoreCapabilities are those that a core names, with the drivers that are enabled.
+func CoreCapabilities(enabled []string) []string { return coreCapabilities(enabled) }
+
 // NeedFromProto reads one need of a result.
 func NeedFromProto(message *ravenv1.Need) drivers.Need { return needFromProto(message) }
 

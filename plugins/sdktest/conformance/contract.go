@@ -47,7 +47,7 @@ func (s *suite) start(ctx context.Context, f *finding) {
 
 func (s *suite) getInfo(ctx context.Context, target *Target) (*ravenv1.GetInfoResponse, error) {
 	message, err := ravenv1.NewDriverServiceClient(target.Conn).GetInfo(ctx, &ravenv1.GetInfoRequest{
-		CoreVersion: "conformance", Capabilities: []string{"unknown-to-everybody"},
+		CoreVersion: "conformance", Capabilities: append(wire.CoreCapabilities(nil), "unknown-to-everybody"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("GetInfo: %w", err)
