@@ -113,6 +113,21 @@ func TestReload(t *testing.T) {
 		return ""
 	})
 	r.awaitNetworks("other-a", "other-b") // what a disabled driver made stays
+
+	told := func(want string) {
+		t.Helper()
+		r.await("what a driver is told: "+want, func() string {
+			if got := p.of(serviceaccounts).Version; got != want {
+				return "it is " + got
+			}
+			return ""
+		})
+	}
+	told("beside " + serviceaccounts)
+	r.set("raven", "drivers", serviceaccounts+","+configmaps)
+	p.signals <- syscall.SIGHUP
+	told("beside " + configmaps + " and " + serviceaccounts) // it was launched again, though nothing of its own is new
+	p.awaitReady()
 }
 
 // A Watcher that is stopped changes nothing and holds up no other one; when it is started again it catches up.

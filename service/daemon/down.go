@@ -43,7 +43,8 @@ func (r *runtime) leaveOut() error {
 	}
 	for _, w := range r.watchers {
 		if err := w.Down(); err != nil {
-			r.log.Error("driver does not start and is left out; what it made stays", "driver", w.Name(), "error", err)
+			r.log.Error("driver does not start and is left out; what it made stays, and drivers that share their work with it "+
+				"leave it its part", "driver", w.Name(), "error", err)
 			r.tell("DriverNotStarted", fmt.Sprintf("driver %s: %s", w.Name(), w.downText()))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,11 +37,21 @@ func TestMain(m *testing.M) {
 type namer struct {
 	name   string
 	prefix string
+	told   []string // the drivers that are enabled
+}
+
+func (d *namer) Core(capabilities []string) {
+	d.told = nil
+	for _, name := range []string{configmaps, serviceaccounts} {
+		if slices.Contains(capabilities, drivers.DriverCapability(name)) {
+			d.told = append(d.told, name)
+		}
+	}
 }
 
 func (d *namer) Info() drivers.Info {
 	return drivers.Info{
-		Name: d.name, Kinds: []drivers.Kind{drivers.KindNetwork},
+		Name: d.name, Kinds: []drivers.Kind{drivers.KindNetwork}, Version: "beside " + strings.Join(d.told, " and "),
 		Options: []drivers.Option{{
 			Group: d.name, Name: "prefix", Type: drivers.StringOption, HasDefault: true,
 			Default: d.name + "-", Help: "A prefix.",
