@@ -95,6 +95,10 @@ const BareGroups = "security-group:default-rules"
 // SoftReferences is how a core names its ability to do without what a soft reference leads to; see Ref.Soft.
 const SoftReferences = "soft-references"
 
+// ChassisBackends is how a core names its ability to give clients on each chassis of OVN backends of their own; see
+// OVNVIP.Chassis.
+const ChassisBackends = "ovn:chassis-backends"
+
 // ReverseSelectors is how a core names its ability to answer needs by what selects an object; see Selecting.
 const ReverseSelectors = "reverse-selectors"
 

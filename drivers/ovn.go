@@ -5,6 +5,7 @@ package drivers
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 )
 
 // MaxAffinityTimeout is the bound of OVNVIP.AffinityTimeout, in seconds.
@@ -45,6 +46,18 @@ type OVNVIP struct {
 	// External says that clients outside reach the VIP by way of a router, which answers for its address in whatever
 	// subnet that is.
 	External bool `raven:"external"`
+	// Chassis gives the clients on each chassis backends of their own, in place of Backends, which are empty then. Clients
+	// on a chassis that is not listed are not served; where a chassis has no backends, connections get no answer. Not with
+	// External. Only a core with the capability ChassisBackends knows it.
+	Chassis []OVNChassis `raven:"chassis,unordered"`
+}
+
+// OVNChassis is a chassis of OVN, and the backends of the clients on it.
+type OVNChassis struct {
+	// ID is its name in OVN's southbound database: external_ids:system-id of its Open vSwitch.
+	ID string `raven:"id"`
+	// Backends are where connections of its clients go, of the IP version of the VIP's address.
+	Backends []OVNBackend `raven:"backends,unordered"`
 }
 
 // OVNBackend is one endpoint.
@@ -82,6 +95,35 @@ func (v *validator) ovnBalancer(at string, s OVNLoadBalancer) {
 		}
 		seen[key] = true
 		v.ovnBackends(here, addr, vip.Backends)
+		v.ovnChassis(here, addr, vip)
+	}
+}
+
+// chassisID is what a chassis may be called: printable text without spaces.
+var chassisID = regexp.MustCompile(`^[!-~]{1,255}$`)
+
+// ovnChassis checks the backends of a VIP on each chassis.
+func (v *validator) ovnChassis(at string, addr netip.Addr, vip OVNVIP) {
+	if len(vip.Chassis) > 0 && len(vip.Backends) > 0 {
+		v.say("%s: backends and chassis are both there", at)
+	}
+	if len(vip.Chassis) > 0 && vip.External {
+		v.say("%s: chassis and external are both there", at)
+	}
+	if len(vip.Chassis) > 0 && vip.Address.Ref != nil {
+		v.say("%s: chassis: the address is not known beforehand: %s", at, refText(vip.Address))
+	}
+	seen := map[string]bool{}
+	for i, c := range vip.Chassis {
+		here := fmt.Sprintf("%s: chassis[%d]", at, i)
+		if !chassisID.MatchString(c.ID) {
+			v.say("%s: id: %q is not 1 to 255 printable characters without spaces", here, c.ID)
+		}
+		if seen[c.ID] {
+			v.say("%s: id is there twice: %s", here, c.ID)
+		}
+		seen[c.ID] = true
+		v.ovnBackends(here, addr, c.Backends)
 	}
 }
 

@@ -3,11 +3,14 @@
 package kubeproxy
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/contract"
+	"github.com/kuryr/raven/drivers/internal/chassis"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
@@ -19,6 +22,8 @@ type builder struct {
 	*config
 	services.Builder
 	addrs []netip.Addr // the clusterIPs that are served
+	// chassis are those of the nodes, by name, where clients are served by the endpoints of their own node only.
+	chassis map[string]string
 	// shut says that no address outside may be opened.
 	shut   bool
 	served []drivers.OVNVIP
@@ -39,7 +44,9 @@ func (b *builder) build() (drivers.Set, error) {
 	}
 	b.Serve()
 	for _, addr := range b.addrs {
+		before := len(b.served)
 		b.at(drivers.Text(addr.String()), addr.Is4(), everyone)
+		b.local(b.served[before:], addr.Is4())
 	}
 	b.access()
 	b.Add(drivers.Resource{
@@ -83,6 +90,44 @@ func (b *builder) at(address drivers.Value, ip4 bool, use pick) {
 			}
 		}
 		b.served = append(b.served, vip)
+	}
+}
+
+// askChassis asks which chassis the nodes are, and returns whether that is known yet. Where no Node says it, the
+// Service is served by the endpoints of all nodes.
+func (b *builder) askChassis(needs *drivers.Needs) (known bool, err error) {
+	nodes, answered := needs.Get(drivers.Need{Watch: nodesWatch})
+	if !answered {
+		return false, nil
+	}
+	ids, without, err := chassis.IDs(nodes)
+	if err != nil || len(ids) == 0 {
+		return true, err
+	}
+	b.chassis, b.LocalServed = ids, true
+	if len(without) > 0 {
+		b.Say(drivers.Warning, "TrafficPolicyNotServed",
+			"internalTrafficPolicy Local: clients on nodes %s are not served: these Nodes have no annotation %s; does `raven "+
+				"node` run there?", strings.Join(without, ", "), contract.ChassisID)
+	}
+	return true, nil
+}
+
+// local gives the clients on each node the endpoints of their own node, where the Service is so. These are chosen as
+// if there were no other nodes.
+func (b *builder) local(vips []drivers.OVNVIP, ip4 bool) {
+	if len(b.chassis) == 0 {
+		return
+	}
+	for i := range vips {
+		vips[i].Backends = []drivers.OVNBackend{}
+		for _, node := range slices.Sorted(maps.Keys(b.chassis)) {
+			c := drivers.OVNChassis{ID: b.chassis[node], Backends: []drivers.OVNBackend{}}
+			for _, backend := range b.Ports[i].On(node, ip4) {
+				c.Backends = append(c.Backends, drivers.OVNBackend{Address: backend.Addr.String(), Port: backend.Port})
+			}
+			vips[i].Chassis = append(vips[i].Chassis, c)
+		}
 	}
 }
 

@@ -9,20 +9,34 @@ package kubeproxy
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/internal/chassis"
 	"github.com/kuryr/raven/drivers/internal/conf"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
-const namespacesWatch = "namespaces"
+const (
+	namespacesWatch = "namespaces"
+	nodesWatch      = "nodes"
+)
 
-type driver struct{ *conf.Of[config] }
+type driver struct {
+	*conf.Of[config]
+	byChassis atomic.Bool // the core can give clients on each chassis backends of their own
+}
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{conf.New("kubeproxy", parse)} }
+func New() drivers.Driver { return &driver{Of: conf.New("kubeproxy", parse)} }
+
+// Core implements drivers.CoreAware.
+func (d *driver) Core(capabilities []string) {
+	d.byChassis.Store(slices.Contains(capabilities, drivers.ChassisBackends))
+}
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -50,6 +64,9 @@ func (d *driver) Watches() []drivers.Watch {
 	watches := append([]drivers.Watch{source, {
 		Name: namespacesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace",
 		Fields: []string{"metadata.name"}, Source: true,
+	}, {
+		Name: nodesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node",
+		Fields: []string{"metadata.name", chassis.IDField},
 	}, services.PodsWatch(), services.WrittenWatch(services.Written()...)}, services.EndpointWatches()...)
 	if c, err := d.Config(); err == nil {
 		watches = append(watches, c.Selection.Watches()...)
@@ -66,7 +83,7 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	case object.Watch == namespacesWatch:
 		return c.namespace(object, needs)
 	default:
-		return c.service(object, needs)
+		return c.service(object, needs, d.byChassis.Load())
 	}
 }
 
@@ -106,7 +123,7 @@ func (c *config) namespace(object drivers.Object, needs *drivers.Needs) (drivers
 }
 
 // service returns the Set of a Service.
-func (c *config) service(object drivers.Object, needs *drivers.Needs) (drivers.Set, error) {
+func (c *config) service(object drivers.Object, needs *drivers.Needs, byChassis bool) (drivers.Set, error) {
 	s, err := services.Decode(object)
 	if err != nil {
 		return drivers.Set{}, err
@@ -127,6 +144,11 @@ func (c *config) service(object drivers.Object, needs *drivers.Needs) (drivers.S
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, outside, ports)}
+	if byChassis && s.Spec.InternalTrafficPolicy == "Local" {
+		if known, err = b.askChassis(needs); err != nil || !known {
+			return drivers.Set{}, err
+		}
+	}
 	if b.closed() {
 		b.Outside.There = r.There()
 	}

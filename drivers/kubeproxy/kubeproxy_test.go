@@ -182,3 +182,29 @@ func TestFloatingIPsSurviveAChangeOfTheDriver(t *testing.T) {
 		t.Errorf("only %d floating IPs were compared", compared)
 	}
 }
+
+// TestOlderCore: a core that cannot give clients on each chassis backends of their own is not asked to.
+func TestOlderCore(t *testing.T) {
+	d := sdktest.Configured(t, New(), nil)
+	node := drivers.Object{Watch: nodesWatch, Raw: json.RawMessage(
+		`{"metadata":{"name":"n1","annotations":{"node.kuryr.org/chassis-id":"c1"}}}`)}
+	slice := drivers.Object{Watch: "endpointslices", Raw: json.RawMessage(`{"metadata":{"name":"web-1","namespace":"shop"},
+		"addressType":"IPv4","ports":[{"port":80,"protocol":"TCP"}],
+		"endpoints":[{"addresses":["10.0.0.5"],"nodeName":"n1","conditions":{"ready":true}}]}`)}
+	of := drivers.Need{Watch: "endpointslices", Namespace: "shop", Selector: "kubernetes.io/service-name=web"}
+	service := `{"metadata":{"name":"web","namespace":"shop","uid":"u"},"spec":{"clusterIP":"10.96.0.9",
+		"selector":{"app":"web"},"ports":[{"port":80,"protocol":"TCP"}],"internalTrafficPolicy":"Local"}}`
+	for _, able := range []bool{false, true} {
+		capabilities := map[bool][]string{true: {drivers.ChassisBackends}}[able]
+		d.(drivers.CoreAware).Core(capabilities)
+		set, err := d.Translate(t.Context(), drivers.Object{Watch: "services", Raw: json.RawMessage(service)},
+			drivers.NewNeeds(map[drivers.Need][]drivers.Object{of: {slice}, {Watch: nodesWatch}: {node}}))
+		if err != nil || len(set.Resources) != 1 {
+			t.Fatalf("%+v, %v", set, err)
+		}
+		vip := set.Resources[0].Spec.(drivers.OVNLoadBalancer).VIPs[0]
+		if (len(vip.Chassis) == 1) != able || (len(vip.Backends) == 1) == able || (len(set.Diagnostics) == 0) != able {
+			t.Errorf("able %v: %+v, %v", able, vip, set.Diagnostics)
+		}
+	}
+}

@@ -57,7 +57,7 @@ func InfoFromProto(message *ravenv1.GetInfoResponse) (drivers.Info, error) {
 
 // coreCapabilities are the abilities of this core beyond the contract's version.
 func coreCapabilities(enabled []string) []string {
-	names := []string{drivers.BareGroups, drivers.SoftReferences, drivers.ReverseSelectors}
+	names := []string{drivers.BareGroups, drivers.SoftReferences, drivers.ReverseSelectors, drivers.ChassisBackends}
 	for _, kind := range drivers.Kinds() {
 		names = append(names, drivers.KindCapability(kind))
 	}

@@ -16,12 +16,14 @@ import (
 
 // Database is OVN's northbound database, as its backend uses it; it is a Northbound. Its errors are those of this
 // package.
-type Database interface {
+type Database interface { //nolint:interfacebloat // all that is asked of a database
 	List(kind drivers.Kind) ([]plan.Observed, error)
 	Get(kind drivers.Kind, id string) (plan.Observed, bool, error)
 	Create(ctx context.Context, kind drivers.Kind, identity plan.Identity, attrs map[string]any) (plan.Observed, error)
 	Update(ctx context.Context, kind drivers.Kind, id string, attrs map[string]any) (plan.Observed, error)
 	Delete(ctx context.Context, kind drivers.Kind, id string) error
+	// Templates says whether the database can have what differs by chassis.
+	Templates() bool
 }
 
 // Backend keeps load balancers and their groups in OVN's northbound database. They are observed, planned and applied
@@ -56,7 +58,7 @@ func (b *Backend) Registration() *backend.Registration {
 	}
 	return &backend.Registration{
 		Backend: b, Name: backendName, Reason: "LoadBalancer", Follows: true, Unconfigured: unconfigured,
-		Listed: b.listed, Ready: ready,
+		Listed: b.listed, Ready: ready, Review: b.review,
 		Remove: func(ctx context.Context, step plan.Step) error {
 			if b.database == nil {
 				return noDatabase()
@@ -64,6 +66,22 @@ func (b *Backend) Registration() *backend.Registration {
 			return b.database.Delete(ctx, step.Kind, step.ID)
 		},
 	}
+}
+
+// review says where an object has backends for each chassis, and the database cannot have that.
+func (b *Backend) review(_ *state.Tx, o *state.Object, p *plan.Plan) backend.Review {
+	for _, r := range o.Set.Resources {
+		lb, ok := r.Spec.(drivers.OVNLoadBalancer)
+		local := func(v drivers.OVNVIP) bool { return len(v.Chassis) > 0 }
+		if ok && b.database != nil && slices.ContainsFunc(lb.VIPs, local) && !b.database.Templates() {
+			p.Notices = append(p.Notices, plan.Notice{
+				Reason: "TrafficPolicyNotServed",
+				Message: "clients are served by the endpoints of all nodes, not only of their own: OVN is older than 22.12, its " +
+					"northbound database has no table Chassis_Template_Var",
+			})
+		}
+	}
+	return backend.Review{}
 }
 
 // ready tells of load balancers.
@@ -193,11 +211,11 @@ func (b *Backend) failure(step plan.Step, err error) *backend.Failure {
 // classify says what an error means for the object. A failure in its chain keeps its meaning.
 func (b *Backend) classify(err error) *backend.Failure {
 	var (
-		known   *backend.Failure
-		unavailable    *UnavailableError
-		missing *MissingError
-		invalid *InvalidError
-		taken   *ConflictError
+		known       *backend.Failure
+		unavailable *UnavailableError
+		missing     *MissingError
+		invalid     *InvalidError
+		taken       *ConflictError
 	)
 	slow := b.env.Timing.SlowRetry
 	switch {

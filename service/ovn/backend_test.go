@@ -59,6 +59,8 @@ func (d *database) Update(_ context.Context, kind drivers.Kind, id string, _ map
 	return now, errors.Join(err, d.refused)
 }
 
+func (*database) Templates() bool { return true }
+
 func (d *database) Delete(context.Context, drivers.Kind, string) error { return d.refused }
 
 // rows is a loop around a backend: it lists, and notes what it is asked.

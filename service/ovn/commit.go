@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -175,6 +176,11 @@ func finish(changes []*change, err error) {
 func (t *transaction) add(other *transaction) {
 	t.ops = append(t.ops, other.ops...)
 	t.size += other.size
+	for chassis, c := range other.chassis {
+		all := t.change(chassis)
+		all.uuid = c.uuid
+		maps.Copy(all.values, c.values)
+	}
 	for key, references := range other.sets {
 		for to, there := range references {
 			t.refer(key.table, key.uuid, key.column, to, there)

@@ -110,7 +110,7 @@ func TestAVIPThatTwoHaveIsKeptByOne(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		b := newRowIndex("c1")
 		for i := range order {
-			for part, r := range wanting(i).rows() {
+			for part, r := range wanting(i).rows(true) {
 				uuid := rowUUID(drivers.KindOVNLoadBalancer, wanting(i).identity, part)
 				b.balancer(uuid,
 					&nbdb.LoadBalancer{
@@ -170,7 +170,7 @@ func TestARefusalMeetsOnlyWhoDeservesIt(t *testing.T) {
 		}
 		c.build = func(_ *rowIndex, tx *transaction) error {
 			b := &balancer{identity: identity}
-			columns := b.rows()[noPart].columns(nil)
+			columns := b.rows(true)[noPart].columns(nil)
 			if i == 7 {
 				columns["protocol"] = ovsdb.OvsSet{GoSet: []any{"icmp"}} // the schema has no such
 			}
@@ -204,7 +204,7 @@ func TestManyLargeChangesAreSeveralTransactions(t *testing.T) {
 		identity := plan.Identity{Cluster: "c1", Owner: plan.Owner{Driver: "x", UID: fmt.Sprint(i)}, Name: "lb"}
 		b := &balancer{identity: identity, title: strings.Repeat("x", each)}
 		c := &change{ctx: t.Context(), done: make(chan error, 1), build: func(_ *rowIndex, tx *transaction) error {
-			r := b.rows()[noPart]
+			r := b.rows(true)[noPart]
 			r.ids["note"] = b.title
 			tx.insert(nbdb.LoadBalancerTable, rowUUID(drivers.KindOVNLoadBalancer, identity, noPart), r.columns(nil))
 			return nil

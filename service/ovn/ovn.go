@@ -161,8 +161,10 @@ func (n *Northbound) activate(s *session) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b, t := newRowIndex(n.config.Cluster), newDirtySet()
+	b.templates = !s.northbound.Missing[nbdb.ChassisTemplateVarTable]
 	for _, table := range []string{
 		nbdb.LoadBalancerGroupTable, nbdb.LoadBalancerTable, nbdb.LogicalSwitchTable, nbdb.LogicalRouterTable,
+		nbdb.ChassisTemplateVarTable,
 	} {
 		for uuid, m := range s.rows.Table(table).RowsShallow() {
 			takeRow(b, table, uuid, m, t)
@@ -179,6 +181,14 @@ func (n *Northbound) activate(s *session) {
 	default:
 		close(n.first)
 	}
+}
+
+// Templates says whether the database has the table for what differs by chassis, as OVN has since 22.12. Without a
+// connection it is supposed to.
+func (n *Northbound) Templates() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.session == nil || n.index.templates
 }
 
 // leave ends the use of a session.

@@ -68,6 +68,11 @@ type rowIndex struct {
 	// another client has changed what it says.
 	strays      map[string]*nbdb.LoadBalancer
 	strayGroups map[string]*nbdb.LoadBalancerGroup
+	// templates says whether the database has the table of variables.
+	templates bool
+	chassis   map[string]*chassisRow // by chassis
+	variables map[string]variables   // by their prefix
+	owners    map[string]string      // IDs of load balancers by the prefix of their variables
 }
 
 func newRowIndex(cluster string) *rowIndex {
@@ -78,6 +83,7 @@ func newRowIndex(cluster string) *rowIndex {
 		places: map[string]*place{}, named: map[string]map[string]bool{}, joined: map[string]map[string]bool{},
 		taken: map[string]map[string]bool{}, belongs: map[string]map[string]bool{}, memberOf: map[string]map[string]bool{},
 		strays: map[string]*nbdb.LoadBalancer{}, strayGroups: map[string]*nbdb.LoadBalancerGroup{},
+		chassis: map[string]*chassisRow{}, variables: map[string]variables{}, owners: map[string]string{},
 	}
 }
 
@@ -101,7 +107,8 @@ func (b *rowIndex) balancer(uuid string, have *nbdb.LoadBalancer, t *dirtySet) {
 		drop(b.rowsOf, id, uuid)
 		drop(b.belongs, old.ExternalIDs[groupID], uuid)
 		delete(b.balancers, uuid)
-		for vip := range old.Vips {
+		delete(b.owners, ownerOf(uuid))
+		for _, vip := range vipTexts(old) {
 			drop(b.taken, vipKey(old.ExternalIDs[groupID], protocolOf(old), vip), uuid)
 		}
 		t.balancer(id)
@@ -118,9 +125,10 @@ func (b *rowIndex) balancer(uuid string, have *nbdb.LoadBalancer, t *dirtySet) {
 	}
 	id := b.idOf(have)
 	b.balancers[uuid] = have
+	b.owners[ownerOf(uuid)] = id
 	add(b.rowsOf, id, uuid)
 	add(b.belongs, have.ExternalIDs[groupID], uuid)
-	for vip := range have.Vips {
+	for _, vip := range vipTexts(have) {
 		add(b.taken, vipKey(have.ExternalIDs[groupID], protocolOf(have), vip), uuid)
 	}
 	t.balancer(id)
@@ -327,7 +335,7 @@ func (b *rowIndex) observe(r Resource) (plan.Observed, bool) {
 		if len(rows) == 0 {
 			return plan.Observed{}, false
 		}
-		lb, whole := read(rows)
+		lb, whole := b.read(rows)
 		o.Identity, o.Attrs = lb.identity, lb.attributes()
 		if !whole || !b.member(lb, rows) {
 			o.Attrs["vips"] = []any{}

@@ -25,7 +25,8 @@ import (
 //	external_ids  raven:cluster, owner, name,
 //	              policy, source                    the identity, as everywhere
 //	              raven:part                        tcp, or tcp-10800 with an affinity of 10800 s, or tcp-external for VIPs that are reached
-//	                                                from outside; none for a load balancer without VIPs
+//	                                                from outside; tcp-local4 or tcp-local6 with backends for each chassis (see
+//	                                                templates.go); none for a load balancer without VIPs
 //	              raven:group                       the ID of the group that it belongs to
 //	options       reject=true                       who connects to a VIP without backends is told so
 //	              ct_flush=true                     with UDP: flows to a backend that goes do not linger (see outdated). Not with TCP and SCTP: who is
@@ -69,10 +70,17 @@ type vip struct {
 	affinity int64
 	external bool   // reached from outside, through a router
 	backends string // as OVN has them, sorted
+	// chassis is what clients on each chassis have in place of backends: a line for each, its ID, a space and the backends.
+	chassis string
 }
 
 func (v vip) part() string {
 	part := v.protocol
+	if v.chassis != "" {
+		if part += localPart + "6"; v.at.Addr().Is4() {
+			part = v.protocol + localPart + "4"
+		}
+	}
 	if v.affinity > 0 {
 		part += "-" + strconv.FormatInt(v.affinity, 10)
 	}
@@ -99,10 +107,12 @@ type row struct {
 	options map[string]string
 	fields  []string // by which a backend is chosen; nil: by all that a connection is known by
 	ids     map[string]string
+	// variables are those that the row refers to. They are there only with templates.
+	variables variables
 }
 
-// rows returns the rows of a load balancer, by part.
-func (b *balancer) rows() map[string]row {
+// rows returns the rows of a load balancer, by part. Without templates the database has no table for variables.
+func (b *balancer) rows(templates bool) map[string]row {
 	ids := identityIDs(b.identity)
 	ids[groupID] = b.group
 	rows := map[string]row{}
@@ -111,7 +121,7 @@ func (b *balancer) rows() map[string]row {
 		if !ok {
 			r = row{
 				part: part, name: b.title + ":" + part, proto: v.protocol, vips: map[string]string{},
-				options: map[string]string{"reject": "true"}, ids: maps.Clone(ids),
+				options: map[string]string{"reject": "true"}, ids: maps.Clone(ids), variables: variables{},
 			}
 			if v.protocol == "udp" {
 				r.options[flushOption] = "true"
@@ -128,7 +138,17 @@ func (b *balancer) rows() map[string]row {
 		return r
 	}
 	for _, v := range b.vips {
-		add(v.part(), v).vips[v.at.String()] = v.backends
+		r := add(v.part(), v)
+		switch {
+		case v.chassis == "":
+			r.vips[v.at.String()] = v.backends
+			continue
+		case templates:
+			r.template(ownerOf(rowUUID(drivers.KindOVNLoadBalancer, b.identity, r.part)), v, r.variables)
+		default:
+			r.vips[v.at.String()] = v.everyBackend()
+		}
+		noteChassis(r.ids, v)
 	}
 	if len(rows) == 0 {
 		add(noPart, vip{})
@@ -141,7 +161,8 @@ func (r row) is(have *nbdb.LoadBalancer) bool {
 	return plain(have) && have.Name == r.name && protocolOf(have) == r.proto && maps.Equal(have.Vips, r.vips) &&
 		within(r.ids, have.ExternalIDs) && within(r.options, have.Options) &&
 		slices.Equal(r.fields, slices.Sorted(slices.Values(have.SelectionFields))) &&
-		have.Options[affinityOption] == "" && have.Options[flushOption] == r.options[flushOption]
+		have.Options[affinityOption] == "" && have.Options[flushOption] == r.options[flushOption] &&
+		have.Options[templateOption] == r.options[templateOption] && have.ExternalIDs[chassisIDs] == r.ids[chassisIDs]
 }
 
 // plain says whether a row has nothing in the columns that are empty in rows of Raven's: health checks would take
@@ -233,6 +254,11 @@ func rowUUID(kind drivers.Kind, identity plan.Identity, part string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
+// chassisUUID is the UUID of a row of Chassis_Template_Var that Raven makes. A chassis has one, whoever makes it.
+func chassisUUID(chassis string) string {
+	return rowUUID(nbdb.ChassisTemplateVarTable, plan.Identity{}, chassis)
+}
+
 // devised says whether a UUID may be one of rowUUID's.
 func devised(uuid string) bool { return len(uuid) == 36 && uuid[14] == '8' }
 
@@ -281,21 +307,38 @@ func vipOf(element any) (vip, error) {
 	}
 	v.affinity, _ = doc["affinity_timeout"].(int64)
 	v.external, _ = doc["external"].(bool)
+	if v.backends, err = backendsOf(at, doc); err != nil {
+		return vip{}, err
+	}
+	byChassis := map[string]string{}
+	list, _ := doc["chassis"].([]any)
+	for _, element := range list {
+		doc, _ := element.(map[string]any)
+		id, _ := doc["id"].(string)
+		if byChassis[id], err = backendsOf(at, doc); err != nil {
+			return vip{}, err
+		}
+	}
+	v.chassis = chassisText(byChassis)
+	return v, nil
+}
+
+// backendsOf reads backends of a VIP.
+func backendsOf(at netip.AddrPort, doc map[string]any) (string, error) {
 	list, _ := doc["backends"].([]any)
 	backends := make([]netip.AddrPort, 0, len(list))
 	for _, element := range list {
 		doc, _ := element.(map[string]any)
 		backend, err := addrPort(doc["address"], doc["port"])
 		if err != nil {
-			return vip{}, err
+			return "", err
 		}
 		if backend.Addr().Is4() != at.Addr().Is4() {
-			return vip{}, &InvalidError{fmt.Sprintf("backend %s is not of the IP version of its VIP %s", backend, at)}
+			return "", &InvalidError{fmt.Sprintf("backend %s is not of the IP version of its VIP %s", backend, at)}
 		}
 		backends = append(backends, backend)
 	}
-	v.backends = joined(backends)
-	return v, nil
+	return joined(backends), nil
 }
 
 func joined(backends []netip.AddrPort) string {
@@ -325,7 +368,7 @@ func (b *balancer) attributes() map[string]any {
 		v := b.vips[key]
 		doc := map[string]any{
 			"protocol": strings.ToUpper(v.protocol), "address": v.at.Addr().String(), "port": int64(v.at.Port()),
-			"backends": []any{},
+			"backends": backendList(v.backends),
 		}
 		if v.affinity > 0 {
 			doc["affinity_timeout"] = v.affinity
@@ -333,24 +376,32 @@ func (b *balancer) attributes() map[string]any {
 		if v.external {
 			doc["external"] = true
 		}
-		if v.backends != "" {
-			var backends []any
-			for text := range strings.SplitSeq(v.backends, ",") {
-				if backend, err := netip.ParseAddrPort(text); err == nil {
-					backends = append(backends, map[string]any{"address": backend.Addr().String(), "port": int64(backend.Port())})
-				}
+		if byChassis := v.byChassis(); byChassis != nil {
+			chassis := make([]any, 0, len(byChassis))
+			for _, id := range slices.Sorted(maps.Keys(byChassis)) {
+				chassis = append(chassis, map[string]any{"id": id, "backends": backendList(byChassis[id])})
 			}
-			doc["backends"] = backends
+			doc["chassis"] = chassis
 		}
 		list = append(list, doc)
 	}
 	return map[string]any{"name": b.title, "group_id": b.group, "vips": list}
 }
 
-// read makes a load balancer of its rows, and says whether they are exactly what it would be written as. Rows that
-// are there twice are not.
-func read(rows []*nbdb.LoadBalancer) (b *balancer, whole bool) {
-	b, whole = &balancer{vips: map[string]vip{}}, true
+func backendList(text string) []any {
+	backends := []any{}
+	for text := range strings.SplitSeq(text, ",") {
+		if backend, err := netip.ParseAddrPort(text); err == nil {
+			backends = append(backends, map[string]any{"address": backend.Addr().String(), "port": int64(backend.Port())})
+		}
+	}
+	return backends
+}
+
+// read makes a load balancer of its rows, and says whether they and their variables are exactly what it would be
+// written as. Rows that are there twice are not.
+func (b *rowIndex) read(rows []*nbdb.LoadBalancer) (lb *balancer, whole bool) {
+	lb, whole = &balancer{vips: map[string]vip{}}, true
 	byPart := map[string]*nbdb.LoadBalancer{}
 	for _, have := range rows {
 		identity, _ := identityOf(have.ExternalIDs)
@@ -359,29 +410,42 @@ func read(rows []*nbdb.LoadBalancer) (b *balancer, whole bool) {
 		} else {
 			whole = false
 		}
-		if b.identity.Name == "" {
-			b.identity, b.group = identity, have.ExternalIDs[groupID]
-			b.title, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
+		if lb.identity.Name == "" {
+			lb.identity, lb.group = identity, have.ExternalIDs[groupID]
+			lb.title, _ = strings.CutSuffix(have.Name, ":"+have.ExternalIDs[partID])
 		}
-		b.readVIPs(have)
+		lb.readVIPs(have)
 	}
-	wanted := b.rows()
+	wanted := lb.rows(b.templates)
 	if len(wanted) != len(byPart) {
-		return b, false
+		return lb, false
 	}
 	for part, want := range wanted {
 		if have := byPart[part]; have == nil || !want.is(have) {
-			return b, false
+			return lb, false
+		}
+		owner := ownerOf(rowUUID(drivers.KindOVNLoadBalancer, lb.identity, part))
+		if !want.variables.equal(b.variables[owner]) {
+			return lb, false
 		}
 	}
-	return b, whole
+	return lb, whole
 }
 
 // readVIPs takes the VIPs of one row. What OVN would not understand is left out, so that the row is not whole.
 func (b *balancer) readVIPs(have *nbdb.LoadBalancer) {
 	part := have.ExternalIDs[partID]
-	_, seconds, _ := strings.Cut(strings.TrimSuffix(part, externalPart), "-")
+	plainPart := strings.NewReplacer(externalPart, "", localPart+"4", "", localPart+"6", "").Replace(part)
+	_, seconds, _ := strings.Cut(plainPart, "-")
 	affinity, _ := strconv.ParseInt(seconds, 10, 64)
+	local := chassisOf(have)
+	for at, chassis := range local {
+		v := vip{protocol: protocolOf(have), at: at, affinity: affinity, chassis: chassis}
+		b.vips[v.protocol+" "+at.String()] = v
+	}
+	if len(local) > 0 {
+		return
+	}
 	for text, backends := range have.Vips {
 		at, err := netip.ParseAddrPort(text)
 		if err != nil {

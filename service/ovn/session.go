@@ -199,7 +199,9 @@ func (n *Northbound) copy(ctx context.Context, s *session) error {
 	if err != nil {
 		return fmt.Errorf("the model of the northbound database: %w", err)
 	}
-	s.northbound, err = s.Follow(ctx, models, map[string][]string{
+	variables := nbdb.ChassisTemplateVarTable
+	columns := map[string][]string{
+		variables: {"chassis", "variables"},
 		nbdb.LoadBalancerTable: {
 			"name", "vips", "protocol", "options", "external_ids", "health_check", "ip_port_mappings", "selection_fields",
 		},
@@ -207,7 +209,9 @@ func (n *Northbound) copy(ctx context.Context, s *session) error {
 		nbdb.LogicalSwitchTable:     {"name", "load_balancer_group"},
 		nbdb.LogicalRouterTable:     {"name", "load_balancer_group"},
 		nbdb.NBGlobalTable:          {"options"},
-	}, func(rows libovsdb.TableUpdates2) { n.updated(s, rows) })
+	}
+	s.northbound, err = s.Follow(ctx, models, columns, func(rows libovsdb.TableUpdates2) { n.updated(s, rows) },
+		ovsdb.Optional{Name: variables, Schema: nbdb.Schema().Tables[variables]})
 	if err != nil {
 		return err
 	}
@@ -258,6 +262,9 @@ func takeRow(b *rowIndex, table, uuid string, m model.Model, t *dirtySet) {
 	case nbdb.LoadBalancerGroupTable:
 		have, _ := m.(*nbdb.LoadBalancerGroup)
 		b.group(uuid, have, t)
+	case nbdb.ChassisTemplateVarTable:
+		have, _ := m.(*nbdb.ChassisTemplateVar)
+		b.takeVariables(uuid, have, t)
 	case nbdb.LogicalSwitchTable:
 		if have, _ := m.(*nbdb.LogicalSwitch); have != nil {
 			b.place(switches(), uuid, have.Name, have.LoadBalancerGroup, t)

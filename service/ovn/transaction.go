@@ -21,6 +21,8 @@ type transaction struct {
 	sets map[setKey]map[string]bool // what is put in (true) or taken out of a set of references
 	// taking are the load balancers that take a VIP by what is written together.
 	taking map[string]taker
+	// chassis are what becomes of variables, by chassis.
+	chassis map[string]*variablesChange
 }
 
 type taker struct{ id, name string }
@@ -30,7 +32,7 @@ func (t *transaction) leaveOut(b *rowIndex, want *balancer) *ConflictError {
 	id := ID(drivers.KindOVNLoadBalancer, want.identity)
 	var conflict *ConflictError
 	places := map[string]bool{}
-	for part := range want.rows() {
+	for part := range want.rows(b.templates) {
 		places[rowUUID(drivers.KindOVNLoadBalancer, want.identity, part)] = true
 	}
 	for _, text := range slices.Sorted(maps.Keys(want.vips)) {
@@ -104,7 +106,7 @@ func is(uuid string) []ovsdb.Condition {
 
 // operations returns all of it: sets last, when what they refer to is there.
 func (t *transaction) operations() []ovsdb.Operation {
-	ops := t.ops
+	ops := slices.Concat(t.ops, t.variableOperations())
 	for key, references := range t.sets {
 		var mutations []ovsdb.Mutation
 		for _, there := range []bool{false, true} {
@@ -149,6 +151,9 @@ func (r row) columns(have *nbdb.LoadBalancer) ovsdb.Row {
 		}
 		delete(options, affinityOption)
 		delete(options, flushOption)
+		delete(options, templateOption)
+		delete(options, familyOption)
+		delete(ids, chassisIDs)
 	}
 	maps.Copy(options, r.options)
 	maps.Copy(ids, r.ids)
@@ -190,11 +195,12 @@ func (t *transaction) balancer(b *rowIndex, wanted *balancer) error {
 	want := *wanted // it may be built again
 	want.vips = maps.Clone(wanted.vips)
 	conflict := t.leaveOut(b, &want)
-	rows := want.rows()
+	rows := want.rows(b.templates)
 	there := t.parts(b, &want, rows)
 	for _, part := range slices.Sorted(maps.Keys(rows)) {
 		r, have := rows[part], there[part]
 		uuid := rowUUID(drivers.KindOVNLoadBalancer, want.identity, part)
+		t.variables(b, ownerOf(uuid), r.variables)
 		switch {
 		case have == nil:
 			t.insert(nbdb.LoadBalancerTable, uuid, r.columns(nil))
@@ -234,7 +240,7 @@ func (t *transaction) parts(b *rowIndex, want *balancer, rows map[string]row) ma
 		switch {
 		case placed[have.UUID]:
 		case !wanted || there[part] != nil:
-			t.remove(nbdb.LoadBalancerTable, have.UUID)
+			t.removeRow(b, have)
 		default:
 			there[part] = have
 		}
@@ -245,8 +251,14 @@ func (t *transaction) parts(b *rowIndex, want *balancer, rows map[string]row) ma
 // removeBalancer deletes the rows of a load balancer.
 func (t *transaction) removeBalancer(b *rowIndex, id string) {
 	for _, have := range b.rows(id) {
-		t.remove(nbdb.LoadBalancerTable, have.UUID)
+		t.removeRow(b, have)
 	}
+}
+
+// removeRow deletes a row of a load balancer, and its variables.
+func (t *transaction) removeRow(b *rowIndex, have *nbdb.LoadBalancer) {
+	t.remove(nbdb.LoadBalancerTable, have.UUID)
+	t.variables(b, ownerOf(have.UUID), nil)
 }
 
 // groupWant is a group as it should be. What is nil of the lists stays as it is.

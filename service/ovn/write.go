@@ -51,7 +51,7 @@ func (n *Northbound) Update(
 		if len(rows) == 0 {
 			return &GoneError{ID: id}
 		}
-		want, _ := read(rows)
+		want, _ := b.read(rows)
 		want.identity = described(want.identity, attrs)
 		if err := want.take(attrs); err != nil {
 			return err
@@ -123,4 +123,4 @@ func (n *Northbound) Delete(ctx context.Context, kind drivers.Kind, id string) e
 }
 
 // empty says whether there is nothing to do.
-func (t *transaction) empty() bool { return len(t.ops)+len(t.sets) == 0 }
+func (t *transaction) empty() bool { return len(t.ops)+len(t.sets)+len(t.chassis) == 0 }

@@ -16,22 +16,36 @@ import (
 type Copy struct {
 	Rows   *cache.TableCache
 	Schema ovsdb.DatabaseSchema
+	// Missing are the optional tables that the database has not.
+	Missing map[string]bool
 	// changed is told of the rows that the server has changed, once the copy has them; not of the first ones.
 	changed func(ovsdb.TableUpdates2)
+}
+
+// Optional is a table that a server may lack, as older ones do: the copy has no row of it then.
+type Optional struct {
+	Name   string
+	Schema ovsdb.TableSchema
 }
 
 // Follow makes a copy of columns, by table, of a database. It is kept up to date as long as the session lasts. changed
 // is told of the rows that the server has changed, once the copy has them, by the goroutine that reads.
 func (s *Session) Follow(
 	ctx context.Context, models model.ClientDBModel, columns map[string][]string, changed func(ovsdb.TableUpdates2),
+	optional ...Optional,
 ) (*Copy, error) {
 	name := models.Name()
-	r := &Copy{changed: changed}
+	r := &Copy{changed: changed, Missing: map[string]bool{}}
 	err := s.conn.call(ctx, "get_schema", ovsdb.NewGetSchemaArgs(name), func(result json.RawMessage) error {
 		return safely(func() error { return json.Unmarshal(result, &r.Schema) })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema of %s: %w", name, err)
+	}
+	for _, table := range optional {
+		if r.Schema.Table(table.Name) == nil { // the models need one
+			r.Schema.Tables[table.Name], r.Missing[table.Name] = table.Schema, true
+		}
 	}
 	whole, errs := model.NewDatabaseModel(r.Schema, models)
 	if len(errs) > 0 {
@@ -43,6 +57,9 @@ func (s *Session) Follow(
 	s.wait.Go(func() { r.Rows.Run(s.lost) }) // it keeps account of what changes, which no caller asks for
 	requests := map[string]ovsdb.MonitorRequest{}
 	for table, list := range columns {
+		if r.Missing[table] {
+			continue
+		}
 		requests[table] = ovsdb.MonitorRequest{Columns: list, Select: ovsdb.NewDefaultMonitorSelect()}
 	}
 	// The connection is read by one goroutine: what changes after the answer comes after it.

@@ -6,6 +6,8 @@ package chassis
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,6 +18,9 @@ import (
 
 // Field is the path of the annotation, for Watch.Fields.
 const Field = "metadata.annotations['" + contract.ChassisHostname + "']"
+
+// IDField is the path of the annotation with the chassis' name in OVN's southbound database.
+const IDField = "metadata.annotations['" + contract.ChassisID + "']"
 
 // longest is the most characters that Neutron takes as binding:host_id.
 const longest = 255
@@ -44,4 +49,34 @@ func HostID(name string, objects []drivers.Object) (string, error) {
 
 func notInAName(r rune) bool {
 	return unicode.IsSpace(r) || unicode.IsControl(r) || r == utf8.RuneError
+}
+
+// IDs returns the names of chassis in OVN's southbound database by the name of the Node, and the Nodes that do not say
+// one, or say what cannot be one or what another one says as well, sorted.
+func IDs(nodes []drivers.Object) (ids map[string]string, without []string, err error) {
+	ids = map[string]string{}
+	for _, node := range nodes {
+		meta, err := node.Meta()
+		if err != nil {
+			return nil, nil, err
+		}
+		id := meta.Annotations[contract.ChassisID]
+		if id == "" || len(id) > longest || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			without = append(without, meta.Name)
+			continue
+		}
+		ids[meta.Name] = id
+	}
+	nodesOf := map[string][]string{}
+	for node, id := range ids {
+		nodesOf[id] = append(nodesOf[id], node)
+	}
+	for _, several := range nodesOf {
+		if len(several) > 1 {
+			without = append(without, several...)
+			maps.DeleteFunc(ids, func(node, _ string) bool { return slices.Contains(several, node) })
+		}
+	}
+	slices.Sort(without)
+	return ids, without, nil
 }

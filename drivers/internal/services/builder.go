@@ -32,6 +32,8 @@ type Builder struct {
 	Floatings []string
 	// AsWritten says that what is written of a floating IP stays so: which one it is cannot be read.
 	AsWritten bool
+	// LocalServed says that internalTrafficPolicy Local is served.
+	LocalServed bool
 
 	config *Config
 }

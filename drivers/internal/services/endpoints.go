@@ -63,6 +63,14 @@ type PodName struct{ Namespace, Name string }
 type Port struct {
 	ServicePort
 	Backends []Backend
+
+	offers []offer
+}
+
+// On returns the backends of one IP version on a node, as if there were no other nodes.
+func (p *Port) On(node string, ip4 bool) []Backend {
+	there := slices.DeleteFunc(slices.Clone(p.offers), func(o offer) bool { return o.Node != node })
+	return choose(there, ip4)
 }
 
 // Of returns the backends of one IP version.
@@ -144,7 +152,7 @@ func resolve(ports []ServicePort, offers []offer) []Port {
 	out := make([]Port, 0, len(ports))
 	for _, p := range ports {
 		all := merge(byPort[key{p.Name, p.Protocol}])
-		port := Port{ServicePort: p}
+		port := Port{ServicePort: p, offers: all}
 		for _, ip4 := range []bool{true, false} {
 			port.Backends = append(port.Backends, choose(all, ip4)...)
 		}

@@ -31,7 +31,7 @@ func (b *Builder) Remarks() {
 		b.Say(drivers.Warning, "TrafficPolicyNotServed",
 			"externalTrafficPolicy Local is served as Cluster: a load balancer leads to members, not to nodes%s", text)
 	}
-	if spec.InternalTrafficPolicy == "Local" {
+	if spec.InternalTrafficPolicy == "Local" && !b.LocalServed {
 		b.Say(drivers.Warning, "TrafficPolicyNotServed",
 			"internalTrafficPolicy Local is served as Cluster: a load balancer does not know the client's node")
 	}

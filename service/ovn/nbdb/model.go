@@ -12,11 +12,12 @@ import (
 // FullDatabaseModel returns the DatabaseModel object to be used in libovsdb
 func FullDatabaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
-		"Load_Balancer":       &LoadBalancer{},
-		"Load_Balancer_Group": &LoadBalancerGroup{},
-		"Logical_Router":      &LogicalRouter{},
-		"Logical_Switch":      &LogicalSwitch{},
-		"NB_Global":           &NBGlobal{},
+		"Chassis_Template_Var": &ChassisTemplateVar{},
+		"Load_Balancer":        &LoadBalancer{},
+		"Load_Balancer_Group":  &LoadBalancerGroup{},
+		"Logical_Router":       &LogicalRouter{},
+		"Logical_Switch":       &LogicalSwitch{},
+		"NB_Global":            &NBGlobal{},
 	})
 }
 
@@ -24,6 +25,31 @@ var schema = `{
   "name": "OVN_Northbound",
   "version": "7.0.0",
   "tables": {
+    "Chassis_Template_Var": {
+      "columns": {
+        "chassis": {
+          "type": "string"
+        },
+        "variables": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        }
+      },
+      "indexes": [
+        [
+          "chassis"
+        ]
+      ],
+      "isRoot": true
+    },
     "Load_Balancer": {
       "columns": {
         "external_ids": {

@@ -104,7 +104,8 @@ func page(t *testing.T, seed string, all []spec, list []*decision) string {
 			failed = append(failed, one)
 		}
 	}
-	b.WriteString("## Counts\n\n| Group | Passed | Failed | Skipped by itself | Not run |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("## Counts\n\n| Group | Passed | Failed | Skipped by itself | Not run |\n" +
+		"| --- | --- | --- | --- | --- |\n")
 	var sum counts
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]

@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 		t.Error("no spec has passed")
 	}
 	file := cmp.Or(os.Getenv("RAVEN_E2E_PAGE"), filepath.Join(artifacts(t), "conformance.md"))
-	if err := os.WriteFile(file, []byte(page(t, seed, all, list)), 0o644); err != nil { //nolint:gosec // a page for all
+	if err := os.WriteFile(file, []byte(page(t, seed, all, list)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the report as a page: %s", file)

@@ -19,6 +19,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr/raven/test/e2e/stack"
 	"github.com/kuryr/raven/test/harness"
@@ -43,6 +44,7 @@ func TestNodes(t *testing.T) {
 		{"full-size", (*realPods).fullSize},
 		{"services", (*realPods).services},
 		{"hairpin", (*realPods).hairpin},
+		{"local-endpoints", (*realPods).localEndpoints},
 		{"kubelet", (*realPods).kubelet},
 		{"api-server", (*realPods).apiServer},
 		{"hosts", (*realPods).hosts},
@@ -158,7 +160,7 @@ func podReadiness(ctx context.Context, namespace, name string) string {
 }
 
 // service makes a Service of pods, TCP and UDP, and returns its clusterIP.
-func (r *realPods) service(t *testing.T, name string, selector thing) string {
+func (r *realPods) service(t *testing.T, name string, selector thing, more ...func(spec map[string]any)) string {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: thing{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name},
@@ -167,6 +169,9 @@ func (r *realPods) service(t *testing.T, name string, selector thing) string {
 			map[string]any{"name": "udp", "port": int64(81), "targetPort": int64(8081), "protocol": "UDP"},
 		}},
 	}}
+	for _, change := range more {
+		change(u.Object["spec"].(map[string]any)) //nolint:forcetypeassert // see above
+	}
 	made, err := world.kube.Resource(resource("services")).Namespace(r.namespace).Create(t.Context(), u,
 		metav1.CreateOptions{})
 	if err != nil {
@@ -242,6 +247,44 @@ func (r *realPods) hairpin(t *testing.T) {
 	vip := r.service(t, "only", thing{"name": r.pods[0]})
 	r.answers(t, 0, curl("http://"+vip+"/hostname"), r.pods[0])
 	r.answers(t, 1, curl("http://"+vip+"/hostname"), r.pods[0])
+}
+
+// localEndpoints reaches Services with internalTrafficPolicy Local: a pod is answered by an endpoint of its own node,
+// and by none where there is none.
+func (r *realPods) localEndpoints(t *testing.T) {
+	local := func(spec map[string]any) { spec["internalTrafficPolicy"] = "Local" }
+	each := r.service(t, "local", thing{"app": "web"}, local)
+	first := r.service(t, "local-first", thing{"name": r.pods[0]}, local)
+	many := "for i in 1 2 3 4 5 6 7 8 9 10; do " + curl("http://"+each+"/hostname") + "; done"
+	for pod, name := range r.pods {
+		r.answers(t, pod, many, strings.Repeat(name, 10))
+		r.answers(t, pod, "echo hostname | nc -u -w 1 "+each+" 81", name)
+	}
+	r.answers(t, 0, curl("http://"+first+"/hostname"), r.pods[0])
+	// OVN has got all of it with what was answered above, on this node too.
+	if out, err := kubectl(t.Context(), "exec", "-n", r.namespace, r.pods[1], "--", "sh", "-c",
+		curl("http://"+first+"/hostname")); err == nil {
+		t.Errorf("%s is answered by %q, which is on another node", r.pods[1], out)
+	}
+	r.changeService(t, "local-first", `{"spec":{"internalTrafficPolicy":"Cluster"}}`)
+	r.answers(t, 1, curl("http://"+first+"/hostname"), r.pods[0])
+	r.changeService(t, "local-first", `{"spec":{"internalTrafficPolicy":"Local"}}`)
+	await(t, "the other node's endpoint not to answer any more", func(ctx context.Context) string {
+		out, err := kubectl(ctx, "exec", "-n", r.namespace, r.pods[1], "--", "sh", "-c", curl("http://"+first+"/hostname"))
+		if err == nil {
+			return out
+		}
+		return ""
+	})
+}
+
+// changeService merges a document into a Service.
+func (r *realPods) changeService(t *testing.T, name, document string) {
+	t.Helper()
+	if _, err := world.kube.Resource(resource("services")).Namespace(r.namespace).Patch(t.Context(), name,
+		types.MergePatchType, []byte(document), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kubelet asks kubelets for what they do with a pod; its probe was shown by the pod's readiness.

@@ -50,6 +50,8 @@ func Available() error {
 
 // Config says how a server runs. The zero value is a server alone, on a Unix socket.
 type Config struct {
+	// Schema is the file with the database's schema; "": that of the installed OVN.
+	Schema string
 	// Dir is an existing folder for all its files.
 	Dir string
 	// TCP has it listen on 127.0.0.1 as well, TLS on ssl with the files of that folder: see Certificates.
@@ -74,6 +76,8 @@ type Server struct {
 	memory   *server.OvsdbServer // instead of a process; see StartAny
 }
 
+func (s *Server) schema() string { return cmp.Or(s.config.Schema, Schema()) }
+
 // Start makes a database and a server for it. Where the folder has a database already, that is served.
 func Start(ctx context.Context, c Config) (*Server, error) {
 	if err := Available(); err != nil {
@@ -81,9 +85,9 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	}
 	s := &Server{config: c, db: filepath.Join(c.Dir, "ovnnb.db")}
 	if _, err := os.Stat(s.db); err != nil {
-		args := []string{"create", s.db, Schema()}
+		args := []string{"create", s.db, s.schema()}
 		if c.Cluster > 0 {
-			args = []string{"create-cluster", s.db, Schema(), "tcp:" + c.Raft}
+			args = []string{"create-cluster", s.db, s.schema(), "tcp:" + c.Raft}
 		}
 		if c.Join != "" {
 			args = []string{"join-cluster", s.db, "OVN_Northbound", "tcp:" + c.Raft, "tcp:" + c.Join}
@@ -184,7 +188,7 @@ func (s *Server) Wipe() error { return os.Remove(s.db) }
 
 // Start makes a new database and runs, after Wipe.
 func (s *Server) Start(ctx context.Context) error {
-	if out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", s.db, Schema()).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", s.db, s.schema()).CombinedOutput(); err != nil {
 		return fmt.Errorf("ovsdb-tool create: %w: %s", err, out)
 	}
 	return s.Run(ctx)

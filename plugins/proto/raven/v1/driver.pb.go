@@ -5393,7 +5393,11 @@ type OVNVIP struct {
 	// affinity_timeout is for how many seconds a client keeps its backend, at most 65535. 0: not at all.
 	AffinityTimeout int64 `protobuf:"varint,5,opt,name=affinity_timeout,json=affinityTimeout,proto3" json:"affinity_timeout,omitempty"`
 	// external says that clients outside reach the VIP by way of a router, which answers for its address in whatever subnet that is.
-	External      bool `protobuf:"varint,6,opt,name=external,proto3" json:"external,omitempty"`
+	External bool `protobuf:"varint,6,opt,name=external,proto3" json:"external,omitempty"`
+	// chassis gives the clients on each chassis backends of their own, in place of backends, which are empty then. Clients on a chassis that
+	// is not listed are not served; where a chassis has no backends, connections get no answer. Not with external. Only a core with the
+	// capability "ovn:chassis-backends" knows it.
+	Chassis       *OVNChassisList `protobuf:"bytes,7,opt,name=chassis,proto3" json:"chassis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5470,6 +5474,114 @@ func (x *OVNVIP) GetExternal() bool {
 	return false
 }
 
+func (x *OVNVIP) GetChassis() *OVNChassisList {
+	if x != nil {
+		return x.Chassis
+	}
+	return nil
+}
+
+// OVNChassisList is a list of chassis that may be unset (no message) or empty.
+type OVNChassisList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// values are the chassis.
+	Values        []*OVNChassis `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OVNChassisList) Reset() {
+	*x = OVNChassisList{}
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNChassisList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNChassisList) ProtoMessage() {}
+
+func (x *OVNChassisList) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNChassisList.ProtoReflect.Descriptor instead.
+func (*OVNChassisList) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *OVNChassisList) GetValues() []*OVNChassis {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// OVNChassis is a chassis of OVN, and the backends of the clients on it.
+type OVNChassis struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is its name in OVN's southbound database, external_ids:system-id of its Open vSwitch. Required.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// backends are where connections of its clients go, of the IP version of the VIP's address.
+	Backends      *OVNBackendList `protobuf:"bytes,2,opt,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OVNChassis) Reset() {
+	*x = OVNChassis{}
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OVNChassis) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OVNChassis) ProtoMessage() {}
+
+func (x *OVNChassis) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OVNChassis.ProtoReflect.Descriptor instead.
+func (*OVNChassis) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *OVNChassis) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *OVNChassis) GetBackends() *OVNBackendList {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
 // OVNBackendList is a list of backends that may be unset (no message) or empty.
 type OVNBackendList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5481,7 +5593,7 @@ type OVNBackendList struct {
 
 func (x *OVNBackendList) Reset() {
 	*x = OVNBackendList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5493,7 +5605,7 @@ func (x *OVNBackendList) String() string {
 func (*OVNBackendList) ProtoMessage() {}
 
 func (x *OVNBackendList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5506,7 +5618,7 @@ func (x *OVNBackendList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNBackendList.ProtoReflect.Descriptor instead.
 func (*OVNBackendList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{61}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *OVNBackendList) GetValues() []*OVNBackend {
@@ -5529,7 +5641,7 @@ type OVNBackend struct {
 
 func (x *OVNBackend) Reset() {
 	*x = OVNBackend{}
-	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5541,7 +5653,7 @@ func (x *OVNBackend) String() string {
 func (*OVNBackend) ProtoMessage() {}
 
 func (x *OVNBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5554,7 +5666,7 @@ func (x *OVNBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNBackend.ProtoReflect.Descriptor instead.
 func (*OVNBackend) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{62}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *OVNBackend) GetAddress() string {
@@ -5588,7 +5700,7 @@ type SecurityGroup struct {
 
 func (x *SecurityGroup) Reset() {
 	*x = SecurityGroup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[63]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5600,7 +5712,7 @@ func (x *SecurityGroup) String() string {
 func (*SecurityGroup) ProtoMessage() {}
 
 func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[63]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5613,7 +5725,7 @@ func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroup.ProtoReflect.Descriptor instead.
 func (*SecurityGroup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{63}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SecurityGroup) GetName() string {
@@ -5662,7 +5774,7 @@ type SecurityGroupRule struct {
 
 func (x *SecurityGroupRule) Reset() {
 	*x = SecurityGroupRule{}
-	mi := &file_raven_v1_driver_proto_msgTypes[64]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5674,7 +5786,7 @@ func (x *SecurityGroupRule) String() string {
 func (*SecurityGroupRule) ProtoMessage() {}
 
 func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[64]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5687,7 +5799,7 @@ func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroupRule.ProtoReflect.Descriptor instead.
 func (*SecurityGroupRule) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{64}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SecurityGroupRule) GetSecurityGroupId() *Value {
@@ -5759,7 +5871,7 @@ type Lookup struct {
 
 func (x *Lookup) Reset() {
 	*x = Lookup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[65]
+	mi := &file_raven_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5771,7 +5883,7 @@ func (x *Lookup) String() string {
 func (*Lookup) ProtoMessage() {}
 
 func (x *Lookup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[65]
+	mi := &file_raven_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5784,7 +5896,7 @@ func (x *Lookup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lookup.ProtoReflect.Descriptor instead.
 func (*Lookup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{65}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Lookup) GetOf() string {
@@ -5829,7 +5941,7 @@ type Contribution struct {
 
 func (x *Contribution) Reset() {
 	*x = Contribution{}
-	mi := &file_raven_v1_driver_proto_msgTypes[66]
+	mi := &file_raven_v1_driver_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5841,7 +5953,7 @@ func (x *Contribution) String() string {
 func (*Contribution) ProtoMessage() {}
 
 func (x *Contribution) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[66]
+	mi := &file_raven_v1_driver_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5854,7 +5966,7 @@ func (x *Contribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
 func (*Contribution) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{66}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Contribution) GetName() string {
@@ -5981,7 +6093,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_raven_v1_driver_proto_msgTypes[67]
+	mi := &file_raven_v1_driver_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5993,7 +6105,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[67]
+	mi := &file_raven_v1_driver_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6006,7 +6118,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{67}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Output) GetKind() OutputKind {
@@ -6086,7 +6198,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_raven_v1_driver_proto_msgTypes[68]
+	mi := &file_raven_v1_driver_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6098,7 +6210,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[68]
+	mi := &file_raven_v1_driver_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6111,7 +6223,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{68}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Diagnostic) GetSeverity() Severity {
@@ -6601,14 +6713,21 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x05_name\"6\n" +
 	"\n" +
 	"OVNVIPList\x12(\n" +
-	"\x06values\x18\x01 \x03(\v2\x10.raven.v1.OVNVIPR\x06values\"\xe0\x01\n" +
+	"\x06values\x18\x01 \x03(\v2\x10.raven.v1.OVNVIPR\x06values\"\x94\x02\n" +
 	"\x06OVNVIP\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12)\n" +
 	"\aaddress\x18\x02 \x01(\v2\x0f.raven.v1.ValueR\aaddress\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\x03R\x04port\x124\n" +
 	"\bbackends\x18\x04 \x01(\v2\x18.raven.v1.OVNBackendListR\bbackends\x12)\n" +
 	"\x10affinity_timeout\x18\x05 \x01(\x03R\x0faffinityTimeout\x12\x1a\n" +
-	"\bexternal\x18\x06 \x01(\bR\bexternal\">\n" +
+	"\bexternal\x18\x06 \x01(\bR\bexternal\x122\n" +
+	"\achassis\x18\a \x01(\v2\x18.raven.v1.OVNChassisListR\achassis\">\n" +
+	"\x0eOVNChassisList\x12,\n" +
+	"\x06values\x18\x01 \x03(\v2\x14.raven.v1.OVNChassisR\x06values\"R\n" +
+	"\n" +
+	"OVNChassis\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
+	"\bbackends\x18\x02 \x01(\v2\x18.raven.v1.OVNBackendListR\bbackends\">\n" +
 	"\x0eOVNBackendList\x12,\n" +
 	"\x06values\x18\x01 \x03(\v2\x14.raven.v1.OVNBackendR\x06values\":\n" +
 	"\n" +
@@ -6731,7 +6850,7 @@ func file_raven_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_raven_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_raven_v1_driver_proto_goTypes = []any{
 	(OptionType)(0),              // 0: raven.v1.OptionType
 	(AnswerState)(0),             // 1: raven.v1.AnswerState
@@ -6801,26 +6920,28 @@ var file_raven_v1_driver_proto_goTypes = []any{
 	(*OVNLoadBalancer)(nil),      // 65: raven.v1.OVNLoadBalancer
 	(*OVNVIPList)(nil),           // 66: raven.v1.OVNVIPList
 	(*OVNVIP)(nil),               // 67: raven.v1.OVNVIP
-	(*OVNBackendList)(nil),       // 68: raven.v1.OVNBackendList
-	(*OVNBackend)(nil),           // 69: raven.v1.OVNBackend
-	(*SecurityGroup)(nil),        // 70: raven.v1.SecurityGroup
-	(*SecurityGroupRule)(nil),    // 71: raven.v1.SecurityGroupRule
-	(*Lookup)(nil),               // 72: raven.v1.Lookup
-	(*Contribution)(nil),         // 73: raven.v1.Contribution
-	(*Output)(nil),               // 74: raven.v1.Output
-	(*Diagnostic)(nil),           // 75: raven.v1.Diagnostic
-	nil,                          // 76: raven.v1.Option.ChoiceHelpEntry
-	nil,                          // 77: raven.v1.StringMap.ValuesEntry
+	(*OVNChassisList)(nil),       // 68: raven.v1.OVNChassisList
+	(*OVNChassis)(nil),           // 69: raven.v1.OVNChassis
+	(*OVNBackendList)(nil),       // 70: raven.v1.OVNBackendList
+	(*OVNBackend)(nil),           // 71: raven.v1.OVNBackend
+	(*SecurityGroup)(nil),        // 72: raven.v1.SecurityGroup
+	(*SecurityGroupRule)(nil),    // 73: raven.v1.SecurityGroupRule
+	(*Lookup)(nil),               // 74: raven.v1.Lookup
+	(*Contribution)(nil),         // 75: raven.v1.Contribution
+	(*Output)(nil),               // 76: raven.v1.Output
+	(*Diagnostic)(nil),           // 77: raven.v1.Diagnostic
+	nil,                          // 78: raven.v1.Option.ChoiceHelpEntry
+	nil,                          // 79: raven.v1.StringMap.ValuesEntry
 }
 var file_raven_v1_driver_proto_depIdxs = []int32{
 	9,   // 0: raven.v1.GetInfoResponse.options:type_name -> raven.v1.Option
 	0,   // 1: raven.v1.Option.type:type_name -> raven.v1.OptionType
 	10,  // 2: raven.v1.Option.deprecated:type_name -> raven.v1.OptionName
 	0,   // 3: raven.v1.Option.item:type_name -> raven.v1.OptionType
-	76,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
+	78,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
 	35,  // 5: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
 	12,  // 6: raven.v1.OptionValue.dict_value:type_name -> raven.v1.StringMap
-	77,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
+	79,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
 	11,  // 8: raven.v1.ConfigureRequest.values:type_name -> raven.v1.OptionValue
 	16,  // 9: raven.v1.ConfigureResponse.watches:type_name -> raven.v1.Watch
 	15,  // 10: raven.v1.ConfigureResponse.diagnostics:type_name -> raven.v1.ConfigureDiagnostic
@@ -6840,9 +6961,9 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	27,  // 24: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
 	2,   // 25: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
 	31,  // 26: raven.v1.Set.resources:type_name -> raven.v1.Resource
-	73,  // 27: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
-	74,  // 28: raven.v1.Set.outputs:type_name -> raven.v1.Output
-	75,  // 29: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
+	75,  // 27: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
+	76,  // 28: raven.v1.Set.outputs:type_name -> raven.v1.Output
+	77,  // 29: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
 	3,   // 30: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
 	32,  // 31: raven.v1.Resource.after:type_name -> raven.v1.Ref
 	41,  // 32: raven.v1.Resource.network:type_name -> raven.v1.Network
@@ -6852,9 +6973,9 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	48,  // 36: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
 	49,  // 37: raven.v1.Resource.port:type_name -> raven.v1.Port
 	52,  // 38: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
-	70,  // 39: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
-	71,  // 40: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
-	72,  // 41: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
+	72,  // 39: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
+	73,  // 40: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
+	74,  // 41: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
 	53,  // 42: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
 	64,  // 43: raven.v1.Resource.ovn_loadbalancer_group:type_name -> raven.v1.OVNLoadBalancerGroup
 	65,  // 44: raven.v1.Resource.ovn_loadbalancer:type_name -> raven.v1.OVNLoadBalancer
@@ -6908,33 +7029,36 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	66,  // 92: raven.v1.OVNLoadBalancer.vips:type_name -> raven.v1.OVNVIPList
 	67,  // 93: raven.v1.OVNVIPList.values:type_name -> raven.v1.OVNVIP
 	34,  // 94: raven.v1.OVNVIP.address:type_name -> raven.v1.Value
-	68,  // 95: raven.v1.OVNVIP.backends:type_name -> raven.v1.OVNBackendList
-	69,  // 96: raven.v1.OVNBackendList.values:type_name -> raven.v1.OVNBackend
-	34,  // 97: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
-	34,  // 98: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
-	33,  // 99: raven.v1.Contribution.target:type_name -> raven.v1.Role
-	34,  // 100: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
-	51,  // 101: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
-	44,  // 102: raven.v1.Contribution.route:type_name -> raven.v1.Route
-	34,  // 103: raven.v1.Contribution.resource:type_name -> raven.v1.Value
-	4,   // 104: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
-	5,   // 105: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
-	34,  // 106: raven.v1.Output.text:type_name -> raven.v1.Value
-	32,  // 107: raven.v1.Output.document:type_name -> raven.v1.Ref
-	6,   // 108: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
-	7,   // 109: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
-	13,  // 110: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
-	18,  // 111: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
-	28,  // 112: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
-	8,   // 113: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
-	14,  // 114: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
-	24,  // 115: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
-	29,  // 116: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
-	113, // [113:117] is the sub-list for method output_type
-	109, // [109:113] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	70,  // 95: raven.v1.OVNVIP.backends:type_name -> raven.v1.OVNBackendList
+	68,  // 96: raven.v1.OVNVIP.chassis:type_name -> raven.v1.OVNChassisList
+	69,  // 97: raven.v1.OVNChassisList.values:type_name -> raven.v1.OVNChassis
+	70,  // 98: raven.v1.OVNChassis.backends:type_name -> raven.v1.OVNBackendList
+	71,  // 99: raven.v1.OVNBackendList.values:type_name -> raven.v1.OVNBackend
+	34,  // 100: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
+	34,  // 101: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
+	33,  // 102: raven.v1.Contribution.target:type_name -> raven.v1.Role
+	34,  // 103: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
+	51,  // 104: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
+	44,  // 105: raven.v1.Contribution.route:type_name -> raven.v1.Route
+	34,  // 106: raven.v1.Contribution.resource:type_name -> raven.v1.Value
+	4,   // 107: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
+	5,   // 108: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
+	34,  // 109: raven.v1.Output.text:type_name -> raven.v1.Value
+	32,  // 110: raven.v1.Output.document:type_name -> raven.v1.Ref
+	6,   // 111: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
+	7,   // 112: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
+	13,  // 113: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
+	18,  // 114: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
+	28,  // 115: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
+	8,   // 116: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
+	14,  // 117: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
+	24,  // 118: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
+	29,  // 119: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
+	116, // [116:120] is the sub-list for method output_type
+	112, // [112:116] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_raven_v1_driver_proto_init() }
@@ -6994,15 +7118,15 @@ func file_raven_v1_driver_proto_init() {
 	file_raven_v1_driver_proto_msgTypes[56].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[57].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[58].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[63].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[64].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[66].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[65].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[66].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[68].OneofWrappers = []any{
 		(*Contribution_SecurityGroup)(nil),
 		(*Contribution_AddressPair)(nil),
 		(*Contribution_Route)(nil),
 		(*Contribution_Resource)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[67].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[69].OneofWrappers = []any{
 		(*Output_Text)(nil),
 		(*Output_Document)(nil),
 	}
@@ -7012,7 +7136,7 @@ func file_raven_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raven_v1_driver_proto_rawDesc), len(file_raven_v1_driver_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   71,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
