@@ -40,7 +40,8 @@ type Subject struct {
 // its namespace. The watch has Selectors. To a need without a namespace there is no answer.
 func Selecting(watch, namespace string, namespaceLabels, own map[string]string) Need {
 	return Need{Watch: watch, Selects: Subject{
-		Namespace: cmp.Or(namespace, noNamespace), NamespaceLabels: labels.Set(namespaceLabels).String(), Labels: labels.Set(own).String(),
+		Namespace:       cmp.Or(namespace, noNamespace),
+		NamespaceLabels: labels.Set(namespaceLabels).String(), Labels: labels.Set(own).String(),
 	}}
 }
 

@@ -77,7 +77,8 @@ func TestSelectingWithoutSelectors(t *testing.T) {
 			t.Errorf("%s is answered", nowhere)
 		}
 	}
-	if _, err := Answer([]Watch{w}, Need{Watch: "policies", Selects: Subject{Namespace: "a", Labels: "!"}}, nil); err == nil {
+	unreadable := Need{Watch: "policies", Selects: Subject{Namespace: "a", Labels: "!"}}
+	if _, err := Answer([]Watch{w}, unreadable, nil); err == nil {
 		t.Error("answered without readable labels")
 	}
 }

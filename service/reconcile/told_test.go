@@ -45,10 +45,31 @@ func TestADriftIsTold(t *testing.T) {
 			return false, "none is"
 		}
 		d := list[0]
-		return d.Kind == "network" && d.ID == id && strings.HasPrefix(d.What, `name is "mine", was "`) && strings.Contains(d.Of, "x") &&
-			!d.Found.IsZero(), d.What + " of " + d.Of
+		return d.Kind == "network" && d.ID == id && strings.HasPrefix(d.What, `name is "mine", was "`) &&
+			strings.Contains(d.Of, "x") && !d.Found.IsZero(), d.What + " of " + d.Of
 	})
 	if n := measured(t, r, "raven_drifted_resources_total"); n != 1 {
 		t.Errorf("%d resources have drifted", n)
 	}
+}
+
+// TestADriftOfRulesIsTold as what it is, not as the attribute by which Raven keeps it.
+func TestADriftOfRulesIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	r := w.start(with(script("a", always(setOf(group("g"))))).configured(drifting))
+	w.createMap("a", "x")
+	r.settled(1)
+	for _, rule := range w.cloud.SecurityGroupRules() {
+		if rule["security_group_id"] == w.one("security_group", "g")["id"] {
+			w.by(http.MethodDelete, "/security-group-rules/"+text(rule, "id"), nil, http.StatusNoContent)
+		}
+	}
+	w.eventually("the drift is told", func() (bool, string) {
+		list := r.engine.Drifts()
+		if len(list) == 0 {
+			return false, "none is"
+		}
+		return list[0].What == "has rules of others is false, was true", list[0].What
+	})
 }

@@ -359,9 +359,16 @@ func (c *Cache) drift(before, now plan.Observed) []string {
 	}
 	var differences []string
 	for _, name := range slices.Sorted(maps.Keys(is)) {
-		if old, known := was[name]; known && !reflect.DeepEqual(old, is[name]) {
-			differences = append(differences, fmt.Sprintf("%s is %s, was %s", name, driftText(is[name]), driftText(old)))
+		old, known := was[name]
+		if !known || reflect.DeepEqual(old, is[name]) {
+			continue
 		}
+		before, after := driftText(old), driftText(is[name])
+		if before == after { // so long that they differ behind what is told
+			differences = append(differences, fmt.Sprintf("%s is another %s", name, after))
+			continue
+		}
+		differences = append(differences, fmt.Sprintf("%s is %s, was %s", name, after, before))
 	}
 	return differences
 }

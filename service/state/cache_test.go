@@ -3,6 +3,7 @@
 package state
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,5 +113,17 @@ func TestDriftBesideWrites(t *testing.T) {
 		if drift, drifts := c.Drift(changes[0]); !drifts || drift.What != what {
 			t.Errorf("%s by others: %q is told instead of %q", name, drift.What, what)
 		}
+	}
+}
+
+// TestDriftOfLongValues that differ behind what is told of them is told nevertheless.
+func TestDriftOfLongValues(t *testing.T) {
+	network := func(name string) plan.Observed {
+		return plan.Observed{Kind: drivers.KindNetwork, ID: "n", Attrs: map[string]any{"name": name}}
+	}
+	before, now := network(strings.Repeat("x", 100)), network(strings.Repeat("x", 101))
+	drift, drifts := NewCache(plan.NewKinds()).Drift(Change{Before: &before, Now: &now, Differs: true})
+	if !drifts || !strings.HasPrefix(drift.What, `name is another "xxx`) {
+		t.Errorf("told is %q", drift.What)
 	}
 }

@@ -18,6 +18,19 @@ import (
 // not resources of this cluster, such as those that Neutron gives every new group.
 const defaultRules = "default_rules"
 
+// toldForeignRules has a drift name what others have changed of a group's rules, not an attribute that Neutron does not
+// have.
+func toldForeignRules(attrs map[string]any) map[string]any {
+	foreign, known := attrs[defaultRules]
+	if !known {
+		return attrs
+	}
+	attrs = maps.Clone(attrs)
+	delete(attrs, defaultRules)
+	attrs["has rules of others"] = foreign
+	return attrs
+}
+
 // foreignRules returns the ids of the rules in a group's document that do not carry the identity of its cluster; shown
 // says whether the document lists rules at all.
 func foreignRules(doc map[string]any, group plan.Identity) (ids []string, shown bool) {

@@ -22,7 +22,7 @@ type SubnetHints struct {
 func Kinds() []plan.Descriptor {
 	list := []plan.Descriptor{
 		{Kind: drivers.KindLookup, Rank: 0, ReadOnly: true},
-		{Kind: drivers.KindSecurityGroup, Rank: 10, Usable: isUsableGroup},
+		{Kind: drivers.KindSecurityGroup, Rank: 10, Usable: isUsableGroup, Stable: toldForeignRules},
 		securityGroupRule(),
 		{Kind: drivers.KindNetwork, Rank: 30},
 		{Kind: drivers.KindSubnetPool, Rank: 40, Matchers: map[string]plan.Matcher{"prefixes": matchPrefixes}},
