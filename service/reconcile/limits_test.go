@@ -3,7 +3,11 @@
 package reconcile_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,5 +239,55 @@ func TestARefusalThatPlanningAnewDoesNotEnd(t *testing.T) {
 			r.settled(1)
 			w.one("network", "renamed")
 		})
+	}
+}
+
+// warnings is a handler of logs that counts the warnings with a message.
+type warnings struct {
+	slog.Handler
+	message string
+	n       *atomic.Int32
+}
+
+func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (w warnings) Handle(_ context.Context, record slog.Record) error {
+	if record.Message == w.message {
+		w.n.Add(1)
+	}
+	return nil
+}
+
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+func (w warnings) WithGroup(string) slog.Handler      { return w }
+
+// TestAWaitIsWarnedOfOnce, however often its text changes; and anew when the object waits again.
+func TestAWaitIsWarnedOfOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	var n atomic.Int32
+	s := with(script("a", always(setOf(network("home"))))).configured(soon)
+	s.log = slog.New(warnings{message: "waiting for", n: &n})
+	r := w.start(s)
+	exhausted := func(why string) (id int) {
+		id, err := w.cloud.AddFault(simcloud.Rule{
+			Method: http.MethodPost, Kind: "network", Action: simcloud.ActionStatus, Status: 409,
+			Response: fmt.Sprintf(`{"NeutronError": {"type": "OverQuota", "message": %q, "detail": ""}}`, why),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	first := exhausted("Quota exceeded, first")
+	exhausted("Quota exceeded, second")
+	w.createMap("a", "x")
+	r.stands("a", "x", state.Waiting, "first")
+	w.cloud.RemoveFault(first)
+	r.stands("a", "x", state.Waiting, "second")
+	w.cloud.ClearFaults()
+	r.settled(1)
+	if got := n.Load(); got != 1 {
+		t.Errorf("it was warned of %d times", got)
 	}
 }

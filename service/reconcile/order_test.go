@@ -186,8 +186,8 @@ func TestOldRulesDoNotOutlastAFailureForEver(t *testing.T) {
 	w.tcpRulesAre()
 }
 
-// TestRulesAreReplacedAtTheQuota without the wait for a quota that is exhausted: the deletion of the old ones made room,
-// and wakes their owner.
+// TestRulesAreReplacedAtTheQuota without the wait for a quota that is exhausted: the deletion of the old ones made
+// room, and wakes their owner.
 func TestRulesAreReplacedAtTheQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})

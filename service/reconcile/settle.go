@@ -321,7 +321,7 @@ func (e *Engine) settleErrors(ctx context.Context, o *state.Object, errs []error
 		changed, tries = setPhase(tx, o, phase, reasons, next.requeueAfter)
 	})
 	level := slog.LevelDebug
-	if changed && (phase != state.Waiting || !quiet) {
+	if changed && (phase != state.Waiting || !quiet && e.news(o, waitingWarned, "it is")) {
 		level = slog.LevelWarn
 	}
 	attrs := []any{"object", o.Target.String(), "driver", o.Request.Driver, "phase", phase, "reasons", messages}
@@ -382,6 +382,7 @@ func setPhase(
 	changed = o.Phase != phase || !slices.Equal(o.Reasons, reasons)
 	if o.Phase != phase {
 		o.Since, o.Tries = tx.Now(), 0
+		delete(o.Said, waitingWarned)
 	}
 	if phase == state.Failing {
 		o.Tries++
@@ -396,11 +397,13 @@ func setPhase(
 	return changed, o.Tries
 }
 
-// The kinds of Events: each is written when it is news.
+// The kinds of Events: each is written when it is news. waitingWarned is the warning in the log that an object waits:
+// once as long as it does, whatever for.
 const (
-	trouble     = "trouble"
-	diagnostics = "diagnostics"
-	notices     = "notices"
+	trouble       = "trouble"
+	diagnostics   = "diagnostics"
+	notices       = "notices"
+	waitingWarned = "waiting"
 )
 
 // news says whether a text is another one than the last of its kind for an object, and notes it.

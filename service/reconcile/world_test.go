@@ -162,6 +162,8 @@ type setup struct {
 	dry bool
 	// clock is the engine's; nil: the real one.
 	clock clock.WithTickerAndDelayedExecution
+	// log is where the engine writes; nil: see testLog.
+	log *slog.Logger
 	// user and project are whose the credentials are; empty: those of Kuryr.
 	user, project string
 }
@@ -201,7 +203,7 @@ func (w *world) tryStart(s setup) (*raven, error) {
 	if s.drivers == nil {
 		s.drivers = map[string]drivers.Driver{"namespace": namespace.New(), "pod": pod.New()}
 	}
-	log := testLog(t)
+	log := cmp.Or(s.log, testLog(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	clients, err := watch.NewClients(&rest.Config{Host: w.kube.URL(), QPS: -1})
 	if err != nil {
