@@ -199,7 +199,7 @@ func TestDaemonWithADriverThatDoesNotStart(t *testing.T) {
 	r := newRig(t)
 	path := r.script("driver", "echo no database today >&2; exit 3")
 	r.set(DriverGroup(configmaps), "command", path)
-	r.set(DriverGroup(configmaps), "allow_read", program(t))
+	r.set(DriverGroup(configmaps), "allow_read", namer)
 	r.create(configmaps, "a")
 	r.create(serviceaccounts, "a")
 	p := r.start(nil)
@@ -215,7 +215,7 @@ func TestDaemonWithADriverThatDoesNotStart(t *testing.T) {
 		!strings.Contains(err.Error(), "no database today") {
 		t.Errorf("a restart: %v", err)
 	}
-	r.script("driver", "exec "+program(t)+" driver:"+configmaps)
+	r.script("driver", "exec "+serving(configmaps))
 	if _, err := OrderRestart(t.Context(), folder, configmaps); err == nil ||
 		!strings.Contains(err.Error(), "it starts now") {
 		t.Errorf("a restart of what starts now: %v", err)

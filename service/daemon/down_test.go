@@ -21,7 +21,7 @@ func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.set(DriverGroup(configmaps), "command", r.script("driver", "echo no database today >&2; exit 3"))
-	r.set(DriverGroup(configmaps), "allow_read", program(t))
+	r.set(DriverGroup(configmaps), "allow_read", namer)
 	from := r.loader(nil)
 	if _, err := from.Load(t.Context()); !errors.Is(err, host.ErrNotStarted) ||
 		!strings.Contains(err.Error(), "no database today") {
@@ -45,7 +45,7 @@ func TestADriverThatDoesNotStartIsLeftOut(t *testing.T) {
 		!strings.Contains(err.Error(), "no database today") || len(signals) > 0 {
 		t.Errorf("raven driver restart: %v", err)
 	}
-	r.script("driver", "exec "+program(t)+" driver:"+configmaps)
+	r.script("driver", "exec "+serving(configmaps))
 	_, err = d.restartDriver(t.Context(), configmaps)
 	if err == nil || !strings.Contains(err.Error(), "it starts now") || len(signals) != 1 || <-signals != syscall.SIGHUP {
 		t.Errorf("raven driver restart, repaired: %v", err)

@@ -75,20 +75,13 @@ func newRig(t *testing.T) *rig {
 	r.set("raven", "runtime_dir", filepath.Join(dir, "run"))
 	r.set("raven", "sweep_interval", "1")
 	for _, name := range []string{configmaps, serviceaccounts} {
-		r.set(DriverGroup(name), "command", program(t)+" driver:"+name)
+		r.set(DriverGroup(name), "command", serving(name))
 	}
 	return r
 }
 
-// program is the test binary, which serves the drivers.
-func program(t *testing.T) string {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
+// serving is the command of a driver of a resource.
+func serving(resource string) string { return namer + " " + resource + " " + testNamespace }
 
 func (r *rig) write(name, text string, mode os.FileMode) string {
 	r.t.Helper()

@@ -27,10 +27,12 @@ const (
 	Node      = "plugins/raven-driver-node"
 	LBaaS     = "plugins/raven-driver-lbaas"
 	KubeProxy = "plugins/raven-driver-kubeproxy"
+	First     = "test/drivers/raven-driver-first"
 	Flat      = "test/drivers/raven-driver-flatns"
 	Hostile   = "test/drivers/raven-driver-hostile"
 	EmptyPod  = "test/system/testdata/emptypod"
 	Protocol2 = "test/system/testdata/otherprotocol"
+	Namer     = "service/daemon/testdata/namer"
 	Defective = "plugins/sdktest/conformance/testdata/defective"
 )
 

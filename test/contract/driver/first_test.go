@@ -21,19 +21,20 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/plugins/sdktest"
 	"github.com/kuryr/raven/service/host"
+	"github.com/kuryr/raven/test/programs"
 )
 
 // source is the driver of the first contract. It is a process of its own, as under Raven.
-const source = "../../drivers/raven-driver-first"
+const source = "../../../" + programs.First
 
 // build builds the driver as it is.
 func build(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "raven-driver-first")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./"+source).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	folder := t.TempDir()
+	if err := programs.Put(folder, programs.First); err != nil {
+		t.Fatal(err)
 	}
-	return path
+	return filepath.Join(folder, filepath.Base(programs.First))
 }
 
 // The contract of then is frozen: who changes it changes what this test is for.
