@@ -53,6 +53,10 @@ func execute(
 ) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeouts.Start)
 	defer cancel()
+	secure, certificate, err := wire.ClientTLS()
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate for %s: %w", config.Path, err)
+	}
 	process, err := newProcess(ctx, config)
 	if err != nil {
 		return nil, err
@@ -65,7 +69,7 @@ func execute(
 			Clock: config.Clock,
 		}}),
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		AutoMTLS:         true,
+		TLSConfig:        secure,
 		SkipHostEnv:      true,
 		StartTimeout:     config.Timeouts.Start + config.Timeouts.Kill, // ctx ends it earlier, and says why
 		// what it says, our errors and the driver's own lines say better
@@ -75,7 +79,7 @@ func execute(
 		SyncStdout:       process.lines,
 		SyncStderr:       process.lines,
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runner, error) {
-			process.cmd.Env = append(process.cmd.Env, spec.Env...)
+			process.cmd.Env = append(append(process.cmd.Env, spec.Env...), certificate)
 			return process, process.confine(config, socketFolder(spec.Env))
 		},
 	})

@@ -42,6 +42,10 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 	if err != nil {
 		return nil, err
 	}
+	secure, certificate, err := wire.ClientTLS()
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate for %s: %w", path, err)
+	}
 	p := &process{words: &words{}}
 	if p.folder, err = os.MkdirTemp("", "raven-check-*"); err != nil {
 		return nil, err
@@ -56,10 +60,10 @@ func launch(_ context.Context, path string, args, env []string) (_ *Target, err 
 	p.cmd.ExtraFiles = []*os.File{read}
 	p.cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "PLUGIN_UNIX_SOCKET_DIR=" + p.folder, wire.LifelineEnv + "=3",
-		wire.LogLevelEnv + "=debug",
+		wire.LogLevelEnv + "=debug", certificate,
 	}, env...)
 	p.client = plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig: wire.Handshake(), Plugins: wire.Plugins(&wire.Plugin{}), Cmd: p.cmd, AutoMTLS: true,
+		HandshakeConfig: wire.Handshake(), Plugins: wire.Plugins(&wire.Plugin{}), Cmd: p.cmd, TLSConfig: secure,
 		SkipHostEnv:      true,
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC}, StartTimeout: 10 * time.Second,
 		Logger:          hclog.NewNullLogger(),
