@@ -365,14 +365,13 @@ const patience = 2 * time.Minute
 // eventually waits for a condition, and says what it saw last when it never comes.
 func (w *world) eventually(what string, condition func() (bool, string)) {
 	w.t.Helper()
-	deadline := time.Now().Add(patience)
 	var last string
-	for time.Now().Before(deadline) {
+	for began := time.Now(); time.Since(began) < patience; {
 		var ok bool
 		if ok, last = condition(); ok {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(min(max(time.Since(began)/20, 5*time.Millisecond), 50*time.Millisecond))
 	}
 	w.t.Fatalf("never: %s; last seen: %s", what, last)
 }
