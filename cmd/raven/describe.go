@@ -116,8 +116,12 @@ func notKnown(ctx context.Context, address, kind, namespace, name string) error 
 	for i, d := range report.Drivers {
 		enabled[i] = d.Name
 	}
-	return fmt.Errorf("the daemon knows no %s at all: of the enabled drivers (%s) it has objects of the kinds %s", kind,
-		strings.Join(enabled, ", "), strings.Join(sortedKeys(kinds), ", "))
+	if len(kinds) == 0 {
+		return fmt.Errorf("the daemon knows no %s: no enabled driver (%s) has any object yet", kind,
+			strings.Join(enabled, ", "))
+	}
+	return fmt.Errorf("the daemon knows no %s at all: no enabled driver (%s) has one; they have objects of the kinds %s",
+		kind, strings.Join(enabled, ", "), strings.Join(sortedKeys(kinds), ", "))
 }
 
 // isKind says whether a word of the command line means a kind, as kubectl has it.

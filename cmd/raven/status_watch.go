@@ -84,12 +84,14 @@ func printObjects(out streams, objects []reconcile.ObjectStatus, width int) erro
 	}
 	header, rest, _ := strings.Cut(lines.String(), "\n")
 	fmt.Fprintf(out.out, "\n%s\n", header)
-	for i, line := range strings.Split(strings.TrimSuffix(rest, "\n"), "\n") {
-		fmt.Fprintln(out.out, out.paint(stateColour(string(objects[i].State)), line))
-		if why := reasonText(objects[i]); why != "" {
-			for _, part := range wrap(why, width-reasonIndent, maxReasonLines) {
-				fmt.Fprintf(out.out, "%*s%s\n", reasonIndent, "", part)
-			}
+	next := strings.Split(strings.TrimSuffix(rest, "\n"), "\n")
+	for _, o := range objects {
+		fmt.Fprintln(out.out, out.paint(stateColour(string(o.State)), next[0]))
+		if next = next[1:]; o.State == state.Done {
+			continue
+		}
+		for _, part := range wrap(reasonText(o), width-reasonIndent, maxReasonLines) {
+			fmt.Fprintf(out.out, "%*s%s\n", reasonIndent, "", part)
 		}
 	}
 	return nil
@@ -97,22 +99,40 @@ func printObjects(out streams, objects []reconcile.ObjectStatus, width int) erro
 
 const reasonIndent = 4
 
-// wrap breaks a text between words into lines of at most width columns; what is beyond the last line is cut.
+// wrap breaks a text between words, and words that are longer than a line, into lines of at most width columns; what is
+// beyond the last line is cut.
 func wrap(text string, width, lines int) []string {
+	width = max(width, len("x …"))
 	var parts []string
 	for _, word := range strings.Fields(text) {
-		last := len(parts) - 1
-		switch {
-		case last >= 0 && utf8.RuneCountInString(parts[last])+1+utf8.RuneCountInString(word) <= width:
-			parts[last] += " " + word
-		case len(parts) == lines:
-			parts[last] += " …"
-			return parts
-		default:
-			parts = append(parts, word)
+		for pieces := slices.Collect(slices.Chunk([]rune(word), width)); len(pieces) > 0; pieces = pieces[1:] {
+			piece := string(pieces[0])
+			last := len(parts) - 1
+			switch {
+			case last >= 0 && utf8.RuneCountInString(parts[last])+1+len(pieces[0]) <= width:
+				parts[last] += " " + piece
+			case len(parts) == lines:
+				parts[last] = cutShort(parts[last], width)
+				return parts
+			default:
+				parts = append(parts, piece)
+			}
 		}
 	}
 	return parts
+}
+
+// cutShort ends a line with a sign that there is more: after its last word that leaves room for that, if there is one.
+func cutShort(line string, width int) string {
+	const sign = " …"
+	room := width - utf8.RuneCountInString(sign)
+	if runes := []rune(line); len(runes) > room {
+		line = string(runes[:room])
+		if runes[room] != ' ' {
+			line = line[:cmp.Or(max(strings.LastIndex(line, " "), 0), len(line))]
+		}
+	}
+	return strings.TrimRight(line, " ") + sign
 }
 
 // fit cuts a text to the lines and columns of a terminal, and says what is missing. Colours take no room.

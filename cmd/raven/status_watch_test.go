@@ -54,6 +54,7 @@ func TestRedrawShowsFailuresFirst(t *testing.T) {
 	for i := range 40 {
 		report.Objects = append(report.Objects, reconcile.ObjectStatus{
 			Kind: "Pod", Namespace: "shop", Name: fmt.Sprintf("web-%d", i), Driver: "pod", State: state.Done,
+			Messages: []string{"its namespace is excluded"},
 		})
 	}
 	for _, phase := range []state.Phase{state.Waiting, state.Failing} {
@@ -70,6 +71,9 @@ func TestRedrawShowsFailuresFirst(t *testing.T) {
 	if failing < 0 || waiting < failing || done < waiting {
 		t.Errorf("the order is not failing, waiting, done:\n%s", text)
 	}
+	if strings.Contains(text, "excluded") {
+		t.Errorf("it says why there is nothing of objects that are done:\n%s", text)
+	}
 	if n := strings.Count(text, `    creating port "web": 409 OverQuota: Quota exceeded for resources: ['port'].`); n != 2 {
 		t.Errorf("it says %d times why:\n%s", n, text)
 	}
@@ -85,6 +89,11 @@ func TestWrap(t *testing.T) {
 		{"", 3, nil},
 		{"one two three", 3, []string{"one two", "three"}},
 		{"one two three four five", 2, []string{"one two", "three …"}},
+		{"one two four five six", 1, []string{"one …"}},
+		{"one two fourth six", 2, []string{"one two", "fourth …"}},
+		{"one twothree four", 2, []string{"one", "twothr …"}},
+		{"abcdefghijklmn op", 3, []string{"abcdefgh", "ijklmn", "op"}},
+		{"abcdefghijklmnopqrs", 2, []string{"abcdefgh", "ijklmn …"}},
 	} {
 		if got := wrap(c.text, 8, c.lines); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q, wanted %q", c.text, got, c.want)

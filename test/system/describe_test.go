@@ -41,7 +41,7 @@ func TestDescribeAnObject(t *testing.T) {
 		says   string
 	}{
 		{[]string{"pod/nobody", "-n", "shop"}, 1, "knows no pod nobody in namespace shop"},
-		{[]string{"service/a", "-n", "shop"}, 1, "knows no service at all: of the enabled drivers"},
+		{[]string{"service/a", "-n", "shop"}, 1, "knows no service at all: no enabled driver"},
 		{[]string{"a"}, 64, "it must be KIND/NAME"},
 	} {
 		if got := describe(c.args...); got.status != c.status || !strings.Contains(got.errors, c.says) {
