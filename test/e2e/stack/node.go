@@ -17,6 +17,7 @@ type Node struct {
 	Name       string `json:"name"`        // in Kubernetes
 	Namespace  string `json:"namespace"`   // the network namespace
 	Mounts     string `json:"mounts"`      // the file of the mount namespace, for nsenter --mount
+	UTS        string `json:"uts"`         // the file of the UTS namespace, for nsenter --uts: there it has a hostname
 	Address    string `json:"address"`     // its InternalIP, on the underlay
 	Chassis    string `json:"chassis"`     // the hostname of its chassis, which is not the node's name
 	OVS        string `json:"ovs"`         // its Open vSwitch's database, unix:PATH
@@ -68,7 +69,7 @@ func (s *Stack) Tools() Tools { return s.state.Tools }
 
 // Enter begins a command that runs in the node's namespaces.
 func (n Node) Enter() []string {
-	return []string{"nsenter", "--net=/run/netns/" + n.Namespace, "--mount=" + n.Mounts}
+	return []string{"nsenter", "--net=/run/netns/" + n.Namespace, "--mount=" + n.Mounts, "--uts=" + n.UTS}
 }
 
 // describeNodes says what the nodes are.
@@ -77,7 +78,7 @@ func (b *builder) describeNodes() {
 		name := "worker-" + strconv.Itoa(i+1)
 		at := func(elem ...string) string { return b.path(append([]string{"n", name}, elem...)...) }
 		b.state.Nodes = append(b.state.Nodes, Node{
-			Name: name, Namespace: b.Net().Prefix + "-" + name, Mounts: at("ns", "mounts"),
+			Name: name, Namespace: b.Net().Prefix + "-" + name, Mounts: at("ns", "mounts"), UTS: at("ns", "uts"),
 			Address: fmt.Sprintf("10.99.0.%d", 11+i), Chassis: name + ".chassis", OVS: "unix:" + at("ovs", "db.sock"),
 			Bridge: b.Net().Bridge, PodCIDR: fmt.Sprintf("10.244.%d.0/24", i+1), CNIConf: at("cni", "conf"),
 			CNIBin: at("cni", "bin"), StaticPods: at("static"), Kubeconfig: b.path("pki", name+".kubeconfig"),

@@ -142,7 +142,8 @@ func runOf(folder string) string {
 	return filepath.Base(filepath.Dir(folder)) + "-" + filepath.Base(folder)
 }
 
-// mountNamespace makes the mount namespace of a node. What is mounted in it goes with its last process.
+// mountNamespace makes the mount namespace of a node, and its UTS namespace with the node's name as hostname. What is
+// mounted in it goes with its last process.
 func (b *builder) mountNamespace(ctx context.Context, n Node) error {
 	dir := filepath.Dir(n.Mounts)
 	var script strings.Builder
@@ -153,13 +154,15 @@ func (b *builder) mountNamespace(ctx context.Context, n Node) error {
 		}
 		fmt.Fprintf(&script, "mount --bind '%s' '%s' && ", own, folder)
 	}
-	script.WriteString("true")
-	if err := os.WriteFile(n.Mounts, nil, 0o600); err != nil {
-		return err
+	fmt.Fprintf(&script, "hostname '%s'", n.Name)
+	for _, file := range []string{n.Mounts, n.UTS} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			return err
+		}
 	}
 	for _, argv := range [][]string{
 		{"mount", "--bind", dir, dir}, {"mount", "--make-private", dir}, // or the file could not hold a namespace
-		{"unshare", "--mount=" + n.Mounts, "sh", "-c", script.String()},
+		{"unshare", "--mount=" + n.Mounts, "--uts=" + n.UTS, "sh", "-c", script.String()},
 	} {
 		if _, err := b.Run(ctx, argv...); err != nil {
 			return err
@@ -248,7 +251,7 @@ func (s *Stack) halt(ctx context.Context, n Node, end func(ctx context.Context, 
 	if err != nil {
 		return fmt.Errorf("these still run: %s", names(s.marked(nodeMark+n.Name)))
 	}
-	for _, path := range []string{n.Mounts, filepath.Dir(n.Mounts)} {
+	for _, path := range []string{n.Mounts, n.UTS, filepath.Dir(n.Mounts)} {
 		for syscall.Unmount(path, syscall.MNT_DETACH) == nil { // until nothing is mounted there
 		}
 	}
