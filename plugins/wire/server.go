@@ -146,24 +146,24 @@ func (s *Server) translate(ctx context.Context, item *ravenv1.TranslateItem) *ra
 	needs := drivers.NewNeeds(answers).WithRound(int(item.GetRound()))
 	var (
 		set    *ravenv1.Set
-		beyond error
+		wanted drivers.Set
 	)
-	err = s.guard("Translate", func() error {
+	err = s.guard("Translate", func() (err error) {
 		object := objectFromProto(item.GetObject())
 		logger := slog.New(&objectHandler{Handler: s.config.Logger.Handler(), object: object})
-		wanted, err := s.driver.Translate(drivers.WithLogger(ctx, logger), object, needs)
+		wanted, err = s.driver.Translate(drivers.WithLogger(ctx, logger), object, needs)
 		if err != nil {
 			return err
-		}
-		if beyond = s.beyondCore(wanted, needs.Asked()); beyond != nil {
-			return nil
 		}
 		set, err = SetToProto(wanted)
 		return err
 	})
 	var own *Error
 	panicked := errors.As(err, &own) && own.Code == Panic
-	if beyond != nil {
+	if err != nil {
+		wanted = drivers.Set{}
+	}
+	if beyond := s.beyondCore(wanted, needs.Asked()); beyond != nil && !panicked {
 		return failed(result, beyond)
 	}
 	result.Needs = needsToProto(needs.Asked())
