@@ -64,7 +64,7 @@ func (r *reopener) reopen() error {
 	}
 	r.mu.Lock()
 	old := r.file
-	r.file = file
+	r.file, r.refused = file, false
 	r.mu.Unlock()
 	if err := old.Close(); err != nil {
 		return fmt.Errorf("closing the old log file: %w", err)

@@ -301,6 +301,41 @@ func TestFileThatTakesNothing(t *testing.T) {
 	}
 }
 
+// TestFileThatIsReopenedAfterItWasRefused takes the lines again; what the new one does not take is told again.
+func TestFileThatIsReopenedAfterItWasRefused(t *testing.T) {
+	var stderr bytes.Buffer
+	path, dir := filepath.Join(t.TempDir(), "raven.log"), t.TempDir()
+	link := func(target string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(path), os.Symlink(target, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("/dev/full")
+	l := open(t, log.Config{File: path, Stderr: &stderr, Level: slog.LevelInfo})
+	reopen := func(target string) {
+		t.Helper()
+		link(target)
+		if err := l.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Logger().Info("first")
+	reopen("/dev/full")
+	l.Logger().Info("second")
+	reopen(filepath.Join(dir, "good"))
+	l.Logger().Info("third")
+	said := stderr.String()
+	for what, times := range map[string]int{"first": 1, "second": 1, "third": 0, "no space left": 2} {
+		if n := strings.Count(said, what); n != times {
+			t.Errorf("%q is said %d times instead of %d in:\n%s", what, n, times, said)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "good")); err != nil || strings.Count(string(text), "third") != 1 {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
 func TestSyslogAndFile(t *testing.T) {
 	fake := &syslogFake{}
 	path := filepath.Join(t.TempDir(), "raven.log")
