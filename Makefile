@@ -22,6 +22,8 @@ E2E_DIR  ?= /tmp/raven-e2e
 DESTDIR  ?=
 PREFIX   ?= /usr/local
 LIBEXEC  := $(DESTDIR)$(PREFIX)/libexec/raven
+# Documents lie as in the repository, so that links between them lead somewhere.
+DOC      := $(DESTDIR)$(PREFIX)/share/doc/raven
 UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
@@ -47,9 +49,12 @@ install: ## Install what `make build` has built, with its unit and documents; PR
 	install -D -m 0644 etc/tmpfiles.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
 	install -D -m 0644 etc/logrotate.d/raven $(DESTDIR)/etc/logrotate.d/raven
 	test -e $(DESTDIR)/etc/kuryr/kuryr.conf || install -D -m 0640 kuryr.conf.sample $(DESTDIR)/etc/kuryr/kuryr.conf
-	install -d $(DESTDIR)$(PREFIX)/share/doc/raven/drivers
-	install -m 0644 README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE kuryr.conf.sample $(wildcard docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/
-	install -m 0644 $(wildcard docs/drivers/*.md) $(DESTDIR)$(PREFIX)/share/doc/raven/drivers/
+	install -d $(DOC)/docs/drivers $(DOC)/docs/adr $(DOC)/etc/kubernetes
+	install -m 0644 README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE kuryr.conf.sample $(DOC)/
+	install -m 0644 $(wildcard docs/*.md) $(DOC)/docs/
+	install -m 0644 $(wildcard docs/drivers/*.md) $(DOC)/docs/drivers/
+	install -m 0644 $(wildcard docs/adr/*.md) $(DOC)/docs/adr/
+	install -m 0644 $(wildcard etc/kubernetes/*.yaml) $(DOC)/etc/kubernetes/
 
 install-node: ## Install what a node needs beside that: the CNI plugin, the unit of its daemon and its configuration
 	@test -x $(BIN)/raven-cni || { echo "there is no $(BIN)/raven-cni: run make build first" >&2; exit 1; }

@@ -183,6 +183,7 @@ func printStatus(out streams, r daemon.Report) error {
 
 // printDaemon prints how the daemon and its drivers stand.
 func printDaemon(out streams, r daemon.Report) error {
+	fmt.Fprintf(out.out, "raven %s, up for %s\n", r.Version, age(r.Started))
 	if r.WaitsFor != "" {
 		fmt.Fprintf(out.out, "%s %s\n", out.paint(yellow, "the start waits for"), r.WaitsFor)
 		if len(r.Drivers) == 0 {

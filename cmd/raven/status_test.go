@@ -33,11 +33,11 @@ func TestStatusSaysWhoWaitsToBeHandedOver(t *testing.T) {
 // A daemon whose start waits shows what for, and no empty tables.
 func TestStatusOfAStartThatWaits(t *testing.T) {
 	var out strings.Builder
-	report := daemon.Report{WaitsFor: "keystone: 503"}
+	report := daemon.Report{WaitsFor: "keystone: 503", Version: "1.2.3"}
 	if err := printStatus(streams{out: &out, err: io.Discard}, report); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); got != "the start waits for keystone: 503\n" {
+	if got := out.String(); got != "raven 1.2.3, up for -\nthe start waits for keystone: 503\n" {
 		t.Errorf("it prints %q", got)
 	}
 }
