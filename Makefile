@@ -86,7 +86,7 @@ test: ## Run the tests with the race detector, but the campaigns; ARGS='-run X .
 test-long: ## Run the campaigns: tests with hundreds of starts, kills and restarts
 	.ci/test -run '^TestCampaign' $(ARGS) $(CAMPAIGNS)
 
-test-stress: ## Run `make test` N times beside a busy loop for each processor, and count the failures; N=10
+test-stress: ## Build the tests of `make test` once, run them N times beside a busy loop for each processor, and count the failures; N=10
 	.ci/test-stress $(N)
 
 fuzz: ## Run each fuzz target for FUZZ=30s, one after the other; TARGET=FuzzEncode for one of them
