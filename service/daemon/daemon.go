@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/service"
@@ -63,6 +61,7 @@ type Daemon struct {
 	state    *health.Component
 	started  time.Time
 	progress *service.Progress
+	reloads  reloads
 
 	mu      sync.Mutex
 	loaded  *Settings
@@ -98,8 +97,9 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 	d := &Daemon{
 		config: c, logs: logs, log: logs.Logger(), loaded: l, started: time.Now(),
 		registry: health.NewRegistry(clock.RealClock{}),
-		progress: service.NewProgress(clock.RealClock{}), done: make(chan struct{}),
+		progress: service.NewProgress(clock.RealClock{}), reloads: newReloads(), done: make(chan struct{}),
 	}
+	d.reloads.note(nil) // the configuration has been read
 	d.state = d.registry.Component("raven")
 	d.state.NotReady("starting")
 	for _, link := range []string{linkKubernetes, linkKeystone, linkNeutron} {
@@ -140,10 +140,9 @@ func (r redactedError) Unwrap() error { return r.err }
 
 // launcher has all services of the process: this one, and those by which it is looked at and told what to do.
 func (d *Daemon) launcher(v *config.Values) *service.Launcher {
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d)
 	serving := health.FromConfig(v)
-	serving.Gatherer, serving.Status, serving.Stalled, serving.Logger = metrics, d.status, d.progress.Stalled, d.log
+	serving.Gatherer, serving.Status = d.metricsRegistry(), d.status
+	serving.Stalled, serving.Logger = d.progress.Stalled, d.log
 	looking := backdoor.FromConfig(v)
 	looking.Logger, looking.Show = d.log, func(w io.Writer) error { return d.values().Show(w) }
 	launcher := service.NewLauncher(service.Config{

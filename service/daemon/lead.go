@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/kuryr/raven/service"
@@ -208,23 +207,6 @@ func (l *LeaderReport) String() string {
 		text += "; the Lease cannot be reached: " + l.Problem
 	}
 	return text
-}
-
-// collectLeader measures leadership, where it is contended for.
-func (r *runtime) collectLeader(to chan<- prometheus.Metric) {
-	if r.candidate == nil {
-		return
-	}
-	s := r.candidate.Status()
-	leading := 0.0
-	if s.Leading {
-		leading = 1
-	}
-	to <- prometheus.MustNewConstMetric(prometheus.NewDesc("raven_leading",
-		"Whether this process leads: 1 or 0.", []string{"identity", "lease"}, nil), prometheus.GaugeValue, leading,
-		s.Identity, s.Lease)
-	to <- prometheus.MustNewConstMetric(prometheus.NewDesc("raven_leader_terms_total",
-		"How often this process began to lead.", nil, nil), prometheus.CounterValue, float64(s.Terms))
 }
 
 // since is for how long something has been so, for people.

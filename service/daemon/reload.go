@@ -72,6 +72,7 @@ func (d *Daemon) Mutate(ctx context.Context) error { return d.told(d.mutate(ctx)
 
 // told shows whoever looks at the daemon that its files are not what is in force, until a reload succeeds.
 func (d *Daemon) told(err error) error {
+	d.reloads.note(err)
 	switch {
 	case d.current() == nil: // neither works, or it stops
 	case err != nil:

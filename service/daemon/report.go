@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kuryr/raven/service/handover"
 	"github.com/kuryr/raven/service/openstack/neutron"
 	"github.com/kuryr/raven/service/ovn"
@@ -55,25 +53,6 @@ func (r *runtime) driverReports() []DriverReport {
 		list = append(list, report)
 	}
 	return list
-}
-
-// Describe and Collect pass on the collectors of the present runtime, which a reload replaces.
-func (d *Daemon) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (d *Daemon) Collect(to chan<- prometheus.Metric) {
-	r := d.current()
-	if r == nil {
-		return
-	}
-	r.cloud.Neutron.Collector().Collect(to)
-	r.collectLeader(to)
-	if r.northbound != nil {
-		r.northbound.Collector().Collect(to)
-	}
-	for _, c := range r.engine().Metrics() {
-		c.Collect(to)
-	}
 }
 
 // FormatVersion is that of the documents that commands print, and that the daemon serves, as JSON.

@@ -98,12 +98,16 @@ func (h *Handover) remarks(tx *state.Tx, o *state.Object) []string {
 }
 
 func newGaps() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	gaps := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "raven_handover_seconds",
 		Help: "Time for which a Service had no load balancer while it was handed over, " +
 			"by the kind that serves it now.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 3, 11),
 	}, []string{"to"})
+	for _, kind := range []drivers.Kind{drivers.KindLoadBalancer, drivers.KindOVNLoadBalancer} {
+		gaps.WithLabelValues(string(kind))
+	}
+	return gaps
 }
 
 // waiting is the metric of Services that wait.

@@ -68,6 +68,15 @@ func numbers(value any) any {
 // PathOf is the path of one resource.
 func (c Collection) PathOf(id string) string { return c.Path + "/" + url.PathEscape(id) }
 
+// metricKind is the value of the label kind in metrics: the kind as steps have it, or what the service itself calls one
+// of what Raven only reads.
+func (c Collection) metricKind() string {
+	if c.Kind != "" {
+		return string(c.Kind)
+	}
+	return c.One
+}
+
 // Single takes the one resource out of a response.
 func (c Collection) Single(doc map[string]any) (map[string]any, error) {
 	inner, ok := doc[c.One].(map[string]any)

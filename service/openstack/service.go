@@ -205,7 +205,7 @@ func (s *Service) note(r Call, response *http.Response, failure *Error, done sam
 	} else if response != nil {
 		status = response.StatusCode
 	}
-	s.connection.stats.add(r.Method, r.Collection.Many, status, done)
+	s.connection.stats.add(r.Method, r.Collection, status, done)
 	if failure == nil {
 		if r.Op != OpList && !r.Collection.Polled { // How long a list takes says more about its length than about the server.
 			s.limiter.observe(done, s.connection.clock.Now())

@@ -47,21 +47,40 @@ func (s Stats) Total() (requests, items int64) {
 type requestKey struct{ method, kind, status string }
 
 type stats struct {
-	sending atomic.Int64 // requests that are under way
+	sending   atomic.Int64 // requests that are under way
+	durations *prometheus.HistogramVec
+	resources *prometheus.CounterVec
 
 	mu       sync.Mutex // guards what follows
 	requests map[requestKey]*Request
 }
 
 func newStats() *stats {
-	return &stats{requests: map[requestKey]*Request{}}
+	by := []string{"method", "kind", "status"}
+	return &stats{
+		requests: map[requestKey]*Request{},
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "raven_openstack_request_duration_seconds",
+			Help: "Time of one request to Neutron or Octavia, by the kind of the resource and the HTTP status; " +
+				"none if no answer came.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 15), // to 164 s: a bulk create may take a minute
+		}, by),
+		resources: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "raven_openstack_request_resources_total",
+			Help: "Resources that the requests to Neutron and Octavia were about.",
+		}, by),
+	}
 }
 
-func (s *stats) add(method, kind string, status int, done sample) {
-	class := "none"
+// add counts a request; status 0 says that no answer came.
+func (s *stats) add(method string, of Collection, status int, done sample) {
+	class, exact := "none", "none"
 	if status > 0 {
-		class = strconv.Itoa(status/100) + "xx"
+		class, exact = strconv.Itoa(status/100)+"xx", strconv.Itoa(status)
 	}
+	s.durations.WithLabelValues(method, of.metricKind(), exact).Observe(done.took.Seconds())
+	s.resources.WithLabelValues(method, of.metricKind(), exact).Add(float64(done.n))
+	kind := of.Many
 	key := requestKey{method, kind, class}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,12 +125,15 @@ func (c *Connection) Collector() prometheus.Collector {
 	by := []string{"method", "kind", "status"}
 	return &collector{
 		connection: c,
-		requests:   desc("requests_total", "Requests to the networking service.", by...),
-		items:      desc("items_total", "Resources that the requests were about.", by...),
-		seconds:    desc("request_seconds_total", "Time that the requests took, added up.", by...),
-		slots:      desc("slots", "Requests that may be in flight at once."),
-		inFlight:   desc("in_flight", "Requests in flight."),
-		waiting:    desc("waiting", "Requests that wait for a slot."),
+		requests: desc("requests_total", "Deprecated: use raven_openstack_request_duration_seconds_count. "+
+			"Requests to the networking service.", by...),
+		items: desc("items_total", "Deprecated: use raven_openstack_request_resources_total. "+
+			"Resources that the requests were about.", by...),
+		seconds: desc("request_seconds_total", "Deprecated: use raven_openstack_request_duration_seconds_sum. "+
+			"Time that the requests took, added up.", by...),
+		slots:    desc("slots", "Requests that may be in flight at once."),
+		inFlight: desc("in_flight", "Requests in flight."),
+		waiting:  desc("waiting", "Requests that wait for a slot."),
 	}
 }
 
@@ -127,6 +149,8 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	} {
 		to <- d
 	}
+	c.connection.stats.durations.Describe(to)
+	c.connection.stats.resources.Describe(to)
 }
 
 // Collect implements prometheus.Collector.
@@ -146,4 +170,6 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	gauge(c.slots, s.Slots)
 	gauge(c.inFlight, s.InFlight)
 	gauge(c.waiting, s.Waiting)
+	c.connection.stats.durations.Collect(to)
+	c.connection.stats.resources.Collect(to)
 }

@@ -72,7 +72,7 @@ type stats struct {
 }
 
 func newStats() *stats {
-	return &stats{
+	s := &stats{
 		transactions: map[string]int64{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "raven_ovn_transaction_seconds",
@@ -84,6 +84,10 @@ func newStats() *stats {
 			Help: "Operations in the transactions that were sent to the northbound database.",
 		}),
 	}
+	for _, result := range []string{"committed", "refused", "unanswered"} {
+		s.seconds.WithLabelValues(result)
+	}
+	return s
 }
 
 func (s *stats) transaction(result string, operations int, took time.Duration) {

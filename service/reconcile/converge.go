@@ -360,6 +360,7 @@ func (e *Engine) apply(ctx context.Context, o *state.Object, step plan.Step) err
 	var known plan.Observed
 	e.state.Update(func(tx *state.LoopTx) {
 		known, _ = tx.Cache.Get(step.Kind, step.ID)
+		e.metrics.firstCreate(o, step, e.clock.Now())
 		o.Made = o.Made || step.Op == plan.Create && b.Ready != nil
 	})
 	name, _ := known.Attrs["name"].(string)

@@ -64,6 +64,9 @@ func (e *Engine) observeAll(ctx context.Context) error {
 		if err != nil && b.Required {
 			return fmt.Errorf("listing this cluster's resources in %s: %w", b.Name, err)
 		}
+		if err == nil {
+			e.metrics.list(b.Name, e.clock.Now())
+		}
 		listings = append(listings, listing{b, list, err})
 	}
 	e.take(listings, begun)

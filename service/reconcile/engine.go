@@ -199,8 +199,8 @@ func New(config Config, wb Writeback, clk clock.WithTickerAndDelayedExecution, l
 	if !config.Standby {
 		close(e.leads)
 	}
-	e.shared = newKeyQueue("shared", 1, config, clk)
-	e.leavings = newKeyQueue("disabled", config.Concurrency, config, clk)
+	e.shared = e.newKeyQueue("shared", 1)
+	e.leavings = e.newKeyQueue("disabled", config.Concurrency)
 	return e, nil
 }
 
@@ -238,7 +238,7 @@ func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
 		name: name, driver: driver, source: source, accepted: info,
 		sources: map[string]drivers.Watch{},
 		manager: writeback.Manager(info),
-		queue:   newKeyQueue(name, e.config.Concurrency, e.config, e.clock),
+		queue:   e.newKeyQueue(name, e.config.Concurrency),
 	}
 	for _, wt := range driver.Watches() {
 		if wt.Source {
@@ -251,6 +251,7 @@ func (e *Engine) Add(name string, driver drivers.Driver, source Source) error {
 	if err := e.join(w); err != nil {
 		return err
 	}
+	e.metrics.driver(name, info)
 	e.replay(w)
 	return nil
 }

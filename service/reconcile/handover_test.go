@@ -318,7 +318,7 @@ func TestHandoverWhileOVNIsAway(t *testing.T) {
 	w.eventually("the database is known to be unreachable", func() (bool, string) { return !p.nb.Status().Connected, "" })
 	w.waitsFor(p.raven, "shop", "northbound database is unreachable") // no pass is under way any more that saw it there
 	w.cloud.RemoveFault(remove)
-	const passes = "raven_reconcile_seconds"
+	const passes = "raven_reconcile_duration_seconds"
 	before := measured(t, p.raven, passes)
 	w.movesOn()
 	w.eventually("it is looked at again", func() (bool, string) { return measured(t, p.raven, passes) > before, "" })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/backend"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/state"
@@ -16,10 +17,15 @@ import (
 // Metrics counts what the loop does.
 type Metrics struct {
 	took    *prometheus.HistogramVec
+	tookOld *prometheus.HistogramVec // by its deprecated name
+	listed  *prometheus.GaugeVec
 	steps   *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	drifted *prometheus.CounterVec
+	toMade  *prometheus.HistogramVec
+	toWrite *prometheus.HistogramVec
 	objects *prometheus.Desc
+	queues  *queueMetrics
 	state   *state.Loop
 }
 
@@ -27,9 +33,31 @@ func newMetrics(st *state.Loop) *Metrics {
 	return &Metrics{
 		state: st,
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "raven_reconcile_seconds", Help: "Time of one reconcile of a source object, by driver.",
+			Name: "raven_reconcile_duration_seconds", Help: "Time of one reconcile of a source object, by driver.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}, []string{"driver"}),
+		tookOld: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "raven_reconcile_seconds",
+			Help:    "Deprecated: use raven_reconcile_duration_seconds. Time of one reconcile of a source object, by driver.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}, []string{"driver"}),
+		listed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "raven_backend_last_list_success_timestamp_seconds",
+			Help: "When this cluster's resources were last listed without an error, by backend, in seconds since 1970.",
+		}, []string{"backend"}),
+		toMade: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "raven_resource_creation_delay_seconds",
+			Help: "Time from the creation of a source object (a whole second) to that of its resource in the cloud, " +
+				"for objects on which nothing was written back yet, by driver and kind.",
+			Buckets: prometheus.ExponentialBuckets(0.25, 2, 12),
+		}, []string{"driver", "kind"}),
+		toWrite: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "raven_writeback_delay_seconds",
+			Help: "Time from the creation of a source object (a whole second) to the first annotations or labels that " +
+				"were written back on it, by driver.",
+			Buckets: prometheus.ExponentialBuckets(0.25, 2, 12),
+		}, []string{"driver"}),
+		queues: newQueueMetrics(),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "raven_steps_total", Help: "Steps applied to the cloud, by operation, kind and outcome.",
 		}, []string{"op", "kind", "outcome"}),
@@ -47,7 +75,8 @@ func newMetrics(st *state.Loop) *Metrics {
 // Metrics returns the engine's collectors and those of its backends, to be registered once.
 func (e *Engine) Metrics() []prometheus.Collector {
 	m := e.metrics
-	list := []prometheus.Collector{m.took, m.steps, m.writes, m.drifted, m}
+	list := []prometheus.Collector{m.took, m.tookOld, m.listed, m.steps, m.writes, m.drifted, m.toMade, m.toWrite, m}
+	list = append(list, m.queues.collectors()...)
 	for _, b := range e.backends {
 		list = append(list, b.Collectors...)
 	}
@@ -85,6 +114,38 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 
 func (m *Metrics) reconciled(driver string, d time.Duration) {
 	m.took.WithLabelValues(driver).Observe(d.Seconds())
+	m.tookOld.WithLabelValues(driver).Observe(d.Seconds())
+}
+
+// driver has the metrics of a driver begin at 0.
+func (m *Metrics) driver(name string, info drivers.Info) {
+	m.took.WithLabelValues(name)
+	m.writes.WithLabelValues(name)
+	if len(info.Annotations)+len(info.Labels) == 0 {
+		return
+	}
+	m.toWrite.WithLabelValues(name)
+	for _, kind := range info.Kinds {
+		m.toMade.WithLabelValues(name, string(kind))
+	}
+}
+
+// firstCreate measures how long a new object waited for a resource that a step has created; the state is locked.
+func (m *Metrics) firstCreate(o *state.Object, s plan.Step, now time.Time) {
+	if s.Op == plan.Create && !o.NewSince.IsZero() {
+		m.toMade.WithLabelValues(o.Request.Driver, string(s.Kind)).Observe(max(0, now.Sub(o.NewSince).Seconds()))
+	}
+}
+
+// firstWrite measures how long a new object waited for what is written back on it; the state is locked.
+func (m *Metrics) firstWrite(o *state.Object, now time.Time) {
+	if !o.NewSince.IsZero() {
+		m.toWrite.WithLabelValues(o.Request.Driver).Observe(max(0, now.Sub(o.NewSince).Seconds()))
+	}
+}
+
+func (m *Metrics) list(backend string, at time.Time) {
+	m.listed.WithLabelValues(backend).Set(float64(at.UnixNano()) / float64(time.Second))
 }
 
 func (m *Metrics) step(s plan.Step, err error) {

@@ -40,6 +40,7 @@ type keyQueue struct {
 	concurrency int
 	config      Config
 	clock       clock.WithTickerAndDelayedExecution
+	metrics     workqueue.MetricsProvider
 	reconciles  activity
 
 	mu    sync.Mutex
@@ -47,8 +48,11 @@ type keyQueue struct {
 	queue workqueue.TypedRateLimitingInterface[watch.Key]
 }
 
-func newKeyQueue(name string, concurrency int, config Config, clk clock.WithTickerAndDelayedExecution) *keyQueue {
-	return &keyQueue{name: name, concurrency: concurrency, config: config, clock: clk, early: map[watch.Key]bool{}}
+func (e *Engine) newKeyQueue(name string, concurrency int) *keyQueue {
+	return &keyQueue{
+		name: name, concurrency: concurrency, config: e.config, clock: e.clock, metrics: e.metrics.queues,
+		early: map[watch.Key]bool{},
+	}
 }
 
 func (q *keyQueue) add(key watch.Key) {
@@ -67,7 +71,7 @@ func (q *keyQueue) open() workqueue.TypedRateLimitingInterface[watch.Key] {
 	defer q.mu.Unlock()
 	q.queue = workqueue.NewTypedRateLimitingQueueWithConfig(jittered{
 		workqueue.NewTypedItemExponentialFailureRateLimiter[watch.Key](q.config.BackoffBase, q.config.BackoffMax),
-	}, workqueue.TypedRateLimitingQueueConfig[watch.Key]{Name: q.name, Clock: q.clock})
+	}, workqueue.TypedRateLimitingQueueConfig[watch.Key]{Name: q.name, Clock: q.clock, MetricsProvider: q.metrics})
 	for key := range q.early {
 		q.queue.Add(key)
 	}

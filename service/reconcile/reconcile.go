@@ -63,8 +63,21 @@ func (e *Engine) reconcileKey(ctx context.Context, w *watcher, key watch.Key) (r
 // ensure returns what is known of the object of a key.
 func (e *Engine) ensure(w *watcher, key watch.Key, meta watch.Meta) (o *state.Object) {
 	target := state.Target{Watch: w.sources[key.Watch], Namespace: key.Namespace, Name: key.Name, UID: meta.UID}
-	e.state.Update(func(tx *state.LoopTx) { o = tx.Ensure(state.Request{Driver: w.name, Key: key}, target) })
+	e.state.Update(func(tx *state.LoopTx) {
+		o = tx.Ensure(state.Request{Driver: w.name, Key: key}, target)
+		o.NewSince = time.Time{}
+		writes := len(w.accepted.Annotations)+len(w.accepted.Labels) > 0
+		if writes && o.Written == (state.Written{}) && unwritten(meta, w.manager) {
+			o.NewSince = meta.Created
+		}
+	})
 	return o
+}
+
+// unwritten says that a field manager owns nothing on an object.
+func unwritten(meta watch.Meta, manager string) bool {
+	owned := meta.Owned[manager]
+	return len(owned.Annotations)+len(owned.Labels)+len(owned.Status) == 0
 }
 
 // reconcileShared reconciles the claimed resources.

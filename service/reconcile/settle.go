@@ -153,6 +153,7 @@ func (e *Engine) writeOutputs(
 			return err
 		}
 		e.metrics.written(w.name)
+		e.state.View(func(*state.LoopTx) { e.metrics.firstWrite(o, e.clock.Now()) })
 	}
 	if status {
 		if err := e.writeback.ApplyIngress(ctx, target(o), w.manager, addresses); err != nil {

@@ -94,6 +94,8 @@ type Object struct {
 	Gap time.Duration
 	// Made says that a resource of the object was created since it was last done.
 	Made bool
+	// NewSince is when the source object was created, as long as nothing has been written back on it; then zero.
+	NewSince time.Time
 	// SoftSince is since when soft references of the object, by their role, are not resolved though nothing else keeps
 	// their resource from being made.
 	SoftSince map[drivers.Role]time.Time

@@ -29,6 +29,7 @@ type entry struct {
 	uid             string
 	resourceVersion string
 	generation      int64
+	created         int64 // in seconds since 1970; 0: not known
 	deleting        bool
 	// labels are all of the object's labels, for selectors; annotations only those that are kept.
 	labels, annotations pairs
@@ -69,6 +70,9 @@ func entryOf(o *unstructured.Unstructured, spec *projection) (*entry, error) {
 		deleting: o.GetDeletionTimestamp() != nil,
 		labels:   newPairs(o.GetLabels(), nil), annotations: newPairs(keptOf(o, spec.keep), spec.keep),
 		owned: ownedBy(o.Object),
+	}
+	if created := o.GetCreationTimestamp(); !created.IsZero() {
+		e.created = created.Unix()
 	}
 	raw, err := json.Marshal(drivers.Trim(o.Object, spec.fields))
 	if err != nil {

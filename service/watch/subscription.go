@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -147,8 +148,12 @@ func (v *view) object(e *entry) drivers.Object {
 }
 
 func (v *view) meta(e *entry) Meta {
+	var created time.Time
+	if e.created != 0 {
+		created = time.Unix(e.created, 0)
+	}
 	return Meta{
-		UID: e.uid, Generation: e.generation, ResourceVersion: e.resourceVersion, Deleting: e.deleting,
+		Created: created, UID: e.uid, Generation: e.generation, ResourceVersion: e.resourceVersion, Deleting: e.deleting,
 		Annotations: e.annotations.pick(v.keep), Labels: e.labels.pick(v.keep), Owned: e.owners(),
 	}
 }

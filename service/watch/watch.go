@@ -75,6 +75,8 @@ type Meta struct {
 	UID             string
 	Generation      int64
 	ResourceVersion string
+	// Created is when the object was created, in whole seconds; zero: not known.
+	Created time.Time
 	// Deleting says that the object has a deletionTimestamp.
 	Deleting bool
 	// Annotations and Labels hold the kept keys of the subscription only.

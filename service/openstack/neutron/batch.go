@@ -224,7 +224,7 @@ func (b *batcher) send(ctx context.Context, batch []*item) {
 func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
 	for len(group) > 0 {
 		if *budget--; *budget < 0 {
-			b.client.count("undivided", len(group))
+			b.client.count(eventUndivided, len(group))
 			for _, it := range group {
 				it.finish(plan.Observed{}, (&openstack.Error{
 					Op: openstack.OpCreate, Kind: b.kind.Kind, Class: openstack.ClassRetry,
@@ -252,7 +252,7 @@ func (b *batcher) divide(ctx context.Context, group []*item, budget *int) {
 			}
 			return
 		}
-		b.client.count("divided", 1)
+		b.client.count(eventDivided, 1)
 		if failure.Class == openstack.ClassSubnetFull {
 			group = b.oneByOne(ctx, group, failure)
 			continue

@@ -86,7 +86,7 @@ func (c *Client) Unsupported(of drivers.Kind) []string { return c.unsupported.of
 func (c *Client) readExtensions(ctx context.Context) error {
 	r := openstack.Call{
 		Op: "reading the extensions of the networking service at " + c.service.Endpoint(), Method: http.MethodGet,
-		Collection: openstack.Collection{Many: "extensions"}, Path: "extensions",
+		Collection: openstack.Collection{One: "extension", Many: "extensions"}, Path: "extensions",
 	}
 	doc, err := c.service.Do(ctx, r)
 	if err != nil {

@@ -32,6 +32,12 @@ func (c *Client) Stats() Stats {
 	return out
 }
 
+// The events that are counted.
+const (
+	eventDivided   = "divided"
+	eventUndivided = "undivided"
+)
+
 func (c *Client) count(event string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,8 +75,8 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	c.Collector.Collect(to)
 	s := c.client.Stats()
-	for event, n := range s.Events {
-		to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(n), event)
+	for _, event := range []string{eventDivided, eventUndivided} {
+		to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(s.Events[event]), event)
 	}
 	for kind, n := range s.Batch {
 		to <- prometheus.MustNewConstMetric(c.batch, prometheus.GaugeValue, float64(n), kind)
