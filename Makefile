@@ -49,12 +49,14 @@ install: ## Install what `make build` has built, with its unit and documents; PR
 	install -D -m 0644 etc/tmpfiles.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
 	install -D -m 0644 etc/logrotate.d/raven $(DESTDIR)/etc/logrotate.d/raven
 	test -e $(DESTDIR)/etc/kuryr/kuryr.conf || install -D -m 0640 kuryr.conf.sample $(DESTDIR)/etc/kuryr/kuryr.conf
-	install -d $(DOC)/docs/drivers $(DOC)/docs/adr $(DOC)/etc/kubernetes
+	install -d $(DOC)/docs/drivers $(DOC)/docs/adr $(DOC)/etc/kubernetes $(DOC)/etc/prometheus $(DOC)/etc/grafana
 	install -m 0644 README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE kuryr.conf.sample $(DOC)/
 	install -m 0644 $(wildcard docs/*.md) $(DOC)/docs/
 	install -m 0644 $(wildcard docs/drivers/*.md) $(DOC)/docs/drivers/
 	install -m 0644 $(wildcard docs/adr/*.md) $(DOC)/docs/adr/
 	install -m 0644 $(wildcard etc/kubernetes/*.yaml) $(DOC)/etc/kubernetes/
+	install -m 0644 $(wildcard etc/prometheus/*.yaml) $(DOC)/etc/prometheus/
+	install -m 0644 etc/grafana/raven.json $(DOC)/etc/grafana/
 
 install-node: ## Install what a node needs beside that: the CNI plugin, the unit of its daemon and its configuration
 	@test -x $(BIN)/raven-cni || { echo "there is no $(BIN)/raven-cni: run make build first" >&2; exit 1; }
