@@ -3,7 +3,6 @@
 package kubeproxy
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,8 +21,8 @@ type builder struct {
 	*config
 	services.Builder
 	addrs []netip.Addr // the clusterIPs that are served
-	// chassis are those of the nodes, by name, where clients are served by the endpoints of their own node only.
-	chassis map[string]string
+	// nodes are those whose clients may have endpoints of their own, in the order of their names.
+	nodes []node
 	// shut says that no address outside may be opened.
 	shut   bool
 	served []drivers.OVNVIP
@@ -46,7 +45,7 @@ func (b *builder) build() (drivers.Set, error) {
 	for _, addr := range b.addrs {
 		before := len(b.served)
 		b.at(drivers.Text(addr.String()), addr.Is4(), everyone)
-		b.local(b.served[before:], addr.Is4())
+		b.byNode(b.served[before:], addr.Is4())
 	}
 	b.access()
 	b.Add(drivers.Resource{
@@ -93,18 +92,34 @@ func (b *builder) at(address drivers.Value, ip4 bool, use pick) {
 	}
 }
 
+// node is a node that says which chassis it is.
+type node struct{ name, chassis, zone string }
+
+// onlyLocal says whether clients are served by the endpoints of their own node only.
+func (b *builder) onlyLocal() bool { return b.Service.Spec.InternalTrafficPolicy == "Local" }
+
 // askChassis asks which chassis the nodes are, and returns whether that is known yet. Where no Node says it, the
-// Service is served by the endpoints of all nodes.
+// Service is served by the endpoints of all nodes; so it is where some do not, and endpoints are no more than preferred.
 func (b *builder) askChassis(needs *drivers.Needs) (known bool, err error) {
-	nodes, answered := needs.Get(drivers.Need{Watch: nodesWatch})
+	objects, answered := needs.Get(drivers.Need{Watch: nodesWatch})
 	if !answered {
 		return false, nil
 	}
-	ids, without, err := chassis.IDs(nodes)
-	if err != nil || len(ids) == 0 {
+	ids, without, err := chassis.IDs(objects)
+	if err != nil || len(ids) == 0 || !b.onlyLocal() && len(without) > 0 {
 		return true, err
 	}
-	b.chassis, b.LocalServed = ids, true
+	for _, object := range objects {
+		meta, err := object.Meta()
+		if err != nil {
+			return true, err
+		}
+		if id := ids[meta.Name]; id != "" {
+			b.nodes = append(b.nodes, node{meta.Name, id, meta.Labels[zoneLabel]})
+		}
+	}
+	slices.SortFunc(b.nodes, func(a, b node) int { return strings.Compare(a.name, b.name) })
+	b.LocalServed = true
 	if len(without) > 0 {
 		b.Say(drivers.Warning, "TrafficPolicyNotServed",
 			"internalTrafficPolicy Local: clients on nodes %s are not served: these Nodes have no annotation %s; does `raven "+
@@ -113,22 +128,36 @@ func (b *builder) askChassis(needs *drivers.Needs) (known bool, err error) {
 	return true, nil
 }
 
-// local gives the clients on each node the endpoints of their own node, where the Service is so. These are chosen as
-// if there were no other nodes.
-func (b *builder) local(vips []drivers.OVNVIP, ip4 bool) {
-	if len(b.chassis) == 0 {
+// byNode gives the clients on each node the endpoints that are for them: those of their own node, chosen as if there
+// were no other nodes, with internalTrafficPolicy Local; else by the endpoints' hints, where these make a difference.
+func (b *builder) byNode(vips []drivers.OVNVIP, ip4 bool) {
+	if len(b.nodes) == 0 {
 		return
 	}
 	for i := range vips {
-		vips[i].Backends = []drivers.OVNBackend{}
-		for _, node := range slices.Sorted(maps.Keys(b.chassis)) {
-			c := drivers.OVNChassis{ID: b.chassis[node], Backends: []drivers.OVNBackend{}}
-			for _, backend := range b.Ports[i].On(node, ip4) {
-				c.Backends = append(c.Backends, drivers.OVNBackend{Address: backend.Addr.String(), Port: backend.Port})
+		port, all := &b.Ports[i], backendsOf(b.Ports[i].Of(ip4))
+		differ := b.onlyLocal()
+		var chassis []drivers.OVNChassis
+		for _, n := range b.nodes {
+			some := port.For(n.name, n.zone, ip4)
+			if b.onlyLocal() {
+				some = port.On(n.name, ip4)
 			}
-			vips[i].Chassis = append(vips[i].Chassis, c)
+			chassis = append(chassis, drivers.OVNChassis{ID: n.chassis, Backends: backendsOf(some)})
+			differ = differ || len(some) != len(all)
+		}
+		if differ {
+			vips[i].Backends, vips[i].Chassis = []drivers.OVNBackend{}, chassis
 		}
 	}
+}
+
+func backendsOf(list []services.Backend) []drivers.OVNBackend {
+	out := make([]drivers.OVNBackend, 0, len(list))
+	for _, backend := range list {
+		out = append(out, drivers.OVNBackend{Address: backend.Addr.String(), Port: backend.Port})
+	}
+	return out
 }
 
 func everyone(*services.Port, services.Backend) bool { return true }

@@ -23,6 +23,7 @@ import (
 const (
 	namespacesWatch = "namespaces"
 	nodesWatch      = "nodes"
+	zoneLabel       = "topology.kubernetes.io/zone"
 )
 
 type driver struct {
@@ -66,7 +67,7 @@ func (d *driver) Watches() []drivers.Watch {
 		Fields: []string{"metadata.name"}, Source: true,
 	}, {
 		Name: nodesWatch, GVR: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node",
-		Fields: []string{"metadata.name", chassis.IDField},
+		Fields: []string{"metadata.name", "metadata.labels['" + zoneLabel + "']", chassis.IDField},
 	}, services.PodsWatch(), services.WrittenWatch(services.Written()...)}, services.EndpointWatches()...)
 	if c, err := d.Config(); err == nil {
 		watches = append(watches, c.Selection.Watches()...)
@@ -144,7 +145,7 @@ func (c *config) service(object drivers.Object, needs *drivers.Needs, byChassis 
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, outside, ports)}
-	if byChassis && s.Spec.InternalTrafficPolicy == "Local" {
+	if byChassis && (b.onlyLocal() || slices.ContainsFunc(ports, func(p services.Port) bool { return p.Hinted() })) {
 		if known, err = b.askChassis(needs); err != nil || !known {
 			return drivers.Set{}, err
 		}

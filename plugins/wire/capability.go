@@ -24,8 +24,8 @@ func (s *Server) noteCore(request *ravenv1.GetInfoRequest) {
 }
 
 // beyondCore returns an error for what a core that did not name a capability would not notice: it ignores fields that
-// it does not know, so that a security group keeps the rules that let everything out, an object waits for ever, or all
-// objects of a watch count as those that select one.
+// it does not know, so that a security group keeps the rules that let everything out, an object waits for ever, a VIP
+// has no backends, or all objects of a watch count as those that select one.
 func (s *Server) beyondCore(set drivers.Set, asked []drivers.Need) error {
 	s.mu.Lock()
 	core := s.core
@@ -36,6 +36,7 @@ func (s *Server) beyondCore(set drivers.Set, asked []drivers.Need) error {
 	}{
 		{drivers.BareGroups, func() bool { return slices.ContainsFunc(set.Resources, isBareGroup) }},
 		{drivers.SoftReferences, func() bool { return slices.ContainsFunc(set.Resources, refersSoftly) }},
+		{drivers.ChassisBackends, func() bool { return slices.ContainsFunc(set.Resources, servesByChassis) }},
 		{drivers.ReverseSelectors, func() bool { return slices.ContainsFunc(asked, selects) }},
 	} {
 		if !slices.Contains(core.capabilities, c.name) && c.uses() {
@@ -55,6 +56,18 @@ func isBareGroup(r drivers.Resource) bool {
 	}
 	_, asked := drivers.Attributes(r.Spec)["default_rules"]
 	return asked
+}
+
+func servesByChassis(r drivers.Resource) bool {
+	if r.Spec == nil || r.Spec.Kind() != drivers.KindOVNLoadBalancer {
+		return false
+	}
+	vips, _ := drivers.Attributes(r.Spec)["vips"].([]any)
+	return slices.ContainsFunc(vips, func(element any) bool {
+		vip, _ := element.(map[string]any)
+		chassis, _ := vip["chassis"].([]any)
+		return len(chassis) > 0
+	})
 }
 
 func refersSoftly(r drivers.Resource) bool {

@@ -73,6 +73,12 @@ func TestOlderCoreIsNotAskedForMore(t *testing.T) {
 		drivers.SoftReferences: {spec: drivers.Port{
 			NetworkID: drivers.Text("n"), SecurityGroups: []drivers.Value{drivers.Soft(role)},
 		}},
+		drivers.ChassisBackends: {spec: drivers.OVNLoadBalancer{
+			GroupID: drivers.Text("g"),
+			VIPs: []drivers.OVNVIP{{
+				Protocol: "TCP", Address: drivers.Text("10.0.0.1"), Port: 80, Chassis: []drivers.OVNChassis{{ID: "c"}},
+			}},
+		}},
 		drivers.ReverseSelectors: {spec: plain, need: drivers.Selecting("policies", "web", nil, nil)},
 		"":                       {spec: plain, need: drivers.Need{Watch: "policies"}},
 	} {

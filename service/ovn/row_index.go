@@ -107,7 +107,7 @@ func (b *rowIndex) balancer(uuid string, have *nbdb.LoadBalancer, t *dirtySet) {
 		drop(b.rowsOf, id, uuid)
 		drop(b.belongs, old.ExternalIDs[groupID], uuid)
 		delete(b.balancers, uuid)
-		delete(b.owners, ownerOf(uuid))
+		delete(b.owners, ownerOfRow(old))
 		for _, vip := range vipTexts(old) {
 			drop(b.taken, vipKey(old.ExternalIDs[groupID], protocolOf(old), vip), uuid)
 		}
@@ -125,7 +125,7 @@ func (b *rowIndex) balancer(uuid string, have *nbdb.LoadBalancer, t *dirtySet) {
 	}
 	id := b.idOf(have)
 	b.balancers[uuid] = have
-	b.owners[ownerOf(uuid)] = id
+	b.owners[ownerOfRow(have)] = id
 	add(b.rowsOf, id, uuid)
 	add(b.belongs, have.ExternalIDs[groupID], uuid)
 	for _, vip := range vipTexts(have) {

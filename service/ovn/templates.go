@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/ovn/nbdb"
 )
 
@@ -54,6 +55,12 @@ type variables map[string]map[string]string
 func ownerOf(uuid string) string {
 	digits := strings.ReplaceAll(uuid, "-", "")
 	return variablePrefix + digits[:min(len(digits), 12)] + "_"
+}
+
+// ownerOfRow is ownerOf of the UUID that a row should have.
+func ownerOfRow(have *nbdb.LoadBalancer) string {
+	identity, _ := identityOf(have.ExternalIDs)
+	return ownerOf(rowUUID(drivers.KindOVNLoadBalancer, identity, have.ExternalIDs[partID]))
 }
 
 // names are those of the variables of a VIP: of its address, and of its backends.

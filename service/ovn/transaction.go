@@ -258,7 +258,7 @@ func (t *transaction) removeBalancer(b *rowIndex, id string) {
 // removeRow deletes a row of a load balancer, and its variables.
 func (t *transaction) removeRow(b *rowIndex, have *nbdb.LoadBalancer) {
 	t.remove(nbdb.LoadBalancerTable, have.UUID)
-	t.variables(b, ownerOf(have.UUID), nil)
+	t.variables(b, ownerOfRow(have), nil)
 }
 
 // groupWant is a group as it should be. What is nil of the lists stays as it is.

@@ -33,7 +33,8 @@ func EndpointWatches() []drivers.Watch {
 			Fields: []string{
 				"metadata.labels['" + serviceNameLabel + "']", "addressType", "ports.name", "ports.port", "ports.protocol",
 				"endpoints.addresses", "endpoints.conditions",
-				"endpoints.nodeName", "endpoints.targetRef.kind", "endpoints.targetRef.name", "endpoints.targetRef.namespace",
+				"endpoints.nodeName", "endpoints.hints",
+				"endpoints.targetRef.kind", "endpoints.targetRef.name", "endpoints.targetRef.namespace",
 			},
 		},
 		{
@@ -137,6 +138,7 @@ func Offered(needs *drivers.Needs, s *Service) bool {
 type offer struct {
 	name, protocol string // of the Service's port that it is for
 	Backend
+	hints
 	ready, serving bool
 }
 

@@ -60,6 +60,7 @@ func readSlice(object drivers.Object, offers []offer) ([]offer, error) {
 			} `json:"conditions"`
 			NodeName  string  `json:"nodeName"`
 			TargetRef *target `json:"targetRef"`
+			Hints     hints   `json:"hints"`
 		} `json:"endpoints"`
 	}
 	if err := object.Into(&slice); err != nil {
@@ -88,6 +89,7 @@ func readSlice(object drivers.Object, offers []offer) ([]offer, error) {
 					Addr: addr, Port: *p.Port, Node: e.NodeName, Pod: e.TargetRef.pod(slice.Metadata.Namespace),
 					Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
 				},
+				hints:   e.Hints,
 				ready:   e.Conditions.Ready == nil || *e.Conditions.Ready,
 				serving: e.Conditions.Serving == nil || *e.Conditions.Serving,
 			})
