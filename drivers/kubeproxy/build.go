@@ -99,7 +99,7 @@ type node struct{ name, chassis, zone string }
 func (b *builder) onlyLocal() bool { return b.Service.Spec.InternalTrafficPolicy == "Local" }
 
 // askChassis asks which chassis the nodes are, and returns whether that is known yet. Where no Node says it, the
-// Service is served by the endpoints of all nodes; so it is where some do not, and endpoints are no more than preferred.
+// Service is served by the endpoints of all nodes; so it is where some do not, and endpoints are only preferred.
 func (b *builder) askChassis(needs *drivers.Needs) (known bool, err error) {
 	objects, answered := needs.Get(drivers.Need{Watch: nodesWatch})
 	if !answered {
