@@ -15,8 +15,6 @@ import (
 )
 
 // namer is the program of the drivers, set by TestMain.
-//
-//nolint:gochecknoglobals // TestMain has no other way
 var namer string
 
 // The test binary is a Raven that becomes a driver, too.
