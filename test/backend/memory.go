@@ -38,11 +38,11 @@ func Kinds() []plan.Descriptor {
 
 // Memory keeps the notes. It outlives the processes that use it, as a cloud does.
 type Memory struct {
-	mu    sync.Mutex
-	notes map[string]plan.Observed
-	made  int
-	log   []plan.Op
-	unavailable  error
+	mu          sync.Mutex
+	notes       map[string]plan.Observed
+	made        int
+	log         []plan.Op
+	unavailable error
 }
 
 // New returns an empty memory.
