@@ -18,6 +18,7 @@
 //	RAVEN_E2E_BIN          folder of the built programs, bin of the repository
 //	RAVEN_E2E_ARTIFACTS    folder for what the scenarios leave to read
 //	RAVEN_E2E_PATIENCE     how long anything may take, 4m
+//	RAVEN_E2E_VICTIMS      an expression for what TestNodesKills kills, all that nodes have
 //	RAVEN_E2E_FULL         1: the sizes of a night, not of an hour
 //
 // Only the first two are needed; a scenario that needs more says so and is skipped.

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,8 +27,8 @@ import (
 
 // TestNodesKills kills in turn, with kill -9, all that has a part in plugging pods in, while pods are made and deleted
 // on both nodes: Raven, and of a node its daemon, containerd, kubelet, ovn-controller and ovs-vswitchd. After each kill
-// the node must bring a new pod up before the next one there. At the end all pods are as they should be, and when they
-// are gone nothing of them is left.
+// the node must bring a new pod up before the next one there, and each pod that runs must answer the control plane's
+// host. At the end all pods are as they should be, and when they are gone nothing of them is left.
 func TestNodesKills(t *testing.T) {
 	needControls(t)
 	network := &ravenNetwork{}
@@ -35,15 +38,19 @@ func TestNodesKills(t *testing.T) {
 	if world.full {
 		rounds = 17 // of six kills each
 	}
+	only := regexp.MustCompile(os.Getenv("RAVEN_E2E_VICTIMS"))
 	createNamespace(t, "kills")
+	dumpIfFailed(t)
 	c := newChurn(t, "kills", nodes)
-	victims := network.victims()
+	victims := slices.DeleteFunc(network.victims(), func(v victim) bool { return !only.MatchString(v.name) })
+	if len(victims) == 0 {
+		t.Fatalf("RAVEN_E2E_VICTIMS=%s names nothing that can be killed", only)
+	}
 	for i := range rounds * len(victims) {
 		victim := victims[i%len(victims)]
 		c.disturb(t, victim, (i+i/len(victims))%len(nodes))
 	}
 	c.end(t)
-	dumpIfFailed(t)
 	checkPods(t, "kills", nodes)
 	t.Logf("%d kills; %d pods were made: %d ran before they were deleted, %d were deleted at any moment",
 		rounds*len(victims), c.made.Load(), c.ran.Load(), c.early.Load())
@@ -137,6 +144,11 @@ func (c *churn) place(t *testing.T, node int, name string, random *rand.Rand) {
 				t.Errorf("pod %s does not run: %s", name, amiss)
 				return
 			}
+			if amiss = c.reached(t.Context(), name); amiss != "" {
+				t.Errorf("pod %s on %s runs, and does not answer from the control plane's host: %s", name,
+					c.nodes[node].Name, amiss)
+				return
+			}
 			c.ran.Add(1)
 			c.mu.Lock()
 			if began.After(c.newest[node]) {
@@ -154,6 +166,18 @@ func (c *churn) place(t *testing.T, node int, name string, random *rand.Rand) {
 			return
 		}
 	}
+}
+
+// reached waits until a pod that runs answers a host that is no node.
+func (c *churn) reached(ctx context.Context, name string) string {
+	pod, _, err := getPod(ctx, c.namespace, name)
+	if err != nil {
+		return err.Error()
+	}
+	address, _, _ := unstructured.NestedString(pod.Object, "status", "podIP")
+	return waitFor(ctx, patience, func(ctx context.Context) string {
+		return askFrom(ctx, world.stack.Network().Control, "http://"+net.JoinHostPort(address, webPort)+"/hostname", name)
+	})
 }
 
 // create makes a pod, once its namespace lets pods in.

@@ -343,28 +343,31 @@ func (r *realPods) hosts(t *testing.T) {
 // fromHost waits until a host gets an answer.
 func fromHost(t *testing.T, space, url, want string) {
 	t.Helper()
+	await(t, url+" to answer in "+space, func(ctx context.Context) string { return askFrom(ctx, space, url, want) })
+}
+
+// askFrom asks for a page from a host, and says what is amiss with the answer.
+func askFrom(ctx context.Context, space, url, want string) string {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return stack.DialIn(ctx, space, address)
 		},
 	}}
-	await(t, url+" to answer in "+space, func(ctx context.Context) string {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-		if err != nil {
-			return err.Error()
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err.Error()
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil || string(body) != want {
-			return fmt.Sprintf("%q (%v)", body, err)
-		}
-		return ""
-	})
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err.Error()
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || string(body) != want {
+		return fmt.Sprintf("%q (%v)", body, err)
+	}
+	return ""
 }
 
 // outside reaches the gateway of the external network, which is a machine that knows nothing of pods' addresses.
