@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 )
@@ -137,6 +139,23 @@ func (s *Stack) bridges(ctx context.Context, c chassis) error {
 		args = append(args, "--", "--may-exist", "add-br", bridge[0], "--", "set", "Bridge", bridge[0],
 			"datapath_type=netdev", "fail_mode="+bridge[1])
 	}
-	_, err := s.Run(ctx, append(args, "--", "--may-exist", "add-port", tunnelBridge, "tunnels")...)
+	mac, err := c.mac()
+	if err != nil {
+		return err
+	}
+	args = append(args, "--", "set", "Bridge", tunnelBridge, `other-config:hwaddr="`+mac+`"`,
+		"--", "--may-exist", "add-port", tunnelBridge, "tunnels")
+	_, err = s.Run(ctx, args...)
 	return err
+}
+
+// mac is the MAC address of the tunnels, always the same for their IP address. A switch in userspace keeps for minutes
+// which one the others have, and one that was started anew, or belongs to a node that was made anew, would not be
+// reached with another until it sends something itself.
+func (c chassis) mac() (string, error) {
+	addr, err := netip.ParseAddr(c.tunnels)
+	if err != nil {
+		return "", fmt.Errorf("the address of the tunnels of %s: %w", c.id, err)
+	}
+	return net.HardwareAddr(append([]byte{0x02, 0}, addr.AsSlice()...)).String(), nil
 }
