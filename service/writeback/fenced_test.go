@@ -23,13 +23,12 @@ func TestTheFenceLetsNoWritePass(t *testing.T) {
 	refused := errors.New("does not lead")
 	open := false
 	term, end := context.WithCancel(t.Context())
-	fenced := writeback.NewFenced(f.writer, func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	fenced := writeback.NewFenced(f.writer, func(context.Context) (context.Context, context.CancelFunc, error) {
 		if !open {
 			return nil, nil, refused
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		unhook := context.AfterFunc(term, cancel)
-		return ctx, func() { unhook(); cancel() }, nil
+		ctx, cancel := context.WithCancel(term)
+		return ctx, cancel, nil
 	})
 	write := func() error {
 		fenced.Event(target, drivers.Warning, "Refused", "refused")

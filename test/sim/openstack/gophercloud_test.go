@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +20,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/test/sim/openstack"
 )
@@ -155,29 +156,26 @@ func TestAuthentication(t *testing.T) {
 }
 
 func TestTokenExpiry(t *testing.T) {
-	c := start(t, openstack.Options{TokenTTL: 30 * time.Millisecond})
+	clock := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	const valid = 5 * time.Minute
+	c := start(t, openstack.Options{Clock: clock, TokenTTL: valid})
 	client := connect(t, c, openstack.CloudMember)
-	deadline := time.Now().Add(5 * time.Second)
-	for {
+	for _, passed := range []time.Duration{0, valid - time.Second, time.Second} {
+		clock.Step(passed)
 		if _, err := networks.List(client, nil).AllPages(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		logins := 0
-		for _, r := range c.Log(0) {
-			if r.Kind == "token" && r.Status == http.StatusCreated {
-				logins++
-			}
+	}
+	logins, refused := 0, 0
+	for _, r := range c.Log(0) {
+		if r.Kind == "token" && r.Status == http.StatusCreated {
+			logins++
 		}
-		if logins > 1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the client never had to log in again")
+		if r.Kind == "network" && r.Status == http.StatusUnauthorized {
+			refused++
 		}
 	}
-	if !slices.ContainsFunc(c.Log(0), func(r openstack.Request) bool {
-		return r.Status == http.StatusUnauthorized && r.Kind == "network"
-	}) {
-		t.Error("no request was refused for its token")
+	if logins != 2 || refused != 1 {
+		t.Errorf("there were %d logins, want 2, and %d requests were refused for their token, want 1", logins, refused)
 	}
 }
