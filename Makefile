@@ -115,8 +115,8 @@ e2e: e2e-able build package ## Prove it on real servers: a stack up, the scenari
 e2e-full: e2e-able build package ## The same in the sizes of a night
 	$(BIN)/raven-e2e -dir $(E2E_DIR) -full run '$(E2E)'
 
-e2e-conformance: e2e-able build package ## Run upstream's network conformance tests on two real nodes with Raven; FOCUS=network for all that can run here, FOCUS=, SKIP= for others, PAGE=docs/conformance.md for a page
-	RAVEN_E2E_FOCUS='$(FOCUS)' RAVEN_E2E_SKIP='$(SKIP)' RAVEN_E2E_PAGE='$(abspath $(PAGE))' $(BIN)/raven-e2e -dir $(E2E_DIR) run '^TestConformance$$'
+e2e-conformance: e2e-able build package ## Run upstream's network conformance tests on two real nodes with Raven; FOCUS=network for all that can run here, FOCUS=, SKIP= for others, NETWORK=dual for both IP versions, PAGE=docs/conformance.md for a page
+	RAVEN_E2E_FOCUS='$(FOCUS)' RAVEN_E2E_SKIP='$(SKIP)' RAVEN_E2E_NETWORK='$(NETWORK)' RAVEN_E2E_PAGE='$(abspath $(PAGE))' $(BIN)/raven-e2e -dir $(E2E_DIR) run '^TestConformance$$'
 
 e2e-up: e2e-command ## Bring up the stack alone and keep it, to explore it; E2E_DIR=/tmp/other for another
 	$(BIN)/raven-e2e -dir $(E2E_DIR) up

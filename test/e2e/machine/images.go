@@ -43,7 +43,7 @@ const upstreamImages = "registry.k8s.io/e2e-test-images/"
 // images gives the archives of the images, in the form that `docker save` writes.
 func images(ctx context.Context, cache string, parts imageParts, progress io.Writer) ([]string, error) {
 	hash := sha256.New()
-	fmt.Fprintln(hash, "1", filepath.Base(parts.programs), filepath.Base(parts.kubernetes),
+	fmt.Fprintln(hash, "2", filepath.Base(parts.programs), filepath.Base(parts.kubernetes),
 		filepath.Base(parts.userland), filepath.Base(filepath.Dir(filepath.Dir(parts.busybox)))) // 1: of what follows
 	all := parts.images()
 	dir, err := cached(cache, "e2e-images-", hash, func(partial string) error {
@@ -117,8 +117,8 @@ func (p imageParts) fillBusybox(ctx context.Context, root string) error {
 	return errors.Join(errs...)
 }
 
-// fillAgnhost makes the file system of agnhost: upstream's program, and Debian's tools that upstream's tests run in its
-// containers.
+// fillAgnhost makes the file system of agnhost: upstream's program, CoreDNS, which upstream's tests run as a name server
+// from this image, and Debian's tools that they run in its containers.
 func (p imageParts) fillAgnhost(ctx context.Context, root string) error {
 	if _, err := run(exec.CommandContext(ctx, "cp", "-a", p.userland+"/.", root)); err != nil {
 		return err
@@ -128,8 +128,12 @@ func (p imageParts) fillAgnhost(ctx context.Context, root string) error {
 			return err
 		}
 	}
-	if err := copyFile(filepath.Join(p.kubernetes, "agnhost"), filepath.Join(root, "agnhost")); err != nil {
-		return err
+	for from, to := range map[string]string{
+		filepath.Join(p.kubernetes, "agnhost"): "agnhost", filepath.Join(p.programs, "coredns"): "coredns",
+	} {
+		if err := copyFile(from, filepath.Join(root, to)); err != nil {
+			return err
+		}
 	}
 	source, err := moduleFolder(ctx, filepath.Join(p.modules, "kubernetes"), "k8s.io/kubernetes")
 	if err != nil {

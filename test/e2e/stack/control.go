@@ -23,7 +23,7 @@ func (b *builder) underlay() {
 		})
 	})
 	b.step("host of the control plane", []string{"underlay"}, func(ctx context.Context) error {
-		return b.host(ctx, net.Control, controlHost)
+		return b.host(ctx, net.Control, controlHost, controlHost6)
 	})
 	listen, to := ":"+b.Port("apiserver"), "127.0.0.1:"+b.Port("apiserver")
 	b.component(Component{
@@ -35,8 +35,8 @@ func (b *builder) underlay() {
 	}, "host of the control plane")
 }
 
-// host makes the network namespace of a host, with a link to the underlay.
-func (s *Stack) host(ctx context.Context, space, address string) error {
+// host makes the network namespace of a host, with a link to the underlay, an IPv4 and an IPv6 address.
+func (s *Stack) host(ctx context.Context, space, address, address6 string) error {
 	sw := s.state.Network.Namespace
 	outer := uplink(s.state.Network, space)
 	if err := s.ip(ctx, [][]string{
@@ -45,11 +45,13 @@ func (s *Stack) host(ctx context.Context, space, address string) error {
 		{"-n", sw, "link", "set", outer, "master", underlay, "up"},
 		{"-n", space, "link", "set", "lo", "up"},
 		{"-n", space, "addr", "add", address + "/24", "dev", "eth0"},
+		{"-n", space, "addr", "add", address6 + "/64", "dev", "eth0", "nodad"},
 		{"-n", space, "link", "set", "eth0", "up"},
 	}); err != nil {
 		return err
 	}
-	_, err := s.Run(ctx, "nsenter", "--net=/run/netns/"+space, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	_, err := s.Run(ctx, "nsenter", "--net=/run/netns/"+space, "sysctl", "-qw", "net.ipv4.ip_forward=1",
+		"net.ipv6.conf.all.forwarding=1")
 	return err
 }
 

@@ -19,6 +19,7 @@ type Node struct {
 	Mounts     string `json:"mounts"`      // the file of the mount namespace, for nsenter --mount
 	UTS        string `json:"uts"`         // the file of the UTS namespace, for nsenter --uts: there it has a hostname
 	Address    string `json:"address"`     // its InternalIP, on the underlay
+	Address6   string `json:"address6"`    // its second InternalIP, IPv6, on the underlay
 	Chassis    string `json:"chassis"`     // the hostname of its chassis, which is not the node's name
 	OVS        string `json:"ovs"`         // its Open vSwitch's database, unix:PATH
 	Bridge     string `json:"bridge"`      // its integration bridge, userspace datapath
@@ -54,6 +55,7 @@ func On(component string, node Node) string { return component + "-" + node.Name
 const (
 	underlay     = "underlay"
 	controlHost  = "10.99.0.1"
+	controlHost6 = "fd00:10:99::1"
 	tunnelPrefix = "10.88.0."
 	podRanges    = "10.244.0.0/16" // of what plugins give that have no Neutron
 )
@@ -79,10 +81,10 @@ func (b *builder) describeNodes() {
 		at := func(elem ...string) string { return b.path(append([]string{"n", name}, elem...)...) }
 		b.state.Nodes = append(b.state.Nodes, Node{
 			Name: name, Namespace: b.Net().Prefix + "-" + name, Mounts: at("ns", "mounts"), UTS: at("ns", "uts"),
-			Address: fmt.Sprintf("10.99.0.%d", 11+i), Chassis: name + ".chassis", OVS: "unix:" + at("ovs", "db.sock"),
-			Bridge: b.Net().Bridge, PodCIDR: fmt.Sprintf("10.244.%d.0/24", i+1), CNIConf: at("cni", "conf"),
-			CNIBin: at("cni", "bin"), StaticPods: at("static"), Kubeconfig: b.path("pki", name+".kubeconfig"),
-			Containerd: at("containerd.sock"),
+			Address: fmt.Sprintf("10.99.0.%d", 11+i), Address6: fmt.Sprintf("fd00:10:99::%x", 0x11+i),
+			Chassis: name + ".chassis", OVS: "unix:" + at("ovs", "db.sock"), Bridge: b.Net().Bridge,
+			PodCIDR: fmt.Sprintf("10.244.%d.0/24", i+1), CNIConf: at("cni", "conf"), CNIBin: at("cni", "bin"),
+			StaticPods: at("static"), Kubeconfig: b.path("pki", name+".kubeconfig"), Containerd: at("containerd.sock"),
 		})
 	}
 }
@@ -146,7 +148,7 @@ func (b *builder) node(n Node) {
 		Name: On(Kubelet, n), After: []string{On(Containerd, n), APIServer},
 		Argv: enter(filepath.Join(b.Options.Tools.Kubelet, "kubelet"), "--config="+f.Config("kubelet.yaml"),
 			"--kubeconfig="+n.Kubeconfig, "--cert-dir="+f.At("kubelet-pki"), "--hostname-override="+n.Name,
-			"--node-ip="+n.Address),
+			"--node-ip="+n.Address+","+n.Address6),
 		Ready: b.kubeProbe(b.URL().Kubernetes + "/api/v1/nodes/" + n.Name),
 	})
 	b.onDemand(Component{

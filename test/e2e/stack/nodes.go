@@ -122,7 +122,7 @@ func (b *builder) nodeHost(ctx context.Context, n Node) error {
 	if err := makeCgroups(b.cgroup(n)); err != nil {
 		return err
 	}
-	if err := b.host(ctx, n.Namespace, n.Address); err != nil {
+	if err := b.host(ctx, n.Namespace, n.Address, n.Address6); err != nil {
 		return err
 	}
 	if err := b.ip(ctx, [][]string{{"-n", n.Namespace, "route", "add", "default", "via", controlHost}}); err != nil {

@@ -71,14 +71,23 @@ func decided(list []*decision, name string, run bool) *decision {
 	return nil
 }
 
+// podNetworks are the networks of RAVEN_E2E_NETWORK, as the page names them.
+var podNetworks = map[string]string{
+	"raven":  "with the drivers `namespace`,\n`pod`, `node` and `kubeproxy`, IPv4",
+	"dual":   "with the drivers `namespace`,\n`pod`, `node` and `kubeproxy`, IPv4 and IPv6",
+	"lbaas":  "with the drivers `namespace`,\n`pod`, `node` and `lbaas` (Octavia's provider ovn), IPv4",
+	"policy": "with the drivers `namespace`,\n`pod`, `node`, `kubeproxy` and `networkpolicy`, IPv4",
+	"bridge": "with the plugins bridge and\nhost-local in Raven's place",
+}
+
 // page is docs/conformance.md.
-func page(t *testing.T, seed string, all []spec, list []*decision) string {
+func page(t *testing.T, network, seed string, all []spec, list []*decision) string {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Upstream's network specs\n\n<!-- Made by `make e2e-conformance FOCUS=network PAGE=docs/conformance.md`. "+
-		"Causes and decisions: test/e2e/suite/testdata/specs.yaml. -->\n\n"+
-		"Kubernetes' own end-to-end tests, those with `[sig-network]`, on two real nodes with the drivers `namespace`,\n"+
-		"`pod`, `node` and `kubeproxy`. Random order, seed %s.\n\n%s\n", seed, versions(t))
+	fmt.Fprintf(&b, "# Upstream's network specs\n\n<!-- Made by `make e2e-conformance PAGE=FILE`. Causes and decisions: "+
+		"test/e2e/suite/testdata/specs.yaml. -->\n\n"+
+		"Kubernetes' own end-to-end tests, those with `[sig-network]`, on two real nodes %s.\n"+
+		"Random order, seed %s.\n\n%s\n", podNetworks[network], seed, versions(t))
 	type counts struct{ passed, failed, skipped, left int }
 	groups := map[string]*counts{}
 	var failed, skipped []spec

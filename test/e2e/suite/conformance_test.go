@@ -28,8 +28,10 @@ const (
 )
 
 // TestConformance runs upstream's tests on real nodes. RAVEN_E2E_FOCUS and RAVEN_E2E_SKIP choose others (the focus
-// "network": all network specs that can run here), RAVEN_E2E_SEED an order, and RAVEN_E2E_NETWORK=bridge another
-// network, to compare with. RAVEN_E2E_PAGE is a file for the report as a page.
+// "network": all network specs that can run here), RAVEN_E2E_SEED an order, and RAVEN_E2E_NETWORK another network: dual
+// for pods with an address of each IP version, lbaas for Services by Octavia's provider ovn, policy for
+// NetworkPolicies, bridge for plugins that are not Raven's, to compare with.
+// RAVEN_E2E_PAGE is a file for the report as a page.
 func TestConformance(t *testing.T) {
 	cache, err := machine.CacheDir()
 	if err != nil {
@@ -39,9 +41,14 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var network podNetwork = &ravenNetwork{}
-	if os.Getenv("RAVEN_E2E_NETWORK") == "bridge" {
-		network = bridged{}
+	name := cmp.Or(os.Getenv("RAVEN_E2E_NETWORK"), "raven")
+	network, known := map[string]podNetwork{
+		"raven": &ravenNetwork{}, "dual": &ravenNetwork{conf: dualStack}, "bridge": bridged{},
+		"policy": &ravenNetwork{conf: policies},
+		"lbaas":  &ravenNetwork{conf: servicesConf().Set("raven", "drivers", "namespace,pod,lbaas,node")},
+	}[name]
+	if !known {
+		t.Fatalf("RAVEN_E2E_NETWORK is %q: say raven, dual, lbaas, policy or bridge", name)
 	}
 	realNodes(t, network)
 	focus, skip := cmp.Or(os.Getenv("RAVEN_E2E_FOCUS"), conformant), os.Getenv("RAVEN_E2E_SKIP")
@@ -60,7 +67,7 @@ func TestConformance(t *testing.T) {
 		t.Error("no spec has passed")
 	}
 	file := cmp.Or(os.Getenv("RAVEN_E2E_PAGE"), filepath.Join(artifacts(t), "conformance.md"))
-	if err := os.WriteFile(file, []byte(page(t, seed, all, list)), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(page(t, name, seed, all, list)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the report as a page: %s", file)

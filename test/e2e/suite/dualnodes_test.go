@@ -14,11 +14,14 @@ import (
 	"github.com/kuryr/raven/test/harness"
 )
 
+// dualStack is the configuration of pods with an address of each IP version.
+var dualStack = harness.Settings{}.Set("namespace_subnet", "ip_families", "dual").
+	Set("namespace_subnet", "service_cidr", "10.96.0.0/16,fd00:10:96::/112")
+
 // TestNodesDualStack gives pods and nodes on real nodes an address of each IP version: pods reach each other across
 // nodes by both, with packets of the full MTU, and nodes reach pods.
 func TestNodesDualStack(t *testing.T) {
-	network := &ravenNetwork{conf: harness.Settings{}.Set("namespace_subnet", "ip_families", "dual").
-		Set("namespace_subnet", "service_cidr", "10.96.0.0/16,fd00:10:96::/112")}
+	network := &ravenNetwork{conf: dualStack}
 	nodes := realNodes(t, network)
 	before := traces(t, nodes)
 	r := newRealPods(t, network, nodes)
