@@ -85,9 +85,10 @@ type CoreAware interface {
 func KindCapability(kind Kind) string { return "kind:" + string(kind) }
 
 // DriverCapability is how a core says that a driver is enabled, for drivers that share their work, such as
-// networkpolicy, namespace and pod. That it is enabled does not say that it runs: one that does not start is named all
-// the same, so that its part is left to it until it does. A tool that runs a driver alone may leave it out.
-func DriverCapability(name string) string { return "driver:" + name }
+// networkpolicy, namespace and pod; or that it was, and has security groups that are still there: what they close stays
+// closed. That it is enabled does not say that it runs: one that does not start is named all the same, so that its part
+// is left to it until it does. A tool that runs a driver alone may leave it out.
+func DriverCapability(name string) string { return "driver:" + ShortName(name) }
 
 // BareGroups is how a core names its ability to make security groups without default rules.
 const BareGroups = "security-group:default-rules"

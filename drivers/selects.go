@@ -24,9 +24,27 @@ type SelectorPair struct {
 // String is the same for pairs that select the same objects by the same words.
 func (p SelectorPair) String() string {
 	if p.Namespace != "" {
-		return fmt.Sprintf("namespace %s: %s", p.Namespace, p.Objects)
+		return fmt.Sprintf("namespace %s: %s", p.Namespace, textOf(p.Objects))
 	}
-	return fmt.Sprintf("namespaces %s: %s", p.Namespaces, p.Objects)
+	return fmt.Sprintf("namespaces %s: %s", textOf(p.Namespaces), textOf(p.Objects))
+}
+
+// textOf tells the selector of nothing from that of everything, which has no text either.
+func textOf(selector labels.Selector) string {
+	if _, selects := selector.Requirements(); !selects {
+		return "none"
+	}
+	return selector.String()
+}
+
+// Readable says whether both selectors could be read: one that could not selects nothing.
+func (p SelectorPair) Readable() bool {
+	_, objects := p.Objects.Requirements()
+	namespaces := true
+	if p.Namespaces != nil {
+		_, namespaces = p.Namespaces.Requirements()
+	}
+	return objects && namespaces
 }
 
 // Required returns a label, as "key=value", that all objects have that the pair selects; false: there is none that is
@@ -48,7 +66,7 @@ func (w Watch) SelectorsOf(namespace string, object map[string]any) []SelectorPa
 	var pairs []SelectorPair
 	for _, path := range w.Selectors {
 		for _, element := range elementsAt(object, strings.Split(path.Path, ".")) {
-			if pair, ok := path.pair(namespace, element); ok {
+			if pair, ok := path.Pair(namespace, element); ok {
 				pairs = append(pairs, pair)
 			}
 		}
@@ -56,7 +74,8 @@ func (w Watch) SelectorsOf(namespace string, object map[string]any) []SelectorPa
 	return pairs
 }
 
-func (p SelectorPath) pair(namespace string, element map[string]any) (SelectorPair, bool) {
+// Pair returns the pair of selectors in what the path leads to, decoded from JSON, and whether there is one.
+func (p SelectorPath) Pair(namespace string, element map[string]any) (SelectorPair, bool) {
 	ofNamespaces, anywhere := element[p.Namespaces].(map[string]any)
 	ofObjects, some := element[p.Objects].(map[string]any)
 	if !anywhere && !some {

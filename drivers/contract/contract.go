@@ -31,6 +31,10 @@ const (
 	ChassisHostname = "node.kuryr.org/chassis-hostname"
 	// ChassisID is external_ids:system-id of Open vSwitch.
 	ChassisID = "node.kuryr.org/chassis-id"
+	// TranslatedAddresses are the addresses of the node's port that connections get as their source whose destination
+	// was translated, at most one of each IP version, IPv4 first, with a comma between them. Connections of the node's own
+	// have another source: only the latter may reach pods that a NetworkPolicy isolates.
+	TranslatedAddresses = "node.kuryr.org/translated-addresses"
 )
 
 // DeviceOwner marks the ports of pods and of nodes in Neutron. It begins with "compute:" because Neutron binds only

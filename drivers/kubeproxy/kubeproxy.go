@@ -17,6 +17,7 @@ import (
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/chassis"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/policy"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
@@ -29,6 +30,7 @@ const (
 type driver struct {
 	*conf.Of[config]
 	byChassis atomic.Bool // the core can give clients on each chassis backends of their own
+	policies  atomic.Bool // NetworkPolicies are kept
 }
 
 // New returns the driver.
@@ -37,6 +39,7 @@ func New() drivers.Driver { return &driver{Of: conf.New("kubeproxy", parse)} }
 // Core implements drivers.CoreAware.
 func (d *driver) Core(capabilities []string) {
 	d.byChassis.Store(slices.Contains(capabilities, drivers.ChassisBackends))
+	d.policies.Store(policy.Enabled(capabilities))
 }
 
 // Info implements drivers.Driver.
@@ -84,7 +87,7 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	case object.Watch == namespacesWatch:
 		return c.namespace(object, needs)
 	default:
-		return c.service(object, needs, d.byChassis.Load())
+		return c.service(object, needs, d.byChassis.Load(), d.policies.Load())
 	}
 }
 
@@ -124,7 +127,7 @@ func (c *config) namespace(object drivers.Object, needs *drivers.Needs) (drivers
 }
 
 // service returns the Set of a Service.
-func (c *config) service(object drivers.Object, needs *drivers.Needs, byChassis bool) (drivers.Set, error) {
+func (c *config) service(object drivers.Object, needs *drivers.Needs, byChassis, policies bool) (drivers.Set, error) {
 	s, err := services.Decode(object)
 	if err != nil {
 		return drivers.Set{}, err
@@ -149,6 +152,9 @@ func (c *config) service(object drivers.Object, needs *drivers.Needs, byChassis 
 		if known, err = b.askChassis(needs); err != nil || !known {
 			return drivers.Set{}, err
 		}
+	}
+	if policies {
+		b.InOpenGroup()
 	}
 	if b.closed() {
 		b.Outside.There = r.There()

@@ -9,9 +9,11 @@ package lbaas
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/policy"
 	"github.com/kuryr/raven/drivers/internal/services"
 )
 
@@ -36,10 +38,16 @@ const (
 // SecurityGroupLabel on a Service is the UUID of the security group that its VIP has, as on a Pod of its port.
 const SecurityGroupLabel = services.SecurityGroupLabel
 
-type driver struct{ *conf.Of[config] }
+type driver struct {
+	*conf.Of[config]
+	policies atomic.Bool // NetworkPolicies are kept
+}
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{conf.New("lbaas", parse)} }
+func New() drivers.Driver { return &driver{Of: conf.New("lbaas", parse)} }
+
+// Core implements drivers.CoreAware.
+func (d *driver) Core(capabilities []string) { d.policies.Store(policy.Enabled(capabilities)) }
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -101,6 +109,9 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 		return drivers.Set{}, err
 	}
 	b := &builder{config: c, Builder: services.NewBuilder(&c.Config, s, wanted.outside, ports), wants: wanted}
+	if d.policies.Load() {
+		b.InOpenGroup()
+	}
 	pods, answered, err := b.ask(needs, !read)
 	if err != nil || !read || !known || !answered {
 		return drivers.Set{}, err

@@ -29,14 +29,20 @@ type builder struct {
 //	service-subnet[-v6]           claim, or lookup           <ns>-service-subnet[-v6]
 //	service-router-interface[-v6] claim                      per namespace
 //	security-group, ingress-…     <ns>-sg                    the same
+//	open-in, open-in-ingress-…    <ns>-in                    the same, where NetworkPolicies are kept
+//	open-out, open-out-egress-…   <ns>-out                   likewise
+//	members                       <ns>-members               likewise
 //
 // A claim's name is its logical name. Where it is not known what the services' part should be, its names are undecided.
-func (c *config) build(namespace string, services []service) drivers.Set {
+func (c *config) build(namespace string, services []service, policies bool) drivers.Set {
 	b := &builder{config: c, namespace: namespace}
 	b.router()
 	b.podNetwork()
 	b.serviceNetwork(services)
 	b.securityGroup()
+	if policies {
+		b.policyGroups()
+	}
 	b.outputs()
 	return b.set
 }
@@ -185,27 +191,52 @@ func (b *builder) securityGroup() {
 		Name: "security-group", Spec: drivers.SecurityGroup{Name: name(b.namespace, "-sg")},
 		Exports: []string{drivers.NamespaceSecurityGroup},
 	})
-	rule := func(logical string, ip4 bool, source *string) {
-		etherType := "IPv6"
-		if ip4 {
-			etherType = "IPv4"
-		}
-		b.add(drivers.Resource{Name: logical, Spec: drivers.SecurityGroupRule{
-			SecurityGroupID: drivers.From("security-group"), Direction: new("ingress"), EtherType: new(etherType),
-			RemoteIPPrefix: source,
-		}})
-	}
+	b.letIn("security-group", "")
+}
+
+// letIn adds the rules that let in what the operator says, or everything.
+func (b *builder) letIn(group, prefix string) {
 	if len(b.ingress) == 0 {
-		rule("ingress-v4", true, nil)
-		rule("ingress-v6", false, nil)
+		b.rule(group, prefix+"ingress-v4", "ingress", true, nil)
+		b.rule(group, prefix+"ingress-v6", "ingress", false, nil)
 	}
 	seen := map[netip.Prefix]bool{}
 	for _, r := range b.ingress {
 		if !seen[r] {
 			seen[r] = true
-			rule("ingress-"+strings.NewReplacer("/", "-", ":", "-").Replace(r.String()), r.Addr().Is4(), new(r.String()))
+			logical := prefix + "ingress-" + strings.NewReplacer("/", "-", ":", "-").Replace(r.String())
+			b.rule(group, logical, "ingress", r.Addr().Is4(), new(r.String()))
 		}
 	}
+}
+
+func (b *builder) rule(group, logical, direction string, ip4 bool, remote *string) {
+	etherType := "IPv6"
+	if ip4 {
+		etherType = "IPv4"
+	}
+	b.add(drivers.Resource{Name: logical, Spec: drivers.SecurityGroupRule{
+		SecurityGroupID: drivers.From(group), Direction: new(direction), EtherType: new(etherType), RemoteIPPrefix: remote,
+	}})
+}
+
+// policyGroups adds the groups that NetworkPolicies need: what the namespace's group lets through in two, so that a
+// port can leave either, and a group of all pods. The namespace's own group stays as it is, for the ports that are
+// still in it.
+func (b *builder) policyGroups() {
+	for _, g := range [][3]string{
+		{"open-in", "-in", drivers.NamespaceOpenIngress},
+		{"open-out", "-out", drivers.NamespaceOpenEgress},
+		{"members", "-members", drivers.NamespaceMembers},
+	} {
+		b.add(drivers.Resource{
+			Name: g[0], Exports: []string{g[2]},
+			Spec: drivers.SecurityGroup{Name: name(b.namespace, g[1]), DefaultRules: new(false)},
+		})
+	}
+	b.letIn("open-in", "open-in-")
+	b.rule("open-out", "open-out-egress-v4", "egress", true, nil)
+	b.rule("open-out", "open-out-egress-v6", "egress", false, nil)
 }
 
 func (b *builder) outputs() {

@@ -18,11 +18,13 @@ package namespace
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/policy"
 	"github.com/kuryr/raven/drivers/internal/ranges"
 )
 
@@ -36,10 +38,17 @@ const (
 // namespaces is the name of the watch of the source objects.
 const namespaces = "namespaces"
 
-type driver struct{ *conf.Of[config] }
+type driver struct {
+	*conf.Of[config]
+	policies atomic.Bool // NetworkPolicies are kept
+}
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{conf.New("namespace", parse)} }
+func New() drivers.Driver { return &driver{Of: conf.New("namespace", parse)} }
+
+// Core implements drivers.CoreAware. Where NetworkPolicies are kept, a namespace has groups for pods that no policy
+// isolates, and one of all its pods.
+func (d *driver) Core(capabilities []string) { d.policies.Store(policy.Enabled(capabilities)) }
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -102,7 +111,7 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if err != nil || needs.Open() {
 		return drivers.Set{}, err
 	}
-	set := c.build(source.Metadata.Name, services)
+	set := c.build(source.Metadata.Name, services, d.policies.Load())
 	set.Diagnostics = diagnostics
 	return set, nil
 }

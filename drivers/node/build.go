@@ -17,7 +17,10 @@ import (
 // builder gathers the Set of one node.
 type builder struct {
 	*config
-	set drivers.Set
+	name, uid string
+	policies  bool         // NetworkPolicies are kept
+	own       []netip.Addr // of the node's own programs, where they are told apart
+	set       drivers.Set
 }
 
 // build returns the Set of a node that OVN knows as a host.
@@ -32,13 +35,15 @@ type builder struct {
 //	port                         of this node
 //
 // A claim's name is its logical name.
-func (c *config) build(name, uid, host string) (drivers.Set, error) {
-	b := &builder{config: c}
+func (b *builder) build(host string) (drivers.Set, error) {
 	b.network()
 	if b.portSecurity {
 		b.securityGroup()
 	}
-	b.port(name, uid, host)
+	b.port(host)
+	if b.policies {
+		b.programs()
+	}
 	err := b.outputs()
 	return b.set, err
 }
@@ -106,9 +111,9 @@ func (b *builder) ingress(from netip.Prefix) {
 
 // port adds the port. It waits for the subnets of every IP version, since Neutron gives addresses only of those that
 // exist when the port is made.
-func (b *builder) port(name, uid, host string) {
+func (b *builder) port(host string) {
 	port := drivers.Port{
-		Name:        new(cut(name)),
+		Name:        new(cut(b.name)),
 		NetworkID:   drivers.From("node-network"),
 		DeviceOwner: new(contract.DeviceOwner),
 		HostID:      new(host),
@@ -119,12 +124,17 @@ func (b *builder) port(name, uid, host string) {
 	if b.portSecurity {
 		port.SecurityGroups = append(port.SecurityGroups, drivers.From("node-security-group"))
 	}
-	if uid != "" {
-		port.DeviceID = new(uid)
+	if b.uid != "" {
+		port.DeviceID = new(b.uid)
 	}
 	var after []drivers.Ref
 	for i := range b.families {
-		after = append(after, drivers.Ref{Name: "node-subnet" + b.families[i].suffix})
+		subnet := "node-subnet" + b.families[i].suffix
+		after = append(after, drivers.Ref{Name: subnet})
+		if b.policies { // one for its own programs, one for what it passes on
+			one := drivers.FixedIP{SubnetID: drivers.From(subnet)}
+			port.FixedIPs = append(port.FixedIPs, one, one)
+		}
 	}
 	b.set.Resources = append(b.set.Resources, drivers.Resource{Name: "port", Spec: port, After: after})
 }

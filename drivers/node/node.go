@@ -13,6 +13,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,16 +22,24 @@ import (
 	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/drivers/internal/chassis"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/policy"
 	"github.com/kuryr/raven/drivers/internal/ranges"
 )
 
 // nodes is the name of the watch of the source objects.
 const nodes = "nodes"
 
-type driver struct{ *conf.Of[config] }
+type driver struct {
+	*conf.Of[config]
+	policies atomic.Bool // NetworkPolicies are kept
+}
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{conf.New("node", parse)} }
+func New() drivers.Driver { return &driver{Of: conf.New("node", parse)} }
+
+// Core implements drivers.CoreAware. Where NetworkPolicies are kept, a node has a group that lets its own programs
+// reach its pods.
+func (d *driver) Core(capabilities []string) { d.policies.Store(policy.Enabled(capabilities)) }
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -59,6 +68,9 @@ func (d *driver) Watches() []drivers.Watch {
 		Fields: []string{"metadata.labels", chassis.Field},
 		Source: true,
 	}}
+	if d.policies.Load() {
+		watches[0].Fields = append(watches[0].Fields, chassis.TranslatedField, portField)
+	}
 	if c, err := d.Config(); err == nil && c.asksServiceCIDRs() {
 		watches = append(watches, ranges.ServiceCIDRs())
 	}
@@ -73,9 +85,10 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	}
 	var source struct {
 		Metadata struct {
-			Name   string            `json:"name"`
-			UID    string            `json:"uid"`
-			Labels map[string]string `json:"labels"`
+			Name        string            `json:"name"`
+			UID         string            `json:"uid"`
+			Labels      map[string]string `json:"labels"`
+			Annotations map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
 	if err := object.Into(&source); err != nil {
@@ -95,5 +108,13 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if err != nil {
 		return drivers.Set{}, err
 	}
-	return c.build(name, uid, host)
+	b := &builder{config: c, name: name, uid: uid}
+	if d.policies.Load() {
+		b.own, err = ownAddresses(uid, source.Metadata.Annotations)
+		if err != nil {
+			return drivers.Set{}, err
+		}
+		b.policies = true
+	}
+	return b.build(host)
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,6 +18,7 @@ import (
 	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/drivers/internal/chassis"
 	"github.com/kuryr/raven/drivers/internal/conf"
+	"github.com/kuryr/raven/drivers/internal/policy"
 )
 
 // SecurityGroupLabel on a Pod is the UUID of the security group that its port has in place of all others.
@@ -28,7 +30,10 @@ const (
 	nodes = "nodes"
 )
 
-type driver struct{ *conf.Of[config] }
+type driver struct {
+	*conf.Of[config]
+	policies atomic.Bool // NetworkPolicies are kept
+}
 
 type config struct {
 	subnets        []string // the roles of the subnets that a port needs
@@ -37,7 +42,20 @@ type config struct {
 }
 
 // New returns the driver.
-func New() drivers.Driver { return &driver{conf.New("pod", parse)} }
+func New() drivers.Driver { return &driver{Of: conf.New("pod", parse)} }
+
+// Core implements drivers.CoreAware. Where NetworkPolicies are kept, a port has the groups that they make of its
+// namespace's.
+func (d *driver) Core(capabilities []string) { d.policies.Store(policy.Enabled(capabilities)) }
+
+// Configure implements drivers.Driver.
+func (d *driver) Configure(ctx context.Context, values drivers.Values) error {
+	if groups := values.List(conf.DefaultsGroup, conf.OptSecurityGroups); d.policies.Load() && len(groups) > 0 {
+		return conf.Refusal(conf.DefaultsGroup, conf.OptSecurityGroups, "with the driver %s the groups of pods are those "+
+			"of their policies: leave it unset, or leave the driver out", policy.Driver)
+	}
+	return d.Of.Configure(ctx, values)
+}
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
@@ -53,9 +71,13 @@ func (d *driver) Info() drivers.Info {
 	}
 }
 
-// Watches implements drivers.Driver. Of Nodes only one annotation is read, so that what kubelets write on them wakes
-// no pod.
+// Watches implements drivers.Driver. Of Nodes only annotations of their daemons are read, so that what kubelets write
+// on them wakes no pod.
 func (d *driver) Watches() []drivers.Watch {
+	ofNodes := []string{chassis.Field}
+	if d.policies.Load() {
+		ofNodes = append(ofNodes, chassis.TranslatedField)
+	}
 	watches := []drivers.Watch{
 		{
 			Name:   pods,
@@ -68,11 +90,14 @@ func (d *driver) Watches() []drivers.Watch {
 			Name:   nodes,
 			GVR:    schema.GroupVersionResource{Version: "v1", Resource: "nodes"},
 			Kind:   "Node",
-			Fields: []string{chassis.Field},
+			Fields: ofNodes,
 		},
 	}
 	if c, err := d.Config(); err == nil {
 		watches = append(watches, c.selection.Watches()...)
+	}
+	if d.policies.Load() {
+		watches = append(watches, policyWatches()...)
 	}
 	return watches
 }
@@ -138,44 +163,70 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if pod.Metadata.Name == "" || pod.Metadata.Namespace == "" {
 		return drivers.Set{}, fmt.Errorf("object of watch %q has no metadata.name or no metadata.namespace", object.Watch)
 	}
-	if pod.Spec.HostNetwork || pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" {
+	if pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" || pod.Spec.HostNetwork && !d.policies.Load() {
 		return drivers.Set{}, nil
+	}
+	var isolation isolation
+	if d.policies.Load() {
+		if isolation, err = isolate(&pod, needs); err != nil {
+			return drivers.Set{}, err
+		}
+	}
+	if pod.Spec.HostNetwork {
+		return drivers.Set{Diagnostics: isolation.notEnforced("it is on its host's network")}, nil
 	}
 	// All is asked for at once: there are few rounds.
 	left, err := c.selection.Left(needs, pod.Metadata.Namespace, "the pod gets no port")
 	if err != nil || len(left) > 0 {
 		return drivers.Set{Diagnostics: left}, err
 	}
-	host, err := hostOf(&pod, needs)
+	node, host, err := nodeOf(&pod, needs)
 	if err != nil || needs.Open() {
 		return drivers.Set{}, err
 	}
-	return c.build(&pod, host)
+	isolation.node = node
+	return c.build(&pod, host, d.policies.Load(), isolation)
 }
 
-// hostOf returns the binding:host_id of a pod's port, "" before the pod is scheduled. When the needs are open
-// afterwards, the answer does not count.
-func hostOf(pod *source, needs *drivers.Needs) (string, error) {
+// nodeOf returns the pod's node, if it has a group for its own programs, and the binding:host_id of the pod's port; ""
+// before the pod is scheduled. When the needs are open afterwards, the answer does not count.
+func nodeOf(pod *source, needs *drivers.Needs) (name, host string, err error) {
 	if pod.Spec.NodeName == "" {
-		return "", nil
+		return "", "", nil
 	}
 	node, answered := needs.Get(drivers.Need{Watch: nodes, Name: pod.Spec.NodeName})
 	if !answered {
-		return "", nil
+		return "", "", nil
 	}
-	return chassis.HostID(pod.Spec.NodeName, node)
+	for _, object := range node {
+		meta, err := object.Meta()
+		if err != nil {
+			return "", "", err
+		}
+		if meta.Annotations[contract.TranslatedAddresses] != "" {
+			name = pod.Spec.NodeName
+		}
+	}
+	host, err = chassis.HostID(pod.Spec.NodeName, node)
+	return name, host, err
 }
 
 // build returns the Set of a pod that has a port. The port takes an address of every IP version that the namespace
 // has: it waits for all those subnets, since Neutron gives addresses only of the ones that exist when the port is
 // made.
-func (c *config) build(pod *source, host string) (drivers.Set, error) {
+func (c *config) build(pod *source, host string, policies bool, isolation isolation) (drivers.Set, error) {
 	role := func(name string) drivers.Role {
 		return drivers.Role{Kind: "Namespace", Name: pod.Metadata.Namespace, Role: name}
 	}
 	set, groups, err := c.securityGroupsOf(pod, role(drivers.NamespaceSecurityGroup))
 	if err != nil {
 		return drivers.Set{}, err
+	}
+	switch _, labelled := pod.Metadata.Labels[SecurityGroupLabel]; {
+	case policies && labelled:
+		set.Diagnostics = isolation.notEnforced("it has the label " + SecurityGroupLabel)
+	case policies:
+		groups = isolation.groups(pod.Metadata.Namespace)
 	}
 	port := drivers.Port{
 		Name:           name(pod.Metadata.Name),

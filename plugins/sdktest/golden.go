@@ -30,9 +30,18 @@ var update = flag.Bool("update", false, "write what drivers give now into want.y
 //	             "error:" with the message; a driver that refuses config.yaml gives the one document "refused:"
 //
 // Run the tests with -update to write want.yaml; read it before you commit it. Every object is translated by direct
-// call and over gRPC, twice each: the four results must be the same, and the Set must be valid.
-func Golden(t *testing.T, driver drivers.Driver, dir string) {
+// call and over gRPC, twice each: the four results must be the same, and the Set must be valid. A driver that is a
+// drivers.CoreAware is told the capabilities first, if there are any.
+func Golden(t *testing.T, driver drivers.Driver, dir string, capabilities ...string) {
 	t.Helper()
+	if len(capabilities) > 0 {
+		aware, ok := driver.(drivers.CoreAware)
+		if !ok {
+			t.Fatalf("driver %s does not hear of the core's capabilities: it is no drivers.CoreAware", driver.Info().Name)
+		}
+		aware.Core(capabilities)
+		driver = struct{ drivers.Driver }{driver} // so that nothing tells it others
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatalf("reading the cases: %v", err)

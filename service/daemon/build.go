@@ -3,9 +3,11 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 
@@ -121,6 +123,27 @@ func (r *runtime) connectOpenStack(ctx context.Context) error {
 	}
 	r.cloud, err = cloud.New(ctx, connection)
 	return unreached(linkNeutron, err)
+}
+
+// findOwners looks for drivers that are not enabled any more and whose security groups are there. The enabled ones are
+// told of them, so that they go on leaving to these what closes something: see drivers.DriverCapability. While that is
+// not known no driver is launched.
+func (r *runtime) findOwners(ctx context.Context) error {
+	owners, err := r.cloud.Neutron.Owners(ctx, r.cluster)
+	if err != nil {
+		return unreached(linkNeutron, fmt.Errorf("looking for drivers that are not enabled any more: %w", err))
+	}
+	for _, p := range r.loaded.Programs {
+		delete(owners, plan.ShortDriver(cmp.Or(p.Info.Role, p.Name)))
+	}
+	delete(owners, state.Shared)
+	r.owners = slices.Sorted(maps.Keys(owners))
+	for _, name := range r.owners {
+		r.log.Warn("a driver that is not enabled has security groups: what they close stays closed, and what they allow "+
+			"follows no change any more. Enable the driver again, or remove what it made with raven cleanup --driver and "+
+			"reload Raven", "driver", name)
+	}
+	return nil
 }
 
 func (r *runtime) engineConfig() reconcile.Config {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,9 @@ type runtime struct {
 	// candidate contends for leadership; nil where nothing is changed: a dry run.
 	candidate *leader.Candidate
 
+	// owners are drivers that are not enabled and have security groups, by their short names.
+	owners []string
+
 	// learns: whether load balancers have several addresses could not be asked.
 	learns bool
 
@@ -57,8 +61,8 @@ type runtime struct {
 // RequestTimeout bounds one request to the Kubernetes API that is no watch.
 const RequestTimeout = 30 * time.Second
 
-// prepare connects to the cluster and the cloud and launches the drivers. It lists and writes no resources, so that
-// it may be done beside a runtime that is still working. as is what it contends for leadership with; nil: it does not.
+// prepare connects to the cluster and the cloud and launches the drivers. It writes no resources, so that it may be
+// done beside a runtime that is still working. as is what it contends for leadership with; nil: it does not.
 func prepare(ctx context.Context, l *Settings, log *slog.Logger, as *candidacy) (*runtime, error) {
 	r := &runtime{loaded: l, log: log, beside: l.beside()}
 	ok := false
@@ -83,6 +87,9 @@ func prepare(ctx context.Context, l *Settings, log *slog.Logger, as *candidacy) 
 		return nil, err
 	}
 	if err := r.newEngine(); err != nil {
+		return nil, err
+	}
+	if err := r.findOwners(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.launch(ctx); err != nil {
@@ -217,6 +224,7 @@ func (r *runtime) launch(ctx context.Context) error {
 // newWatcher makes the watcher of a program; separate says that the cloud's load balancers have one address each.
 func (r *runtime) newWatcher(p Program, separate bool) *Watcher {
 	v, values := r.loaded.Values, r.loaded.valuesFor(p)
+	p.enabled = slices.Concat(p.enabled, r.owners)
 	if separate {
 		separateVIPs(values)
 	}

@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 	"maps"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -176,4 +177,31 @@ func FuzzAttachment(f *testing.F) {
 		}
 		result(sandbox{"s", "/n", "eth0"}, a)
 	})
+}
+
+// TestSetApart: of each IP version one address is for translated connections, and stays that as long as the port has
+// it.
+func TestSetApart(t *testing.T) {
+	for _, c := range []struct{ addresses, told, want, first string }{
+		{"10.0.0.5", "", "", "10.0.0.5"},
+		{"10.0.0.5", "10.0.0.5", "", "10.0.0.5"},
+		{"10.0.0.7,10.0.0.5", "", "10.0.0.7", "10.0.0.5"},
+		{"10.0.0.7,10.0.0.5", "10.0.0.5", "10.0.0.5", "10.0.0.7"},
+		{"10.0.0.7,10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.5"},
+		{"fd00::7,10.0.0.7,fd00::5,10.0.0.5", "fd00::5", "10.0.0.7,fd00::5", "10.0.0.5"},
+		{"fd00::7,10.0.0.7,10.0.0.5", "", "10.0.0.7", "10.0.0.5"},
+	} {
+		a := &attachment{}
+		for _, text := range strings.Split(c.addresses, ",") {
+			ip := netip.MustParseAddr(text)
+			a.Addresses = append(a.Addresses, address{Prefix: netip.PrefixFrom(ip, ip.BitLen()), Gateway: ip})
+		}
+		if got := join(a.setApart(c.told)); got != c.want {
+			t.Errorf("of %s, told %q: %q is set apart, want %q", c.addresses, c.told, got, c.want)
+		}
+		routes := a.nodeRoutes([]netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")})
+		if len(routes) != 1 || routes[0].Source.String() != c.first {
+			t.Errorf("of %s, told %q: the routes are %v, want source %s", c.addresses, c.told, routes, c.first)
+		}
+	}
 }

@@ -276,7 +276,7 @@ func TestOwnInterface(t *testing.T) {
 	if rules := masqueradedBy(t, conn); len(rules) != 1 || rules[0] != "raven-node0" {
 		t.Errorf("masqueraded is what leaves by %q", rules)
 	}
-	r.must(masquerade("")) // it comes back
+	r.must(masquerade("", nil)) // it comes back
 	annotations[contract.PodCIDRs] = `["192.168.64.0/18"]`
 	r.annotate(object{Name: nodeName}, annotations)
 	r.until("the routes to follow", func() bool {
@@ -284,6 +284,17 @@ func TestOwnInterface(t *testing.T) {
 		return strings.Contains(routes, "192.168.64.0/18") && !strings.Contains(routes, "192.168.0.0/16")
 	})
 	r.until("the rule to be there again", func() bool { return len(masqueradedBy(t, conn)) == 1 })
+	annotations[contract.Port] = strings.Replace(annotations[contract.Port], `"fixed_ips":[`,
+		`"fixed_ips":[{"subnet_id":"s4","ip_address":"10.1.0.20"},`, 1)
+	r.annotate(object{Name: nodeName}, annotations)
+	r.until("an address for connections that were translated", func() bool {
+		self, _ := r.node.objects.self()
+		return addressesOf(t, h, link) == "10.1.0.19/16; 10.1.0.20/16" && len(masqueradedBy(t, conn)) == 2 &&
+			self.Annotations[contract.TranslatedAddresses] == "10.1.0.20"
+	})
+	if routes := routesOf(t, h, link); !strings.Contains(routes, "192.168.64.0/18 via 10.1.0.1") {
+		t.Errorf("routes %s", routes)
+	}
 	if got := self.Annotations[contract.ChassisHostname]; got != "" && got != "host-1" {
 		t.Errorf("annotation %q", got)
 	}
@@ -323,7 +334,7 @@ func TestOwnInterfaceDualStack(t *testing.T) {
 		return strings.Contains(addresses, "10.1.0.19/16") && strings.Contains(addresses, "fd00:1::5/64") &&
 			strings.Contains(routes, "192.168.0.0/16 via 10.1.0.1") && strings.Contains(routes, "fd00:2::/48 via fd00:1::1")
 	})
-	r.must(masquerade(""))
+	r.must(masquerade("", nil))
 }
 
 // TestMissedLinks: more links change at once than the kernel keeps for the daemon. It goes on noticing what becomes of

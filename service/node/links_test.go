@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -59,7 +60,7 @@ func TestManyLinks(t *testing.T) {
 	}
 }
 
-// TestMasquerade: the rule follows the interface's name, and nothing of another's is touched.
+// TestMasquerade: the rules follow the interface's name and addresses, and nothing of another's is touched.
 func TestMasquerade(t *testing.T) {
 	needNetns(t)
 	conn, err := nftables.New()
@@ -76,18 +77,30 @@ func TestMasquerade(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, name := range []string{"raven-node0", "raven-node0", "leg", "", ""} {
-		if err := masquerade(name); err != nil {
+	four, six := netip.MustParseAddr("10.77.0.6"), netip.MustParseAddr("fd00::6")
+	for _, step := range []struct {
+		name string
+		from []netip.Addr
+		want string
+	}{
+		{"raven-node0", nil, "raven-node0"},
+		{"raven-node0", nil, "raven-node0"},
+		{"raven-node0", []netip.Addr{four}, "raven-node0 10.77.0.6, raven-node0"},
+		{"raven-node0", []netip.Addr{four, six}, "raven-node0 10.77.0.6, raven-node0 fd00::6, raven-node0"},
+		{"leg", nil, "leg"},
+		{"", nil, ""},
+		{"", nil, ""},
+	} {
+		if err := masquerade(step.name, step.from); err != nil {
 			t.Fatal(err)
 		}
-		rules := masqueradedBy(t, conn)
-		if name == "" && len(rules) != 0 || name != "" && (len(rules) != 1 || rules[0] != name) {
-			t.Errorf("with interface %q the rules are for %q", name, rules)
+		if rules := strings.Join(masqueradedBy(t, conn), ", "); rules != step.want {
+			t.Errorf("with interface %q and %v the rules are for %q, want %q", step.name, step.from, rules, step.want)
 		}
 	}
 }
 
-// masqueradedBy are the interfaces that have a rule, as the kernel tells.
+// masqueradedBy are the interfaces that have a rule, with the address that it gives, as the kernel tells.
 func masqueradedBy(t *testing.T, conn *nftables.Conn) []string {
 	t.Helper()
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
@@ -105,11 +118,18 @@ func masqueradedBy(t *testing.T, conn *nftables.Conn) []string {
 		}
 		for _, rule := range rules {
 			name, _ := rule.Exprs[1].(*expr.Cmp)
-			last, _ := rule.Exprs[len(rule.Exprs)-1].(*expr.Masq)
-			if name == nil || last == nil {
+			_, masquerades := rule.Exprs[len(rule.Exprs)-1].(*expr.Masq)
+			_, translates := rule.Exprs[len(rule.Exprs)-1].(*expr.NAT)
+			if name == nil || !masquerades && !translates {
 				t.Fatalf("rule %+v", rule.Exprs)
 			}
-			names = append(names, strings.TrimRight(string(name.Data), "\x00"))
+			text := strings.TrimRight(string(name.Data), "\x00")
+			if translates {
+				address, _ := rule.Exprs[len(rule.Exprs)-2].(*expr.Immediate)
+				ip, _ := netip.AddrFromSlice(address.Data)
+				text += " " + ip.String()
+			}
+			names = append(names, text)
 		}
 	}
 	return names

@@ -51,6 +51,8 @@ type Node struct {
 	// the Node last.
 	installed time.Time
 	published published
+	// translated is what contract.TranslatedAddresses should say.
+	translated string
 
 	mu     sync.Mutex // guards what follows
 	failed error

@@ -3,12 +3,15 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kuryr/raven/drivers/contract"
@@ -22,7 +25,8 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	switch {
 	case n.config.Interface == "":
 		n.own.ReadyAs("not wanted: [node] interface is empty")
-		return errors.Join(n.dropOwn(ctx), masquerade(""))
+		n.translated = ""
+		return errors.Join(n.dropOwn(ctx), masquerade("", nil))
 	case !there:
 		n.own.NotReady("waiting for the Node object " + n.config.Name)
 		return nil
@@ -39,6 +43,7 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the Node's port: %w", err)
 	}
+	translated := a.setApart(self.Annotations[contract.TranslatedAddresses])
 	ranges, err := parseRanges(self.Annotations)
 	if err != nil {
 		return err
@@ -49,7 +54,7 @@ func (n *Node) ownInterface(ctx context.Context) error {
 	if err := errors.Join(n.plugOwn(ctx, view, a), n.dropOwn(ctx)); err != nil {
 		return err
 	}
-	return n.setUpOwn(ctx, view, a, ranges)
+	return n.setUpOwn(ctx, view, a, ranges, translated)
 }
 
 // plugOwn sees to the row of the node's own interface.
@@ -96,7 +101,9 @@ func (n *Node) dropOwn(ctx context.Context) error {
 }
 
 // setUpOwn gives the node's own interface its addresses and routes, once Open vSwitch has made the link.
-func (n *Node) setUpOwn(ctx context.Context, view *openvswitch.View, a *attachment, ranges []netip.Prefix) error {
+func (n *Node) setUpOwn(
+	ctx context.Context, view *openvswitch.View, a *attachment, ranges []netip.Prefix, translated []netip.Addr,
+) error {
 	link, err := n.links.handle.LinkByName(n.config.Interface)
 	if isGone(err) {
 		n.own.NotReady(fmt.Sprintf("waiting for Open vSwitch to make %s: %s", n.config.Interface,
@@ -116,8 +123,12 @@ func (n *Node) setUpOwn(ctx context.Context, view *openvswitch.View, a *attachme
 			return err
 		}
 	}
-	err = errors.Join(setUp(n.links.handle, link, a, a.nodeRoutes(ranges)), masquerade(link.Attrs().Name))
+	err = errors.Join(setUp(n.links.handle, link, a, a.nodeRoutes(ranges)), masquerade(link.Attrs().Name, translated))
 	if err != nil {
+		return err
+	}
+	n.translated = join(translated)
+	if err := n.publish(ctx, view); err != nil {
 		return err
 	}
 	if i := view.Interfaces[n.config.Interface]; !i.Installed() {
@@ -126,6 +137,43 @@ func (n *Node) setUpOwn(ctx context.Context, view *openvswitch.View, a *attachme
 	}
 	n.own.Ready()
 	return ctx.Err()
+}
+
+// setApart returns the addresses of a node's port for connections whose destination was translated: of each IP version
+// that has several the one that was told before, else the highest. They come last in the port's addresses then, so that
+// the node's own connections have another source.
+func (a *attachment) setApart(told string) []netip.Addr {
+	before := strings.Split(told, ",")
+	slices.SortFunc(a.Addresses, func(x, y address) int { // Neutron tells them in any order
+		wasTold := func(one address) int {
+			if slices.Contains(before, one.Prefix.Addr().String()) {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(wasTold(x), wasTold(y)), x.Prefix.Addr().Compare(y.Prefix.Addr()))
+	})
+	var apart []netip.Addr
+	for _, version4 := range []bool{true, false} {
+		var of []netip.Addr
+		for _, one := range a.Addresses {
+			if one.Prefix.Addr().Is4() == version4 {
+				of = append(of, one.Prefix.Addr())
+			}
+		}
+		if len(of) > 1 {
+			apart = append(apart, of[len(of)-1])
+		}
+	}
+	return apart
+}
+
+func join(addresses []netip.Addr) string {
+	texts := make([]string, 0, len(addresses))
+	for _, one := range addresses {
+		texts = append(texts, one.String())
+	}
+	return strings.Join(texts, ",")
 }
 
 // nodeRoutes are the routes of a node: to the pods' ranges by the gateway of its own subnet, from its own address.
@@ -149,14 +197,17 @@ type published struct {
 	at          time.Time
 }
 
-// publish writes on the Node which chassis it is.
+// publish writes on the Node which chassis it is, and which addresses translated connections come from.
 func (n *Node) publish(ctx context.Context, view *openvswitch.View) error {
 	self, there := n.objects.self()
 	want := map[string]string{contract.ChassisHostname: view.Chassis.Hostname, contract.ChassisID: view.Chassis.ID}
 	if !there || want[contract.ChassisHostname] == "" || want[contract.ChassisID] == "" {
 		return nil
 	}
-	differs := false
+	if n.translated != "" {
+		want[contract.TranslatedAddresses] = n.translated
+	}
+	differs := self.Annotations[contract.TranslatedAddresses] != n.translated
 	for key, value := range want {
 		differs = differs || self.Annotations[key] != value
 	}
@@ -172,7 +223,8 @@ func (n *Node) publish(ctx context.Context, view *openvswitch.View) error {
 		return err
 	}
 	n.published = published{self.UID, want, n.config.Clock.Now()}
-	n.log.Info("node annotated", "chassis", want[contract.ChassisHostname], "chassis id", want[contract.ChassisID])
+	n.log.Info("node annotated", "chassis", want[contract.ChassisHostname], "chassis id", want[contract.ChassisID],
+		"translated addresses", n.translated)
 	return nil
 }
 

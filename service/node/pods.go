@@ -31,7 +31,7 @@ const (
 func keys() []string {
 	return []string{
 		contract.Port, contract.Subnet, contract.Subnets, contract.Network, contract.VersionKey, contract.PodCIDRs,
-		contract.ChassisHostname, contract.ChassisID, mirrorAnnotation, hashAnnotation,
+		contract.ChassisHostname, contract.ChassisID, contract.TranslatedAddresses, mirrorAnnotation, hashAnnotation,
 	}
 }
 

@@ -4,8 +4,6 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -49,7 +47,6 @@ const (
 	maxCluster = maxTag - len(clusterToken)
 	maxName    = maxTag - len(nameToken)
 	maxUID     = 36
-	maxDriver  = maxTag - len(ownerToken) - 1 - maxUID
 	maxText    = 255 // characters of a name or a description
 )
 
@@ -64,8 +61,8 @@ func ExpansionName(base string, n int) string {
 // ExpansionOf is the reverse of ExpansionName, also for names that were shortened: 1 for the base itself, n for its
 // n-th subnet up to MaxExpand, 0 for any other name.
 func ExpansionOf(name, base string) int {
-	name = shorten(name, maxName, 12, "")
-	if name == shorten(base, maxName, 12, "") {
+	name = drivers.Shorten(name, maxName, 12, "")
+	if name == drivers.Shorten(base, maxName, 12, "") {
 		return 1
 	}
 	if digits, ok := strings.CutPrefix(name, base+"."); ok {
@@ -78,7 +75,7 @@ func ExpansionOf(name, base string) int {
 		return 0
 	}
 	for n := 2; n <= MaxExpand; n++ {
-		if name == shorten(ExpansionName(base, n), maxName, 12, "") {
+		if name == drivers.Shorten(ExpansionName(base, n), maxName, 12, "") {
 			return n
 		}
 	}
@@ -89,15 +86,15 @@ func ExpansionOf(name, base string) int {
 const MaxExpand = 256
 
 // ShortDriver returns a driver's name as it stands in a Key, and in the Owner that Parse returns.
-func ShortDriver(driver string) string { return shorten(driver, maxDriver, 6, ":") }
+func ShortDriver(driver string) string { return drivers.ShortName(driver) }
 
 // Key returns the identity's comparable form.
 func (i Identity) Key() Key {
 	return Key{
-		Cluster: shorten(i.Cluster, maxCluster, 12, ""),
+		Cluster: drivers.Shorten(i.Cluster, maxCluster, 12, ""),
 		Driver:  ShortDriver(i.Owner.Driver),
-		UID:     shorten(i.Owner.UID, maxUID, 12, ""),
-		Name:    shorten(i.Name, maxName, 12, ""),
+		UID:     drivers.Shorten(i.Owner.UID, maxUID, 12, ""),
+		Name:    drivers.Shorten(i.Name, maxName, 12, ""),
 	}
 }
 
@@ -122,7 +119,7 @@ const markToken = "raven:service="
 // Mark returns the tag that names a Service, for people: floating IPs have no name.
 func Mark(namespace, name string) string {
 	const most = 60
-	return markToken + written(shorten(namespace+":"+name, most-len(markToken), 12, ""))
+	return markToken + written(drivers.Shorten(namespace+":"+name, most-len(markToken), 12, ""))
 }
 
 // IsMark says whether a tag is one of Mark's.
@@ -280,25 +277,6 @@ func field(s string) (word, rest string) {
 		return s[:i], s[i+1:]
 	}
 	return s, ""
-}
-
-// shorten returns s if it is at most limit long and of plain characters, otherwise a plain beginning of it, '~' and so
-// many hex digits of its hash. What it returns it returns unchanged.
-func shorten(s string, limit, digits int, except string) string {
-	plain := func(r rune) bool {
-		return r > ' ' && r < 0x7f && r != ',' && r != '/' && r != '@' && !strings.ContainsRune(except, r)
-	}
-	if len(s) <= limit && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	head := strings.Map(func(r rune) rune {
-		if plain(r) {
-			return r
-		}
-		return '-'
-	}, s)
-	return head[:min(len(head), limit-1-digits)] + "~" + hex.EncodeToString(sum[:])[:digits]
 }
 
 func written(value string) string { return strings.ReplaceAll(value, ".", "@") }

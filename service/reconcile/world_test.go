@@ -312,7 +312,9 @@ func (w *world) cleanup(database ovn.Database, patience time.Duration) *cleanup.
 	w.t.Cleanup(cloud.Close)
 	kinds := kinds()
 	st := state.New(state.Config{Cluster: "cluster-1", Kinds: kinds, Clock: clock.RealClock{}})
-	_, _, backends := newBackends(backend.Env{State: st.State, Clock: clock.RealClock{}, Log: testLog(w.t)}, cloud,
+	_, _, backends := newBackends(backend.Env{
+		State: st.State, Clock: clock.RealClock{}, Log: testLog(w.t), Cluster: "cluster-1",
+	}, cloud,
 		config{Northbound: database})
 	return &cleanup.Cleanup{
 		Backends: backends, Kinds: kinds, Cluster: "cluster-1", Patience: patience, Clock: clock.RealClock{},

@@ -23,7 +23,8 @@ import (
 //
 // SoftWait begins when nothing but soft references keeps the resource from being made, for each reference on its own.
 // Until all drivers have answered it may be that a reference is not resolved only because who exports the role was not
-// translated yet: what the resource has of such owners, or of nobody in this cluster, stays.
+// translated yet: what the resource has of such owners, or of nobody in this cluster, stays. So does what belongs to a
+// driver that is not enabled any more and, while there is one, a claimed resource that is called as the role is.
 func (tx *Tx) leaveOutMissing(w *Want, d *plan.Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Attrs)) {
 		list, ok := d.Attrs[name].([]any)
@@ -90,10 +91,15 @@ func (tx *Tx) mayStandFor(w *Want, roles []drivers.Role, id string) bool {
 		}
 	}
 	owner := plan.Owner{Driver: Shared} // who names what is not of this cluster is not known before all have answered
+	claimed := false
 	if len(known) > 0 {
-		owner = tx.Cache.entries[known[0]].Identity.Owner
+		identity := tx.Cache.entries[known[0]].Identity
+		owner = identity.Owner
+		claimed = owner.Driver == Shared && tx.Disabled() != "" && slices.ContainsFunc(roles, func(role drivers.Role) bool {
+			return role.Kind == "" && plan.Identity{Name: role.Role}.Key().Name == identity.Key().Name
+		})
 	}
-	open := tx.unanswered(w, owner)
+	open := claimed || tx.unanswered(w, owner)
 	w.Deferred = w.Deferred || open
 	return open
 }

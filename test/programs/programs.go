@@ -27,6 +27,7 @@ const (
 	Node      = "plugins/raven-driver-node"
 	LBaaS     = "plugins/raven-driver-lbaas"
 	KubeProxy = "plugins/raven-driver-kubeproxy"
+	Policy    = "plugins/raven-driver-networkpolicy"
 	First     = "test/drivers/raven-driver-first"
 	Flat      = "test/drivers/raven-driver-flatns"
 	Hostile   = "test/drivers/raven-driver-hostile"
@@ -37,7 +38,7 @@ const (
 )
 
 // Shipped are the packages of raven and of the drivers that come with it.
-func Shipped() []string { return []string{Raven, Namespace, Pod, Node, LBaaS, KubeProxy} }
+func Shipped() []string { return []string{Raven, Namespace, Pod, Node, LBaaS, KubeProxy, Policy} }
 
 // Put puts programs into a folder, each under the last part of its package's path.
 func Put(folder string, packages ...string) error {

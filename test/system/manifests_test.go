@@ -78,8 +78,9 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 
 	// The README shows the one for all drivers of Raven.
 	r.install("raven-driver-lbaas", "bin/raven-driver-lbaas")
+	r.install("raven-driver-networkpolicy", "bin/raven-driver-networkpolicy")
 	got = r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set",
-		"raven.drivers=namespace,pod,node,lbaas",
+		"raven.drivers=namespace,pod,node,lbaas,networkpolicy",
 		"--set", "kubernetes.kubeconfig=/etc/kuryr/kubeconfig", "--set", "raven.runtime_dir="+r.path("run"))
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

@@ -22,6 +22,9 @@ const Field = "metadata.annotations['" + contract.ChassisHostname + "']"
 // IDField is the path of the annotation with the chassis' name in OVN's southbound database.
 const IDField = "metadata.annotations['" + contract.ChassisID + "']"
 
+// TranslatedField is the path of the annotation with the addresses of translated connections.
+const TranslatedField = "metadata.annotations['" + contract.TranslatedAddresses + "']"
+
 // longest is the most characters that Neutron takes as binding:host_id.
 const longest = 255
 

@@ -36,16 +36,25 @@ type Builder struct {
 	LocalServed bool
 
 	config *Config
+	// group is the role of the namespace's group that the rules for members are in.
+	group string
 }
 
 // NewBuilder returns a Builder with an Event for everything that could not be read.
 func NewBuilder(config *Config, s *Service, outside Outside, ports []Port) Builder {
-	b := Builder{config: config, Service: s, Outside: outside, Ports: ports, Made: map[string]bool{}}
+	b := Builder{
+		config: config, Service: s, Outside: outside, Ports: ports, Made: map[string]bool{},
+		group: drivers.NamespaceSecurityGroup,
+	}
 	for _, problem := range outside.Problems {
 		b.Say(drivers.Error, "BadAnnotation", "%s", problem)
 	}
 	return b
 }
+
+// InOpenGroup has the rules for members be in the group of the pods that no NetworkPolicy isolates: what a Service lets
+// in must not open what a policy closes.
+func (b *Builder) InOpenGroup() { b.group = drivers.NamespaceOpenIngress }
 
 // Add adds a resource.
 func (b *Builder) Add(r drivers.Resource) { b.Set.Resources = append(b.Set.Resources, r) }

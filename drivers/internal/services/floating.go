@@ -212,7 +212,7 @@ func (b *Builder) rule(protocol string, port int64, ip4 bool, source string) {
 	}
 	name := fmt.Sprintf("members-%s-%s-%d-%s", b.Service.Metadata.Namespace, protocol, port, suffix)
 	rule := drivers.SecurityGroupRule{
-		SecurityGroupID: drivers.FromRole(b.Role(drivers.NamespaceSecurityGroup)), Direction: new("ingress"),
+		SecurityGroupID: drivers.FromRole(b.Role(b.group)), Direction: new("ingress"),
 		EtherType: new(etherType),
 		Protocol:  new(protocol), PortRangeMin: new(port), PortRangeMax: new(port),
 	}

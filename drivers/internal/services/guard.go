@@ -81,8 +81,29 @@ func (g *Guard) add(
 
 // offersOf returns what is offered for each of the Services of a namespace, by name, and whether that is known yet.
 func offersOf(needs *drivers.Needs, namespace string, services []drivers.Object) (map[string][]offer, bool, error) {
+	offers, known, err := slicedOffers(needs, namespace)
+	sliced := func(name string) bool { _, there := offers[name]; return there }
+	if err != nil || !known || len(services) == 0 ||
+		!slices.ContainsFunc(services, func(object drivers.Object) bool { return !sliced(nameOf(object)) }) {
+		return offers, known, err
+	}
+	found, known := needs.Get(drivers.Need{Watch: endpointsWatch, Namespace: namespace})
+	for _, object := range found {
+		name := nameOf(object)
+		if sliced(name) {
+			continue
+		}
+		if offers[name], err = readEndpoints(object, offers[name]); err != nil {
+			return nil, true, err
+		}
+	}
+	return offers, known, nil
+}
+
+// slicedOffers is offersOf by EndpointSlices alone. A Service that has some is there, also if they offer nothing.
+func slicedOffers(needs *drivers.Needs, namespace string) (map[string][]offer, bool, error) {
 	found, known := needs.Get(drivers.Need{Watch: slicesWatch, Namespace: namespace})
-	offers, sliced := map[string][]offer{}, map[string]bool{}
+	offers := map[string][]offer{}
 	for _, object := range found {
 		var meta struct {
 			Metadata metadata `json:"metadata"`
@@ -91,24 +112,8 @@ func offersOf(needs *drivers.Needs, namespace string, services []drivers.Object)
 			return nil, true, err
 		}
 		name := meta.Metadata.Labels[serviceNameLabel]
-		sliced[name] = true
 		var err error
 		if offers[name], err = readSlice(object, offers[name]); err != nil {
-			return nil, true, err
-		}
-	}
-	if !known || len(services) == 0 ||
-		!slices.ContainsFunc(services, func(object drivers.Object) bool { return !sliced[nameOf(object)] }) {
-		return offers, known, nil
-	}
-	found, known = needs.Get(drivers.Need{Watch: endpointsWatch, Namespace: namespace})
-	for _, object := range found {
-		name := nameOf(object)
-		if sliced[name] {
-			continue
-		}
-		var err error
-		if offers[name], err = readEndpoints(object, offers[name]); err != nil {
 			return nil, true, err
 		}
 	}

@@ -53,7 +53,13 @@ func (b *Backend) Registration() *backend.Registration {
 			return found, outcome.Lookup(err)
 		},
 		Remove: func(ctx context.Context, step plan.Step) error {
-			return b.outcome.Removed(ctx, step, b.remove(ctx, step))
+			err := b.remove(ctx, step)
+			if step.Kind == drivers.KindSecurityGroup && openstack.Classify(err) == openstack.ClassInUse {
+				if err = b.client.Leave(ctx, b.env.Cluster, step.ID); err == nil {
+					err = b.remove(ctx, step)
+				}
+			}
+			return b.outcome.Removed(ctx, step, err)
 		},
 	}
 }

@@ -106,6 +106,28 @@ func (c *Client) listAll(ctx context.Context, name drivers.Kind, cluster string)
 	return found, nil
 }
 
+// Owners returns the short names of the drivers whose security groups of this cluster are there; see
+// drivers.DriverCapability.
+func (c *Client) Owners(ctx context.Context, cluster string) (map[string]bool, error) {
+	k, err := c.kind(drivers.KindSecurityGroup)
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"fields": {"id", "description", "tags"}}
+	if c.projectID != "" {
+		query.Set("project_id", c.projectID)
+	}
+	want := plan.Identity{Cluster: cluster}.Key().Cluster
+	found, err := c.pages(ctx, k, query, func(o plan.Observed) bool {
+		return o.Managed && o.Identity.Key().Cluster == want
+	})
+	owners := map[string]bool{}
+	for _, o := range found {
+		owners[o.Identity.Owner.Driver] = true
+	}
+	return owners, err
+}
+
 // pages lists to the end, and keeps what is wanted.
 func (c *Client) pages(
 	ctx context.Context, k kind, query url.Values, keep func(plan.Observed) bool,

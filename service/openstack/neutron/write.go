@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/openstack"
@@ -96,6 +97,30 @@ func (c *Client) Delete(ctx context.Context, name drivers.Kind, id string) error
 		return nil
 	}
 	return err
+}
+
+// Leave takes the ports of a cluster out of a security group, so that it can be deleted. Those of others stay in it.
+func (c *Client) Leave(ctx context.Context, cluster, group string) error {
+	k, err := c.kind(drivers.KindPort)
+	if err != nil {
+		return err
+	}
+	want := plan.Identity{Cluster: cluster}.Key().Cluster
+	ports, err := c.pages(ctx, k, url.Values{"security_groups": {group}}, func(o plan.Observed) bool {
+		return o.Managed && o.Identity.Key().Cluster == want
+	})
+	if err != nil {
+		return err
+	}
+	for _, port := range ports {
+		list, _ := port.Attrs["security_groups"].([]any)
+		rest := slices.DeleteFunc(slices.Clone(list), func(id any) bool { return id == any(group) })
+		_, err := c.Update(ctx, drivers.KindPort, port.ID, 0, map[string]any{"security_groups": rest})
+		if err != nil && openstack.Classify(err) != openstack.ClassNotFound {
+			return err
+		}
+	}
+	return nil
 }
 
 // AddTags adds tags one by one, so that others' tags stay. Of a kind that the cloud keeps no tags of it does nothing.

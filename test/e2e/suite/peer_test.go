@@ -50,6 +50,9 @@ func peer() (bool, int) {
 	case "flow": // PROTOCOL ADDRESS: a question every 20 ms from one port, and a line for each answer, until it is killed
 		protocol, address, _ := strings.Cut(argument, " ")
 		return true, flow(protocol, address)
+	case "probe": // PROTOCOL ADDRESS: a call every 10 ms, each from a port of its own; a line for each and for each answer
+		protocol, address, _ := strings.Cut(argument, " ")
+		return true, probe(protocol, address)
 	case "seen": // PROTOCOL ADDRESS: as whom the one who answers sees this client
 		protocol, address, _ := strings.Cut(argument, " ")
 		text, err := ask(protocol, address)
@@ -97,6 +100,19 @@ func flow(protocol, address string) int {
 			return 1
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// probe calls until it is killed.
+func probe(protocol, address string) int {
+	for {
+		fmt.Println("sent")
+		go func() {
+			if _, err := dial(protocol, address); err == nil {
+				fmt.Println("answered")
+			}
+		}()
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

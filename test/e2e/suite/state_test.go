@@ -95,6 +95,9 @@ func (s *site) amiss(ctx context.Context) string {
 	if s.proxies {
 		amiss = append(amiss, s.proxiedAmiss(ctx, c, owned)...)
 	}
+	if err := policiesOwn(ctx, owned); err != nil {
+		return "the cluster cannot be asked: " + err.Error()
+	}
 	for _, of := range slices.Sorted(maps.Keys(owned)) {
 		amiss = append(amiss, "of an object that is no more: "+strings.Join(describe(owned[of]), ", "))
 	}
@@ -129,6 +132,18 @@ func (s *site) unannotated(c cluster) string {
 	}
 	return fmt.Sprintf("%d objects have no annotation of this site's yet: %s", len(amiss),
 		strings.Join(amiss[:min(len(amiss), 8)], ", "))
+}
+
+// policiesOwn leaves out what belongs to NetworkPolicies that there are.
+func policiesOwn(ctx context.Context, owned map[string][]thing) error {
+	list, err := networkPoliciesOf("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		delete(owned, string(list.Items[i].GetUID()))
+	}
+	return nil
 }
 
 func (s *site) missing(annotated thing) bool { return annotated == nil || s.stale[annotated.str("id")] }
@@ -184,6 +199,11 @@ func (s *site) namespaceAmiss(ns *unstructured.Unstructured, owned []thing) []st
 		if rif.str("device_id") == "" || !slices.Equal(rif.addresses(), []string{subnet.str("gateway_ip")}) {
 			amiss = append(amiss,
 				fmt.Sprintf("%s: its subnet's gateway %s is not the router's %v", of, subnet.str("gateway_ip"), rif.addresses()))
+		}
+	}
+	for _, o := range owned { // where NetworkPolicies are kept
+		if name := o.token("name"); name == "open-in" || name == "open-out" || name == "members" {
+			wanted++
 		}
 	}
 	for _, o := range owned { // further subnets of one that was full, each with its interface
