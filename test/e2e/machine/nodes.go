@@ -74,3 +74,11 @@ func E2ETest(ctx context.Context, modules, cache string, progress io.Writer) (st
 		packages: []string{"k8s.io/kubernetes/test/e2e"},
 	}.build(ctx, cache, progress)
 }
+
+// Cyclonus gives the folder with cyclonus, which runs the cases of NetworkPolicies that the project of this name
+// generates.
+func Cyclonus(ctx context.Context, modules, cache string, progress io.Writer) (string, error) {
+	return goPrograms{
+		prefix: "cyclonus-", source: filepath.Join(modules, "cyclonus"), what: "cyclonus", packages: []string{"."},
+	}.build(ctx, cache, progress)
+}

@@ -47,6 +47,10 @@ func peer() (bool, int) {
 			fmt.Print(text)
 		}
 		return true, exitStatus(err)
+	case "answer": // PORT ...: answers questions at these ports, by TCP and UDP, until it is killed
+		return true, answerAt(strings.Fields(argument))
+	case "batch": // calls what standard input says, all at once, and prints what became of it
+		return true, batch()
 	case "flow": // PROTOCOL ADDRESS: a question every 20 ms from one port, and a line for each answer, until it is killed
 		protocol, address, _ := strings.Cut(argument, " ")
 		return true, flow(protocol, address)
@@ -136,17 +140,20 @@ func serve(name string) int {
 	}
 	fmt.Println("listening")
 	go accept(other, name+":"+otherPort)
-	go func() {
-		buffer := make([]byte, 100)
-		for {
-			n, from, err := datagrams.ReadFrom(buffer)
-			if err != nil {
-				return
-			}
-			_, _ = datagrams.WriteTo([]byte(reply(name, string(buffer[:n]), from)), from)
-		}
-	}()
+	go echo(datagrams, name)
 	return accept(listener, name)
+}
+
+// echo answers each datagram.
+func echo(datagrams net.PacketConn, name string) {
+	buffer := make([]byte, 100)
+	for {
+		n, from, err := datagrams.ReadFrom(buffer)
+		if err != nil {
+			return
+		}
+		_, _ = datagrams.WriteTo([]byte(reply(name, string(buffer[:n]), from)), from)
+	}
 }
 
 func accept(listener net.Listener, name string) int {
@@ -206,12 +213,17 @@ func ask(protocol, address string) (string, error) {
 
 // dial calls once, from a port of its own, and returns the answer.
 func dial(protocol, address string) (string, error) {
-	c, err := net.DialTimeout(protocol, address, 1500*time.Millisecond)
+	return dialWithin(1500*time.Millisecond, protocol, address)
+}
+
+// dialWithin is dial that waits so long for the connection and then for the answer.
+func dialWithin(bound time.Duration, protocol, address string) (string, error) {
+	c, err := net.DialTimeout(protocol, address, bound)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(1500 * time.Millisecond))
+	_ = c.SetDeadline(time.Now().Add(bound))
 	if protocol == "udp" {
 		if _, err := io.WriteString(c, "?"); err != nil {
 			return "", err
