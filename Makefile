@@ -17,6 +17,7 @@ CAMPAIGNS = $(shell grep -rl --include='*_test.go' '^func TestCampaign' . | xarg
 E2E      ?=
 FOCUS    ?=
 SKIP     ?=
+EVERY    ?= 1
 E2E_DIR  ?= /tmp/raven-e2e
 # Where it is installed: below DESTDIR, which is for packagers.
 DESTDIR  ?=
@@ -28,7 +29,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples install install-node uninstall package run test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-systemd e2e-down e2e-able e2e-command
+.PHONY: help build examples charts install install-node uninstall package run test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-cyclonus e2e-systemd e2e-down e2e-able e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,12 +50,13 @@ install: ## Install what `make build` has built, with its unit and documents; PR
 	install -D -m 0644 etc/tmpfiles.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
 	install -D -m 0644 etc/logrotate.d/raven $(DESTDIR)/etc/logrotate.d/raven
 	test -e $(DESTDIR)/etc/kuryr/kuryr.conf || install -D -m 0640 kuryr.conf.sample $(DESTDIR)/etc/kuryr/kuryr.conf
-	install -d $(DOC)/docs/drivers $(DOC)/docs/adr $(DOC)/etc/kubernetes $(DOC)/etc/prometheus $(DOC)/etc/grafana
+	install -d $(DOC)/docs/drivers $(DOC)/docs/adr $(DOC)/etc/kustomize $(DOC)/etc/prometheus $(DOC)/etc/grafana
 	install -m 0644 README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE kuryr.conf.sample $(DOC)/
 	install -m 0644 $(wildcard docs/*.md) $(DOC)/docs/
 	install -m 0644 $(wildcard docs/drivers/*.md) $(DOC)/docs/drivers/
 	install -m 0644 $(wildcard docs/adr/*.md) $(DOC)/docs/adr/
-	install -m 0644 $(wildcard etc/kubernetes/*.yaml) $(DOC)/etc/kubernetes/
+	install -m 0644 $(wildcard etc/kustomize/*.yaml) $(DOC)/etc/kustomize/
+	install -d $(DOC)/etc/helm && cp -r --no-preserve=mode,ownership etc/helm/raven $(DOC)/etc/helm/
 	install -m 0644 $(wildcard etc/prometheus/*.yaml) $(DOC)/etc/prometheus/
 	install -m 0644 etc/grafana/raven.json $(DOC)/etc/grafana/
 
@@ -79,6 +81,9 @@ package: ## Make the Debian packages raven and raven-node and an OCI image layou
 examples: build ## Build, test and run the drivers of examples/, and follow docs/writing-a-driver.md to the letter; Python with grpcio
 	.ci/examples
 
+charts: ## Lint and render the Helm chart and the kustomize base with Helm's and kustomize's own code
+	cd test/charts && go vet ./... && go test $(ARGS) ./...
+
 run: build ## Show it: simulated cluster and cloud, the real raven, a live view; Ctrl-C ends it; DRIVERS=namespace,pod,kubeproxy
 	@$(BIN)/raven-sim demo --raven $(BIN)/raven --drivers $(DRIVERS) $(ARGS)
 
@@ -99,9 +104,10 @@ lint: ## Run the linters, and check that the contract between core and drivers b
 	.ci/proto lint
 	.ci/proto breaking
 
-generate: build ## Make what is made by tools: the contract's code and kuryr.conf.sample
+generate: build ## Make what is made by tools: the contract's code, kuryr.conf.sample and the chart's rules
 	.ci/proto generate
 	$(BIN)/raven config sample > kuryr.conf.sample
+	RAVEN_UPDATE=1 go test ./test/system -run '^TestChartRules$$'
 
 check: build ## Fail when something that tools make is stale, or a file is not formatted or tidy
 	.ci/check
@@ -117,6 +123,9 @@ e2e-full: e2e-able build package ## The same in the sizes of a night
 
 e2e-conformance: e2e-able build package ## Run upstream's network conformance tests on two real nodes with Raven; FOCUS=network for all that can run here, FOCUS=, SKIP= for others, NETWORK=dual for both IP versions, PAGE=docs/conformance.md for a page
 	RAVEN_E2E_FOCUS='$(FOCUS)' RAVEN_E2E_SKIP='$(SKIP)' RAVEN_E2E_NETWORK='$(NETWORK)' RAVEN_E2E_PAGE='$(abspath $(PAGE))' $(BIN)/raven-e2e -dir $(E2E_DIR) run '^TestConformance$$'
+
+e2e-cyclonus: e2e-able build package ## Run cyclonus' generated cases of NetworkPolicies with packets, by pod addresses and by clusterIPs; EVERY=20 for each 20th, PAGE=docs/cyclonus.md for a page
+	RAVEN_E2E_EVERY='$(EVERY)' RAVEN_E2E_PAGE='$(if $(PAGE),$(abspath $(PAGE)))' $(BIN)/raven-e2e -dir $(E2E_DIR) run '^TestCyclonus$$'
 
 e2e-up: e2e-command ## Bring up the stack alone and keep it, to explore it; E2E_DIR=/tmp/other for another
 	$(BIN)/raven-e2e -dir $(E2E_DIR) up

@@ -167,7 +167,7 @@ func TestServiceMonitorSelectsTheService(t *testing.T) {
 		Spec     struct{ Ports []struct{ Name string } }
 	}
 	for path, into := range map[string]any{
-		"prometheus/servicemonitor.yaml": &monitor, "kubernetes/50-metrics.yaml": &service,
+		"prometheus/servicemonitor.yaml": &monitor, "kustomize/50-metrics.yaml": &service,
 	} {
 		if err := yaml.Unmarshal([]byte(read(t, path)), into); err != nil {
 			t.Fatal(err)

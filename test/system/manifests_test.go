@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 	r.install("raven-driver-node", "bin/raven-driver-node")
 	got := r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""),
 		"--set", "raven.drivers=namespace,pod,node", "--set", "raven.runtime_dir="+r.path("run"))
-	want, err := os.ReadFile("../../etc/kubernetes/20-rbac.yaml")
+	want, err := os.ReadFile("../../etc/kustomize/20-rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 		}
 	}
 	if file := strings.Join(lines, ""); got.status != 0 || got.out != file {
-		t.Errorf("etc/kubernetes/20-rbac.yaml is stale: make it anew as its first line says (exit status %d %s):\n%s",
+		t.Errorf("etc/kustomize/20-rbac.yaml is stale: make it anew as its first line says (exit status %d %s):\n%s",
 			got.status, got.errors,
 			harness.LineDiff(file, got.out))
 	}
@@ -118,12 +119,38 @@ func TestRolesAreWhatTheDriversNeed(t *testing.T) {
 	}
 }
 
+// The chart has a file with the rules that each driver of the tree needs alone: `make generate` makes them.
+func TestChartRules(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	folders, err := filepath.Glob("../../plugins/raven-driver-*")
+	if err != nil || len(folders) == 0 {
+		t.Fatal(folders, err)
+	}
+	for _, folder := range folders {
+		driver := strings.TrimPrefix(filepath.Base(folder), "raven-driver-")
+		r.install(filepath.Base(folder), "bin/"+filepath.Base(folder))
+		got := r.raven("driver", "rbac", "--config-file", r.write("empty.conf", ""), "--set", "raven.drivers="+driver,
+			"--set", "raven.runtime_dir="+r.path("run"))
+		_, rules, _ := strings.Cut(string(document(t, got.out, "ClusterRole")), "\nrules:\n")
+		file := "../../etc/helm/raven/rules/" + driver + ".yaml"
+		if os.Getenv("RAVEN_UPDATE") != "" {
+			if err := os.WriteFile(file, []byte(rules), 0o644); err != nil { //nolint:gosec // a file of the tree
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(file); err != nil || rules == "" || string(want) != rules {
+			t.Errorf("%s is stale: run make generate (%v):\n%s", file, err, harness.LineDiff(string(want), rules))
+		}
+	}
+}
+
 // What the manifests configure is a configuration.
 func TestManifestsConfigureRaven(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.install("raven-driver-node", "bin/raven-driver-node")
-	text, err := os.ReadFile("../../etc/kubernetes/30-configuration.yaml")
+	text, err := os.ReadFile("../../etc/kustomize/30-configuration.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

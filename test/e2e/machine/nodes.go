@@ -82,3 +82,10 @@ func Cyclonus(ctx context.Context, modules, cache string, progress io.Writer) (s
 		prefix: "cyclonus-", source: filepath.Join(modules, "cyclonus"), what: "cyclonus", packages: []string{"."},
 	}.build(ctx, cache, progress)
 }
+
+// Helm gives the folder with helm, of the version that the tests of the chart in the folder test render with.
+func Helm(ctx context.Context, test, cache string, progress io.Writer) (string, error) {
+	return goPrograms{
+		prefix: "helm-", source: filepath.Join(test, "charts"), what: "helm", packages: []string{"helm.sh/helm/v4/cmd/helm"},
+	}.build(ctx, cache, progress)
+}

@@ -28,7 +28,7 @@ const (
 	nodeNameExtra = "authentication.kubernetes.io/node-name"
 )
 
-// TestAdmissionPolicy is the policy of etc/kubernetes on the real API server: annotations of Raven's are Raven's to
+// TestAdmissionPolicy is the policy of etc/kustomize on the real API server: annotations of Raven's are Raven's to
 // write, those of a node the node's, whichever way they are written, and everything else is everybody's as before.
 // Raven works under it.
 func TestAdmissionPolicy(t *testing.T) {
@@ -54,7 +54,7 @@ func TestAdmissionPolicy(t *testing.T) {
 // applyPolicy makes the policy for the account that Raven has here, until the test ends.
 func applyPolicy(t *testing.T) {
 	t.Helper()
-	text, err := os.ReadFile("../../../etc/kubernetes/25-admission.yaml")
+	text, err := os.ReadFile("../../../etc/kustomize/25-admission.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 // test.
 func accountKubeconfig(t *testing.T, node stack.Node, dir string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../etc/kubernetes/60-node.yaml")
+	text, err := os.ReadFile("../../../etc/kustomize/60-node.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

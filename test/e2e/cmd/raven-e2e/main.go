@@ -104,6 +104,9 @@ func command() int {
 		if err == nil {
 			_, err = machine.Cyclonus(ctx, o.modules(), how.Cache, o.out)
 		}
+		if err == nil {
+			_, err = machine.Helm(ctx, filepath.Dir(o.modules()), how.Cache, o.out)
+		}
 		return o.harness(err)
 	}
 	fmt.Fprintln(o.complaints, "raven-e2e: say run, up, test, down, status, kill, start, forget, able or prepare")

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests reads every document of etc/kubernetes, strictly: an unknown or doubled field is an error.
+// manifests reads every document of etc/kustomize, strictly: an unknown or doubled field is an error.
 func manifests(t *testing.T) map[string]metav1.Object {
 	t.Helper()
 	kinds := map[string]func() metav1.Object{
@@ -43,7 +43,7 @@ func manifests(t *testing.T) map[string]metav1.Object {
 		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
 		"rbac.authorization.k8s.io/v1 RoleBinding":        func() metav1.Object { return &rbacv1.RoleBinding{} },
 	}
-	files, err := filepath.Glob("kubernetes/*.yaml")
+	files, err := filepath.Glob("kustomize/[0-9]*.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("there are %d manifests (%v)", len(files), err)
 	}
