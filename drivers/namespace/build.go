@@ -34,14 +34,15 @@ type builder struct {
 //	members                       <ns>-members               likewise
 //
 // A claim's name is its logical name. Where it is not known what the services' part should be, its names are undecided.
-func (c *config) build(namespace string, services []service, policies bool) drivers.Set {
+// NetworkPolicies are kept where isolated is not nil.
+func (c *config) build(namespace string, services []service, isolated *isolation) drivers.Set {
 	b := &builder{config: c, namespace: namespace}
 	b.router()
 	b.podNetwork()
 	b.serviceNetwork(services)
 	b.securityGroup()
-	if policies {
-		b.policyGroups()
+	if isolated != nil {
+		b.policyGroups(isolated)
 	}
 	b.outputs()
 	return b.set
@@ -221,9 +222,10 @@ func (b *builder) rule(group, logical, direction string, ip4 bool, remote *strin
 }
 
 // policyGroups adds the groups that NetworkPolicies need: what the namespace's group lets through in two, so that a
-// port can leave either, and a group of all pods. The namespace's own group stays as it is, for the ports that are
-// still in it.
-func (b *builder) policyGroups() {
+// port can leave either, and a group of all pods. Where a policy isolates all pods, the open group of that direction
+// has no rules, since it takes long until all ports have left it. The namespace's own group stays as it is, for the ports
+// that are still in it.
+func (b *builder) policyGroups(isolated *isolation) {
 	for _, g := range [][3]string{
 		{"open-in", "-in", drivers.NamespaceOpenIngress},
 		{"open-out", "-out", drivers.NamespaceOpenEgress},
@@ -234,9 +236,13 @@ func (b *builder) policyGroups() {
 			Spec: drivers.SecurityGroup{Name: name(b.namespace, g[1]), DefaultRules: new(false)},
 		})
 	}
-	b.letIn("open-in", "open-in-")
-	b.rule("open-out", "open-out-egress-v4", "egress", true, nil)
-	b.rule("open-out", "open-out-egress-v6", "egress", false, nil)
+	if !isolated.ingress {
+		b.letIn("open-in", "open-in-")
+	}
+	if !isolated.egress {
+		b.rule("open-out", "open-out-egress-v4", "egress", true, nil)
+		b.rule("open-out", "open-out-egress-v6", "egress", false, nil)
+	}
 }
 
 func (b *builder) outputs() {

@@ -81,6 +81,11 @@ func (d *driver) Watches() []drivers.Watch {
 			watches = append(watches, ranges.ServiceCIDRs())
 		}
 	}
+	if d.policies.Load() {
+		own := policy.Watch()
+		own.Selectors = nil
+		watches = append(watches, own)
+	}
 	return watches
 }
 
@@ -111,7 +116,30 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	if err != nil || needs.Open() {
 		return drivers.Set{}, err
 	}
-	set := c.build(source.Metadata.Name, services, d.policies.Load())
+	var isolated *isolation
+	if d.policies.Load() {
+		isolated = isolate(source.Metadata.Name, needs)
+		if needs.Open() {
+			return drivers.Set{}, nil
+		}
+	}
+	set := c.build(source.Metadata.Name, services, isolated)
 	set.Diagnostics = diagnostics
 	return set, nil
+}
+
+// isolation is in which directions NetworkPolicies isolate all pods of a namespace.
+type isolation struct{ ingress, egress bool }
+
+// isolate asks for the policies of a namespace. One of which it cannot be read whom it is for is left to its pods, of
+// which none gets a port or another group.
+func isolate(namespace string, needs *drivers.Needs) *isolation {
+	out := &isolation{}
+	objects, _ := needs.Get(drivers.Need{Watch: policy.WatchName, Namespace: namespace})
+	for _, object := range objects {
+		if p, err := policy.Read(object); err == nil && p.Whole() {
+			out.ingress, out.egress = out.ingress || p.Ingress, out.egress || p.Egress
+		}
+	}
+	return out
 }

@@ -16,9 +16,11 @@ import (
 // builder gathers the Set of one policy.
 //
 //	logical name                  resource
-//	group                         <namespace>-<name>, with the rules
+//	group                         <namespace>-<name>, with the rules, unless the policy is for the whole namespace
 //	network-policy-peers-<hash>   claim: a group of the pods that a pair of selectors selects, without rules
 //	in-<hash>, out-<hash>         a rule; the hash is that of what it says, so that the order of rules does not count
+//
+// The group of a policy for the whole namespace stays empty: by it Raven knows of the driver once it is not enabled.
 type builder struct {
 	*config
 	policy policy.Policy
@@ -91,7 +93,7 @@ func (b *builder) direction(direction string, rules []policy.Rule) {
 
 // allow adds the rules for one peer and one range of ports: one per IP version.
 func (b *builder) allow(direction string, peer policy.Peer, port policy.Port) {
-	rule := drivers.SecurityGroupRule{SecurityGroupID: drivers.From("group"), Direction: new(direction)}
+	rule := drivers.SecurityGroupRule{SecurityGroupID: b.ruled(), Direction: new(direction)}
 	if port.Protocol != "" {
 		rule.Protocol = new(port.Protocol)
 	}
@@ -123,6 +125,14 @@ func (b *builder) allow(direction string, peer policy.Peer, port policy.Port) {
 		}
 		b.rule(one, etherType, prefix.String())
 	}
+}
+
+// ruled is the group that has the policy's rules.
+func (b *builder) ruled() drivers.Value {
+	if b.policy.Whole() {
+		return drivers.FromRole(policy.MembersRole(b.policy.Namespace))
+	}
+	return drivers.From("group")
 }
 
 // rule adds a rule, once however often the policy says it.

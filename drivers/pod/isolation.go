@@ -28,9 +28,10 @@ func policyWatches() []drivers.Watch {
 // isolation is what NetworkPolicies say of a pod.
 type isolation struct {
 	ingress, egress bool
-	// policies are the names of those that select the pod, peers the roles of the groups of peers that it is one of; both
-	// sorted.
+	// policies are the names of those that select the pod, joined those of them whose groups it joins, peers the roles of
+	// the groups of peers that it is one of; all sorted.
 	policies []string
+	joined   []string
 	peers    []drivers.Role
 	node     string // the pod's, where its own programs are let in; empty: they are not
 }
@@ -48,6 +49,9 @@ func isolate(pod *source, needs *drivers.Needs) (out isolation, err error) {
 		if p.Pods.Matches(labels.Set(pod.Metadata.Labels)) {
 			out.ingress, out.egress = out.ingress || p.Ingress, out.egress || p.Egress
 			out.policies = append(out.policies, p.Name)
+			if !p.Whole() {
+				out.joined = append(out.joined, p.Name)
+			}
 		}
 	}
 	namespace, answered := needs.Get(drivers.Need{Watch: namespaces, Name: pod.Metadata.Namespace})
@@ -106,7 +110,7 @@ func (i isolation) groups(namespace string) []drivers.Value {
 		programs := drivers.Role{Kind: "Node", Name: i.node, Role: drivers.NodePrograms}
 		groups = append(groups, drivers.Soft(programs))
 	}
-	for _, name := range i.policies {
+	for _, name := range i.joined {
 		groups = append(groups, drivers.Soft(policy.GroupRole(namespace, name)))
 	}
 	for _, role := range i.peers {

@@ -48,6 +48,11 @@ func policyObject(name string, spec map[string]any) map[string]any {
 	}
 }
 
+// everyPod selects all pods, and no label says so: their ports join the policy's group one by one.
+func everyPod() map[string]any {
+	return map[string]any{"matchExpressions": []any{map[string]any{"key": "no", "operator": "DoesNotExist"}}}
+}
+
 // peersGroup is how the group of the peers of this policy begins.
 const peersGroup = "network-policy-peers-"
 
@@ -151,7 +156,7 @@ func TestPoliciesOutliveCrashes(t *testing.T) {
 				}
 			})
 			w.create(networkPolicies(), policyObject("deny", map[string]any{
-				"podSelector": map[string]any{}, "policyTypes": []any{"Ingress"},
+				"podSelector": everyPod(), "policyTypes": []any{"Ingress"},
 				"ingress": []any{map[string]any{"from": []any{map[string]any{"namespaceSelector": map[string]any{}}}}},
 			}))
 			select {
@@ -174,6 +179,64 @@ func TestPoliciesOutliveCrashes(t *testing.T) {
 	}
 }
 
+// TestAPolicyOfAWholeNamespace: its rules are in the group of the namespace's members, and the group that lets
+// everything in has none, before any port has left it.
+func TestAPolicyOfAWholeNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	r := w.start(policed())
+	w.createNamespace("shop")
+	w.createPod("shop", "web")
+	r.settled(6)
+	w.hasGroups("web", "shop-in shop-members shop-out")
+	rulesOf := func(group string) (n int) {
+		id := ""
+		for _, o := range w.cloud.SecurityGroups() {
+			if text(o, "name") == group {
+				id = text(o, "id")
+			}
+		}
+		for _, o := range w.cloud.SecurityGroupRules() {
+			if text(o, "security_group_id") == id {
+				n++
+			}
+		}
+		return n
+	}
+	rules := func(group string, want int) {
+		t.Helper()
+		w.eventually(fmt.Sprint("group ", group, " has ", want, " rules"), func() (bool, string) {
+			return rulesOf(group) == want, fmt.Sprint(rulesOf(group))
+		})
+	}
+	rules("shop-in", 2)
+	w.create(networkPolicies(), policyObject("deny", map[string]any{
+		"podSelector": map[string]any{}, "policyTypes": []any{"Ingress"},
+		"ingress": []any{map[string]any{"ports": []any{map[string]any{"protocol": "TCP", "port": int64(80)}}}},
+	}))
+	rules("shop-in", 0)
+	rules("shop-members", 1)
+	rules("shop-deny", 0)
+	rules("shop-out", 2)
+	w.hasGroups("web", "shop-members shop-out")
+	r.settled(7)
+	w.createPod("shop", "later")
+	w.hasGroups("later", "shop-members shop-out")
+	r.settled(8)
+	w.cloud.ResetLog()
+	r.stop()
+	r = w.start(policed())
+	r.settled(8)
+	if n := w.cloud.Stats().Writes; n != 0 {
+		t.Errorf("by a restart there were %d writes", n)
+	}
+	w.delete(networkPolicies(), "shop", "deny")
+	rules("shop-in", 2)
+	rules("shop-members", 0)
+	w.hasGroups("web", "shop-in shop-members shop-out")
+	w.none("security_group", "shop-deny")
+}
+
 // TestPoliciesOutliveTheirDriver: networkpolicy is taken out of the configuration while policies count. The other
 // drivers still hear of it, since its groups are there: ports stay as they are, and nothing is written.
 func TestPoliciesOutliveTheirDriver(t *testing.T) {
@@ -183,7 +246,7 @@ func TestPoliciesOutliveTheirDriver(t *testing.T) {
 	w.createNamespace("shop")
 	w.createPod("shop", "web")
 	w.create(networkPolicies(), policyObject("deny", map[string]any{
-		"podSelector": map[string]any{}, "policyTypes": []any{"Ingress"},
+		"podSelector": everyPod(), "policyTypes": []any{"Ingress"},
 		"ingress": []any{map[string]any{
 			"from": []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]any{"app": "a"}}}},
 		}},

@@ -57,6 +57,11 @@ type Policy struct {
 	Closed []string
 }
 
+// Whole says whether the policy is for all pods of its namespace. The rules of such a policy are in the group of the
+// namespace's members, and the namespace's open groups have no rules for its directions: few requests isolate all pods,
+// however many there are.
+func (p Policy) Whole() bool { return p.Pods.Empty() }
+
 // Rule allows what goes between the pods and any of the peers, at any of the ports.
 type Rule struct {
 	Anybody bool // Peers does not count
@@ -273,9 +278,14 @@ func (p Policy) Pairs() []drivers.SelectorPair {
 // selects all pods of one namespace, of that namespace.
 func PeersRole(pair drivers.SelectorPair) drivers.Role {
 	if pair.Namespace != "" && pair.Objects.Empty() {
-		return drivers.Role{Kind: "Namespace", Name: pair.Namespace, Role: drivers.NamespaceMembers}
+		return MembersRole(pair.Namespace)
 	}
 	return drivers.Role{Role: "network-policy-peers-" + Hash(pair.String())}
+}
+
+// MembersRole is the role of the group of all pods of a namespace.
+func MembersRole(namespace string) drivers.Role {
+	return drivers.Role{Kind: "Namespace", Name: namespace, Role: drivers.NamespaceMembers}
 }
 
 // GroupRole is the role of the group of a policy.

@@ -113,12 +113,12 @@ func (r *race) service(t *testing.T, c *contestant) {
 	t.Helper()
 	r.count++
 	name, vip := fmt.Sprintf("s%d", r.count), r.vip(t)
-	made := measured(t, c.client, vip, "ks-a/w1", func() {
+	made := measured(t, c.client, net.JoinHostPort(vip, "80"), "ks-a/w1", func() {
 		createService(t, "ks-a", name, map[string]any{"clusterIP": vip})
 	})
 	endpoints(t, "ks-a", name, 1)
 	r.settled(t)
-	added := measured(t, c.client, vip, "ks-a/w2", func() { readiness(t, "ks-a", "w2", true) })
+	added := measured(t, c.client, net.JoinHostPort(vip, "80"), "ks-a/w2", func() { readiness(t, "ks-a", "w2", true) })
 	t.Logf("%s: %.0f ms from the Service, %.0f ms from the endpoint", c.name, made, added)
 	c.made, c.added = append(c.made, made), append(c.added, added)
 	readiness(t, "ks-a", "w2", false)
@@ -146,12 +146,12 @@ const calmBefore = 1500 * time.Millisecond
 
 // measured says how many milliseconds pass from the begin of a write until a client that calls all the time gets the
 // first answer of a pod.
-func measured(t *testing.T, client *nic, vip, pod string, write func()) float64 {
+func measured(t *testing.T, client *nic, at, pod string, write func()) float64 {
 	t.Helper()
 	time.Sleep(calmBefore)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd, out := client.begin(ctx, t, fmt.Sprintf("first %s %s", net.JoinHostPort(vip, "80"), pod))
+	cmd, out := client.begin(ctx, t, fmt.Sprintf("first %s %s", at, pod))
 	defer func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -164,15 +164,15 @@ func measured(t *testing.T, client *nic, vip, pod string, write func()) float64 
 	write()
 	line, err := lines.ReadString('\n')
 	if err != nil {
-		t.Fatalf("%s does not answer %s at %s: %q (%v)", pod, client.pod, vip, line, err)
+		t.Fatalf("%s does not answer %s at %s: %q (%v)", pod, client.pod, at, line, err)
 	}
-	at, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	answered, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	took := time.Unix(0, at).Sub(began)
+	took := time.Unix(0, answered).Sub(began)
 	if took < 0 {
-		t.Fatalf("%s answered at %s before anything was written", pod, vip)
+		t.Fatalf("%s answered at %s before anything was written", pod, at)
 	}
 	return float64(took) / float64(time.Millisecond)
 }

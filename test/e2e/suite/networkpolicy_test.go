@@ -63,6 +63,7 @@ func TestNetworkPolicy(t *testing.T) {
 	t.Run("ports", p.ports)
 	t.Run("labels", p.labels)
 	t.Run("egress", p.egress)
+	t.Run("namespace", p.namespace)
 	t.Run("kills", p.kills)
 	t.Run("new-pod", p.newPod)
 	t.Run("disabled", p.disabled)
@@ -239,6 +240,19 @@ func (p *policed) egress(t *testing.T) {
 	p.near.open(t, "tcp", net.JoinHostPort(p.web.addresses[0], otherPort), "", false)
 	noPolicy(t, "out")
 	p.near.open(t, "tcp", net.JoinHostPort(p.web.addresses[0], otherPort), p.web.pod+":"+otherPort, true)
+}
+
+// namespace isolates all pods of the namespace, and lets some in.
+func (p *policed) namespace(t *testing.T) {
+	policy(t, "all", `{podSelector: {}, policyTypes: [Ingress]}`)
+	p.both(t, p.near, false)
+	p.both(t, p.far, false)
+	p.web.reaches(t, p.far) // the way out stays
+	policy(t, "all", `{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}`)
+	p.both(t, p.near, true)
+	p.both(t, p.far, false)
+	noPolicy(t, "all")
+	p.both(t, p.far, true)
 }
 
 // kills ends raven, its drivers and Neutron while a policy closes web: no packet comes through at any time, and what

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuryr/raven/test/harness"
+)
+
+// The sizes of what is measured.
+const (
+	labelChanges    = 20
+	podsUnderPolicy = 8
+	runningPods     = 100
+)
+
+// TestNetworkPolicySpeed measures what NetworkPolicies cost on the real Neutron and OVN: from the change of a label to
+// packets, a new pod under five policies against one under none, and a namespace with 100 pods from the policy to the
+// first call that is not answered. It prints a table.
+func TestNetworkPolicySpeed(t *testing.T) {
+	needFull(t)
+	r := record(t)
+	s := proxying(t, "policy-speed", harness.Settings{}.Set("raven", "drivers", "namespace,pod,kubeproxy,networkpolicy").
+		Set("neutron", "endpoint_override", r.url).Set("raven", "drift_check_interval", 300).
+		Set("raven", "sweep_interval", 300).Set("namespace_subnet", "subnet_prefix_length", 24))
+	createNamespace(t, "np-a")
+	createNamespace(t, "np-b")
+	createPod(t, "np-a", "web", appLabel("web"))
+	createPod(t, "np-a", "client", appLabel("client"))
+	s.settled(t)
+	m := &policySpeed{site: s, log: r, web: plug(t, "np-a", "web"), client: plug(t, "np-a", "client")}
+	m.at = net.JoinHostPort(m.web.addresses[0], peerPort)
+	m.labels(t)
+	m.pods(t)
+	m.wholeNamespace(t)
+	text := m.b.String()
+	t.Log("\n" + text)
+	if err := os.WriteFile(filepath.Join(world.artifacts, t.Name(), "report.txt"), []byte(text), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+type policySpeed struct {
+	*site
+	log         *recorder
+	web, client *nic
+	at          string // where web answers
+	b           strings.Builder
+}
+
+func appLabel(app string) func(spec, metadata map[string]any) {
+	return func(_, metadata map[string]any) { metadata["labels"] = map[string]any{"app": app} }
+}
+
+// labels lets the client in by a label, again and again.
+func (m *policySpeed) labels(t *testing.T) {
+	policy(t, "in", `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {role: friend}}}]}]}`)
+	m.settled(t)
+	m.client.open(t, "tcp", m.at, m.web.pod, false)
+	var took []float64
+	for range labelChanges {
+		took = append(took, measured(t, m.client, m.at, m.web.pod, func() {
+			patchPod(t, "np-a", "client", `{"metadata":{"labels":{"role":"friend"}}}`)
+		}))
+		patchPod(t, "np-a", "client", `{"metadata":{"labels":{"role":null}}}`)
+		m.client.open(t, "tcp", m.at, m.web.pod, false)
+		m.settled(t)
+	}
+	noPolicy(t, "in")
+	m.client.open(t, "tcp", m.at, m.web.pod, true)
+	fmt.Fprintf(&m.b, "%-60s %s\n", fmt.Sprintf("label of a pod to packets, ms, median of %d (from to)", labelChanges),
+		spread(took))
+}
+
+// pods makes pods one by one, under no policy and under five, in turns.
+func (m *policySpeed) pods(t *testing.T) {
+	for i := range 5 {
+		policy(t, fmt.Sprint("five-", i), fmt.Sprintf(`{podSelector: {matchLabels: {app: under}}, policyTypes: [Ingress],
+		  ingress: [{from: [{podSelector: {matchLabels: {team: t%d}}}]}]}`, i))
+	}
+	m.settled(t)
+	took, writes := map[string][]float64{}, map[string]int{}
+	for i := range 2 * podsUnderPolicy {
+		app := []string{"free", "under"}[i%2]
+		name := fmt.Sprint(app, "-", i)
+		began := time.Now()
+		createPod(t, "np-a", name, appLabel(app))
+		await(t, name+" to be annotated", func(ctx context.Context) string {
+			if _, port, err := getPod(ctx, "np-a", name); err != nil || port == nil {
+				return fmt.Sprintf("it is not (%v)", err)
+			}
+			return ""
+		})
+		took[app] = append(took[app], float64(time.Since(began))/float64(time.Millisecond))
+		m.settled(t)
+		for _, q := range m.log.since(began) {
+			if q.Method != "GET" {
+				writes[app]++
+			}
+		}
+	}
+	for _, app := range []string{"free", "under"} {
+		what := map[string]string{"free": "no policy", "under": "five policies"}[app]
+		fmt.Fprintf(&m.b, "%-60s %s; %d writes to Neutron\n", fmt.Sprintf("a pod under %s until its annotation, ms, of %d", what,
+			podsUnderPolicy), spread(took[app]), writes[app])
+	}
+	for i := range 5 {
+		noPolicy(t, fmt.Sprint("five-", i))
+	}
+	m.settled(t)
+}
+
+// wholeNamespace closes a namespace with many pods: by a policy for all pods, and by one for all that have a label.
+func (m *policySpeed) wholeNamespace(t *testing.T) {
+	createPods(t, []string{"np-b"}, runningPods-1, func(*unstructured.Unstructured) {})
+	createPod(t, "np-b", "web", appLabel("web"))
+	m.settledWithin(t, 5*time.Minute)
+	web := plug(t, "np-b", "web")
+	at := net.JoinHostPort(web.addresses[0], peerPort)
+	m.client.open(t, "tcp", at, web.pod, true)
+	for _, c := range []struct{ what, spec string }{
+		{"an empty podSelector", `{podSelector: {}, policyTypes: [Ingress]}`},
+		{"a label of all of them", `{podSelector: {matchExpressions: [{key: app, operator: Exists}]}, policyTypes: [Ingress]}`},
+	} {
+		time.Sleep(calmBefore)
+		began := time.Now()
+		policyOf(t, "np-b", "close", c.spec)
+		closed := m.lastAnswer(t, at)
+		m.settledWithin(t, 5*time.Minute)
+		fmt.Fprintf(&m.b, "%-60s %.0f to the last answer of one of them, %.1f s until all ports are as wanted; %s\n",
+			fmt.Sprintf("%d pods closed by %s, ms", runningPods, c.what), float64(closed.Sub(began))/float64(time.Millisecond),
+			time.Since(began).Seconds(), tally(m.log.since(began)))
+		if err := networkPoliciesOf("np-b").Delete(t.Context(), "close", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		m.client.open(t, "tcp", at, web.pod, true)
+		m.settledWithin(t, 5*time.Minute)
+	}
+}
+
+// lastAnswer calls until no call is answered for two seconds, and says when the last one was made that was.
+func (m *policySpeed) lastAnswer(t *testing.T, at string) (last time.Time) {
+	t.Helper()
+	began := time.Now()
+	last = began
+	for time.Since(last) < 2*time.Second {
+		now := time.Now()
+		if now.Sub(began) > patience {
+			t.Fatalf("%s still answers", at)
+		}
+		answers, err := m.client.calls(t.Context(), "udp", at, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for answer := range answers {
+			if !strings.HasPrefix(answer, "!") {
+				last = now
+			}
+		}
+	}
+	return last
+}
+
+// settledWithin is settled for what takes long.
+func (m *policySpeed) settledWithin(t *testing.T, bound time.Duration) {
+	t.Helper()
+	if amiss := waitFor(t.Context(), bound, m.amiss); amiss != "" {
+		t.Fatalf("waiting for cloud and cluster to agree: %s", amiss)
+	}
+}
