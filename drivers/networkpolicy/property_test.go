@@ -5,6 +5,7 @@ package networkpolicy_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/kuryr/raven/drivers/internal/policy"
 	"github.com/kuryr/raven/drivers/namespace"
 	"github.com/kuryr/raven/drivers/networkpolicy"
+	"github.com/kuryr/raven/drivers/networkpolicy/semantics"
 	"github.com/kuryr/raven/drivers/pod"
 )
 
@@ -229,45 +231,27 @@ type probe struct {
 // The truth, from the words of the API.
 
 func (c *cluster) allowed(p probe) bool {
-	return c.lets(p, p.from, p.to, networkingv1.PolicyTypeEgress) &&
-		c.lets(p, p.to, p.from, networkingv1.PolicyTypeIngress)
+	return c.lets(p, semantics.Egress) && c.lets(p, semantics.Ingress)
 }
 
-// lets says whether the policies of a pod allow a packet between it and another pod, in one direction.
-func (c *cluster) lets(p probe, own, other *corev1.Pod, direction networkingv1.PolicyType) bool {
-	isolated := false
-	for _, np := range c.policies {
-		if !isolates(np, own, direction) {
-			continue
-		}
-		isolated = true
-		if direction == networkingv1.PolicyTypeIngress {
-			for _, r := range np.Spec.Ingress {
-				if c.anyPeer(np, r.From, other, p.ip4) && anyPort(r.Ports, p) {
-					return true
-				}
-			}
-			continue
-		}
-		for _, r := range np.Spec.Egress {
-			if c.anyPeer(np, r.To, other, p.ip4) && anyPort(r.Ports, p) {
-				return true
-			}
-		}
+// end is a pod, or the virtual address of a Service, as an end of a connection.
+func (c *cluster) end(of *corev1.Pod, ip4 bool) semantics.End {
+	address := c.addresses[of.Namespace+"/"+of.Name][ip4]
+	end := semantics.End{Pod: of, Range: netip.PrefixFrom(address, address.BitLen())}
+	if at := slices.IndexFunc(c.namespaces, func(ns corev1.Namespace) bool { return ns.Name == of.Namespace }); at >= 0 {
+		end.NamespaceLabels = c.namespaces[at].Labels
 	}
-	return !isolated
+	return end
 }
 
-// isolates says whether a policy isolates a pod in a direction.
-func isolates(np networkingv1.NetworkPolicy, own *corev1.Pod, direction networkingv1.PolicyType) bool {
-	types := np.Spec.PolicyTypes
-	if len(types) == 0 {
-		types = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
-		if len(np.Spec.Egress) > 0 {
-			types = append(types, networkingv1.PolicyTypeEgress)
-		}
-	}
-	return np.Namespace == own.Namespace && matches(np.Spec.PodSelector, own.Labels) && slices.Contains(types, direction)
+// connection is a probe in the words of what judges it.
+func (c *cluster) connection(p probe) semantics.Connection {
+	return semantics.Connection{From: c.end(p.from, p.ip4), To: c.end(p.to, p.ip4), Protocol: p.protocol, Port: p.port}
+}
+
+// lets says whether the policies of a pod allow a packet in one direction.
+func (c *cluster) lets(p probe, direction networkingv1.PolicyType) bool {
+	return semantics.Judge(c.policies, c.connection(p), direction).Allowed
 }
 
 func matches(selector metav1.LabelSelector, set map[string]string) bool {
@@ -278,52 +262,6 @@ func matches(selector metav1.LabelSelector, set map[string]string) bool {
 	return parsed.Matches(labels.Set(set))
 }
 
-func (c *cluster) anyPeer(
-	np networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, other *corev1.Pod, ip4 bool,
-) bool {
-	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer networkingv1.NetworkPolicyPeer) bool {
-		if block := peer.IPBlock; block != nil {
-			address := c.addresses[other.Namespace+"/"+other.Name][ip4]
-			return netip.MustParsePrefix(block.CIDR).Contains(address) &&
-				!slices.ContainsFunc(block.Except, func(e string) bool { return netip.MustParsePrefix(e).Contains(address) })
-		}
-		inNamespace := other.Namespace == np.Namespace
-		if peer.NamespaceSelector != nil {
-			at := slices.IndexFunc(c.namespaces, func(ns corev1.Namespace) bool { return ns.Name == other.Namespace })
-			inNamespace = matches(*peer.NamespaceSelector, c.namespaces[at].Labels)
-		}
-		return inNamespace && (peer.PodSelector == nil || matches(*peer.PodSelector, other.Labels))
-	})
-}
-
-func anyPort(ports []networkingv1.NetworkPolicyPort, p probe) bool {
-	return len(ports) == 0 || slices.ContainsFunc(ports, func(port networkingv1.NetworkPolicyPort) bool {
-		protocol := corev1.ProtocolTCP
-		if port.Protocol != nil {
-			protocol = *port.Protocol
-		}
-		switch {
-		case protocol != p.protocol:
-			return false
-		case port.Port == nil:
-			return true
-		case port.Port.Type == intstr.String:
-			for _, container := range p.to.Spec.Containers {
-				for _, named := range container.Ports {
-					if named.Name == port.Port.StrVal && named.Protocol == protocol {
-						return named.ContainerPort == p.port
-					}
-				}
-			}
-			return false
-		case port.EndPort != nil:
-			return p.port >= port.Port.IntVal && p.port <= *port.EndPort
-		default:
-			return p.port == port.Port.IntVal
-		}
-	})
-}
-
 // The cloud, as the drivers want it.
 
 // cloud is what the Sets come to: rules by group, groups by port.
@@ -332,6 +270,7 @@ type cloud struct {
 	groups  map[string]map[string]bool             // by namespace/name of the pod
 	closed  bool                                   // something could not be expressed
 	objects []map[string]any
+	asked   map[string]semantics.Group
 	t       *testing.T
 }
 
@@ -481,27 +420,46 @@ func (c *cluster) cloud(t *testing.T) *cloud {
 
 // allowed is what Neutron's groups let through.
 func (w *cloud) allowed(c *cluster, p probe) bool {
-	return w.lets(c, p, p.from, p.to, "egress") && w.lets(c, p, p.to, p.from, "ingress")
+	return w.lets(c, p, semantics.Egress) && w.lets(c, p, semantics.Ingress)
 }
 
-func (w *cloud) lets(c *cluster, p probe, own, other *corev1.Pod, direction string) bool {
-	otherGroups := w.groups[other.Namespace+"/"+other.Name]
-	etherType := map[bool]string{true: "IPv4", false: "IPv6"}[p.ip4]
-	for group := range w.groups[own.Namespace+"/"+own.Name] {
-		for _, r := range w.rules[group] {
-			switch {
-			case *r.Direction != direction || *r.EtherType != etherType:
-			case r.Protocol != nil && *r.Protocol != strings.ToLower(string(p.protocol)):
-			case r.PortRangeMin != nil && (int64(p.port) < *r.PortRangeMin || int64(p.port) > *r.PortRangeMax):
-			case !r.RemoteGroupID.IsZero() && !otherGroups[r.RemoteGroupID.Literal]:
-			case r.RemoteIPPrefix != nil &&
-				!netip.MustParsePrefix(*r.RemoteIPPrefix).Contains(c.addresses[other.Namespace+"/"+other.Name][p.ip4]):
-			default:
-				return true
-			}
-		}
+func (w *cloud) lets(c *cluster, p probe, direction networkingv1.PolicyType) bool {
+	own, other := w.port(p.from), w.port(p.to)
+	if direction == semantics.Ingress {
+		own, other = other, own
 	}
-	return false
+	return len(semantics.Pass(own, &other, w.named(), c.connection(p), direction)) > 0
+}
+
+// port is a pod's port; the virtual address of a Service is in no group.
+func (w *cloud) port(of *corev1.Pod) semantics.Port {
+	return semantics.Port{Groups: slices.Collect(maps.Keys(w.groups[of.Namespace+"/"+of.Name]))}
+}
+
+// named are the groups by their names, which are their ids here.
+func (w *cloud) named() map[string]semantics.Group {
+	if w.asked != nil {
+		return w.asked
+	}
+	w.asked = map[string]semantics.Group{}
+	for name, rules := range w.rules {
+		g := semantics.Group{ID: name}
+		for _, r := range rules {
+			one := semantics.Rule{Direction: *r.Direction, EtherType: *r.EtherType, RemoteGroup: r.RemoteGroupID.Literal}
+			if r.Protocol != nil {
+				one.Protocol = *r.Protocol
+			}
+			if r.PortRangeMin != nil {
+				one.Min, one.Max = int32(*r.PortRangeMin), int32(*r.PortRangeMax)
+			}
+			if r.RemoteIPPrefix != nil {
+				one.Range = netip.MustParsePrefix(*r.RemoteIPPrefix)
+			}
+			g.Rules = append(g.Rules, one)
+		}
+		w.asked[name] = g
+	}
+	return w.asked
 }
 
 // clusters is how many are drawn.
@@ -607,7 +565,7 @@ func (c *cluster) reaches(
 		one := *c
 		one.policies = policies
 		return len(backends) > 0 && !slices.ContainsFunc(backends, func(to *corev1.Pod) bool {
-			return !one.lets(probe{from, to, ip4, protocol, targetPort}, from, to, networkingv1.PolicyTypeEgress)
+			return !one.lets(probe{from, to, ip4, protocol, targetPort}, semantics.Egress)
 		})
 	}
 	r.every = all(c.policies)
@@ -615,7 +573,7 @@ func (c *cluster) reaches(
 	virtual := &corev1.Pod{}
 	virtual.Namespace, virtual.Name = s.Namespace, s.Name
 	for i, np := range c.policies {
-		if !isolates(np, from, networkingv1.PolicyTypeEgress) {
+		if !semantics.Isolates(&np, from, semantics.Egress) {
 			continue
 		}
 		isolated = true
@@ -624,7 +582,7 @@ func (c *cluster) reaches(
 			blocks := slices.DeleteFunc(slices.Clone(rule.To), func(peer networkingv1.NetworkPolicyPeer) bool {
 				return peer.IPBlock == nil
 			})
-			ranged = ranged || len(rule.To) == 0 || len(blocks) > 0 && c.anyPeer(np, blocks, virtual, ip4)
+			ranged = ranged || len(rule.To) == 0 || len(blocks) > 0 && semantics.AnyPeer(np.Namespace, blocks, c.end(virtual, ip4))
 		}
 	}
 	r.byOne = r.byOne || !isolated
@@ -635,5 +593,5 @@ func (c *cluster) reaches(
 func (w *cloud) letsTo(c *cluster, from *corev1.Pod, s *corev1.Service, port corev1.ServicePort, ip4 bool) bool {
 	virtual := &corev1.Pod{}
 	virtual.Namespace, virtual.Name = s.Namespace, s.Name
-	return w.lets(c, probe{from, virtual, ip4, port.Protocol, port.Port}, from, virtual, "egress")
+	return w.lets(c, probe{from, virtual, ip4, port.Protocol, port.Port}, semantics.Egress)
 }
