@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr/raven/drivers"
+	"github.com/kuryr/raven/drivers/networkpolicy/semantics"
 	"github.com/kuryr/raven/service/daemon"
 	"github.com/kuryr/raven/service/handover"
 	"github.com/kuryr/raven/service/leader"
@@ -113,6 +114,21 @@ func goldenPlan() daemon.DryRun {
 	}
 }
 
+func goldenExplanation() explanation {
+	return explanation{
+		FormatVersion: formatVersion, Pod: "shop/web", Cluster: "c1", Ingress: []string{"shop/web"}, Egress: []string{},
+		Groups: []string{"shop-web"}, Notes: []string{"a note"}, Compared: 2,
+		Connections: []explained{{From: "shop/cart", To: "shop/web", Cases: []semantics.Case{{
+			Ports: []string{"80/tcp"}, Addresses: []string{"192.168.4.2 to 192.168.4.3"}, Allowed: true, Differ: true,
+			Sides: []semantics.Side{{
+				Pod: "shop/web", Direction: "ingress", Allowed: true, IsolatedBy: []string{"shop/web"},
+				Rules: []string{"shop/web ingress[0]"}, Port: "p1", Programs: true, Advice: "do something",
+				Passing: []semantics.Passing{{Group: "shop-web", ID: "g1", Rule: "r1"}},
+			}},
+		}}}},
+	}
+}
+
 // The documents of all commands are as they were: another key, or a key that is gone, is a change for who reads them.
 func TestDocumentsAreAsTheyWere(t *testing.T) {
 	planned := func() any {
@@ -122,6 +138,7 @@ func TestDocumentsAreAsTheyWere(t *testing.T) {
 	}
 	for name, document := range map[string]any{
 		"status": goldenReport(), "describe": goldenDescriptions(), "plan": planned(),
+		"policy-explain": goldenExplanation(),
 		"translate": translationDocument{
 			FormatVersion: formatVersion, Unread: goldenPlan().Unread, Objects: []translated{{
 				Object: "Pod shop/web-0", Driver: "pod", Set: map[string]any{"resources": []any{}},
@@ -193,6 +210,7 @@ func TestKeysOfDocuments(t *testing.T) {
 	look("describe", reflect.TypeFor[daemon.Descriptions]())
 	look("plan", reflect.TypeFor[planDocument]())
 	look("translate", reflect.TypeFor[translationDocument]())
+	look("policy explain", reflect.TypeFor[explanation]())
 	if len(seen) < 20 {
 		t.Errorf("it looked at %d types only", len(seen))
 	}

@@ -90,7 +90,8 @@ raven.drivers=namespace,pod,lbaas
 Exit statuses:
   0    done as asked; for plan: nothing to do
   1    an error, which is printed
-  2    plan: there are changes; cleanup: there is something to remove
+  2    plan: there are changes; cleanup: there is something to remove; policy explain: closed
+  3    policy explain: policies and cloud differ
   64   the command line is wrong
   130  ended by a signal; for run see its help`
 
@@ -116,7 +117,7 @@ func newRoot(io streams) *cobra.Command {
 	flags.register(root)
 	root.AddCommand(
 		newRunCommand(flags, io), newPlanCommand(flags, io), newTranslateCommand(flags, io), newStatusCommand(flags, io),
-		newDescribeCommand(flags, io),
+		newDescribeCommand(flags, io), newPolicyCommand(flags, io),
 		newConfigCommand(flags, io), newDriverCommand(flags, io), newCleanupCommand(flags, io), newServiceCommand(flags, io),
 		newSupportBundleCommand(flags, io), newVersionCommand(io),
 		newNodeCommand(flags, io),

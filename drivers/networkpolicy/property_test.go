@@ -582,7 +582,8 @@ func (c *cluster) reaches(
 			blocks := slices.DeleteFunc(slices.Clone(rule.To), func(peer networkingv1.NetworkPolicyPeer) bool {
 				return peer.IPBlock == nil
 			})
-			ranged = ranged || len(rule.To) == 0 || len(blocks) > 0 && semantics.AnyPeer(np.Namespace, blocks, c.end(virtual, ip4))
+			ranged = ranged || len(rule.To) == 0 ||
+				len(blocks) > 0 && semantics.AnyPeer(np.Namespace, blocks, c.end(virtual, ip4))
 		}
 	}
 	r.byOne = r.byOne || !isolated

@@ -10,10 +10,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// The drivers whose groups are told apart.
+// The drivers whose groups are told apart, as they stand in Group.Driver.
 const (
-	driverNode          = "node"
-	driverNetworkPolicy = "networkpolicy"
+	DriverNode          = "node"
+	DriverNetworkPolicy = "networkpolicy"
 )
 
 // maxName is how long the name of a group may be.
@@ -49,8 +49,8 @@ func (w World) advice(c Connection, s Side, own, other Party, direction networki
 				"waits for", other.Name, w.names(missing), describe("pod", other.Name))
 		}
 	}
-	return fmt.Sprintf("the security group of the policy has no rule for it: %s shows what it waits for, and in its Events "+
-		"what cannot be expressed, such as named ports that differ among pods", describe("networkpolicy", policies[0]))
+	return fmt.Sprintf("the security group of the policy has no rule for it: %s shows what it waits for, and in its "+
+		"Events what cannot be expressed, such as named ports that differ among pods", describe("networkpolicy", policies[0]))
 }
 
 // adviceOpen is for what passes although the policies do not allow it.
@@ -65,12 +65,12 @@ func (w World) adviceOpen(s Side, own Party) string {
 	case "":
 		return fmt.Sprintf("security group %q is not of this cluster: take the port out of it, "+
 			"openstack port unset --security-group %s %s", p.Group, p.ID, own.Port.ID)
-	case driverNetworkPolicy:
-		return fmt.Sprintf("security group %q does not follow the policies yet, or not any more: raven plan shows what is to "+
-			"be changed, raven status --driver networkpolicy what it waits for", p.Group)
+	case DriverNetworkPolicy:
+		return fmt.Sprintf("security group %q does not follow the policies yet, or not any more: raven plan shows what is "+
+			"to be changed, raven status --driver networkpolicy what it waits for", p.Group)
 	}
-	return fmt.Sprintf("the port is in security group %q, in which no isolated pod is: enable the driver networkpolicy in "+
-		"[raven] drivers if it is not; else %s says what it waits for, and raven plan what is to be changed", p.Group, ask)
+	return fmt.Sprintf("the port is still in security group %q, in which no isolated pod is: enable the driver networkpolicy "+
+		"in [raven] drivers if it is not; else %s says what it waits for, and raven plan what is to be changed", p.Group, ask)
 }
 
 func describe(kind, name string) string {
@@ -93,7 +93,7 @@ func (w World) hasPolicy(own Party, policy string) bool {
 	return slices.ContainsFunc(own.Port.Groups, func(id string) bool {
 		g := w.Groups[id]
 		cut := len(g.Name) >= maxName && strings.HasPrefix(name, g.Name)
-		return g.Driver == driverNetworkPolicy && (g.Name == name || cut)
+		return g.Driver == DriverNetworkPolicy && (g.Name == name || cut)
 	})
 }
 

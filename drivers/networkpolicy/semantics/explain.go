@@ -276,7 +276,7 @@ func (w World) side(c Connection, own, other Party, direction networkingv1.Polic
 		s.Cloud = own.Port.Unprotected || len(s.Passing) > 0
 	}
 	s.Programs = s.Cloud && !s.Allowed && len(s.Passing) > 0 && other.Pod == nil &&
-		!slices.ContainsFunc(s.Passing, func(p Passing) bool { return p.driver != driverNode })
+		!slices.ContainsFunc(s.Passing, func(p Passing) bool { return p.driver != DriverNode })
 	s.Allowed = s.Allowed || s.Programs
 	if s.Allowed != s.Cloud {
 		s.Advice = w.advice(c, s, own, other, direction)

@@ -50,8 +50,8 @@ type Passing struct {
 	driver string
 }
 
-// Pass returns the rules by which a port lets a connection pass in one direction. The other end has a port where it is a
-// pod. A port of which port security is off lets everything pass without a rule.
+// Pass returns the rules by which a port lets a connection pass in one direction. The other end has a port where it is
+// a pod. A port of which port security is off lets everything pass without a rule.
 func Pass(
 	own Port, other *Port, groups map[string]Group, c Connection, direction networkingv1.PolicyType,
 ) (passing []Passing) {

@@ -139,7 +139,9 @@ func anyPort(ports []networkingv1.NetworkPolicyPort, c Connection) bool {
 }
 
 // numbers returns the ports of a protocol that a port of a policy means at a pod.
-func numbers(port networkingv1.NetworkPolicyPort, protocol corev1.Protocol, pod *corev1.Pod) (first, last int32, ok bool) {
+func numbers(
+	port networkingv1.NetworkPolicyPort, protocol corev1.Protocol, pod *corev1.Pod,
+) (first, last int32, ok bool) {
 	of := corev1.ProtocolTCP
 	if port.Protocol != nil {
 		of = *port.Protocol
@@ -165,7 +167,8 @@ func named(pod *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool)
 	}
 	containers := slices.Clone(pod.Spec.Containers)
 	for i := range pod.Spec.InitContainers {
-		if always := pod.Spec.InitContainers[i].RestartPolicy; always != nil && *always == corev1.ContainerRestartPolicyAlways {
+		restarts := pod.Spec.InitContainers[i].RestartPolicy
+		if restarts != nil && *restarts == corev1.ContainerRestartPolicyAlways { // a sidecar
 			containers = append(containers, pod.Spec.InitContainers[i])
 		}
 	}
