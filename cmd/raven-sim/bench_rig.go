@@ -34,6 +34,7 @@ type rig struct {
 	unpods func()
 	names  []string // of the namespaces
 	made   int      // pods that are there
+	others int      // further objects that drivers answer for
 	conf   string   // further lines of kuryr.conf, from [raven] on
 	still  bool     // no driver makes ports for pods
 }
@@ -137,7 +138,7 @@ func (r *rig) settled(ctx context.Context) error {
 			sum += n
 		}
 		last = sumText(st.Counts)
-		return st.Ready && sum == st.Counts["done"] && sum >= len(r.names)+r.made, nil
+		return st.Ready && sum == st.Counts["done"] && sum >= len(r.names)+r.made+r.others, nil
 	})
 	if err != nil {
 		return fmt.Errorf("%w; objects: %s", err, last)

@@ -100,6 +100,11 @@ func scenarios() []scenario { //nolint:funlen // a table
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.ovn(ctx, r) },
 		},
 		{
+			"policies", "Ten times the pods, and as many NetworkPolicies as a burst has pods: the driver is switched on, the " +
+				"policies come, then one change after the other, and a restart.",
+			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.policies(ctx, r) },
+		},
+		{
 			"boundary", "The pod driver as a call in this process and in its own, confined one; then its restart with a replay.",
 			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.boundary(ctx, r) },
 		},
