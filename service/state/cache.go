@@ -36,7 +36,9 @@ type Cache struct {
 	kinds   *plan.Kinds
 	entries map[ResourceKey]*entry
 	byOwner map[plan.Owner]map[ResourceKey]bool
-	usedBy  map[string]map[ResourceKey]bool
+	// shared are the claimed resources by identity: one owner has them all, and every reference to one looks for it.
+	shared map[plan.Key]map[ResourceKey]bool
+	usedBy map[string]map[ResourceKey]bool
 	// removed remembers deletions until the lists that ran beside them have ended.
 	removed map[ResourceKey]uint64
 	// pending are creates that have been asked for, by the ids that they refer to and their own: what they use is in use.
@@ -50,7 +52,7 @@ type Cache struct {
 func NewCache(kinds *plan.Kinds) *Cache {
 	return &Cache{
 		kinds: kinds, entries: map[ResourceKey]*entry{}, byOwner: map[plan.Owner]map[ResourceKey]bool{},
-		usedBy: map[string]map[ResourceKey]bool{}, removed: map[ResourceKey]uint64{},
+		shared: map[plan.Key]map[ResourceKey]bool{}, usedBy: map[string]map[ResourceKey]bool{}, removed: map[ResourceKey]uint64{},
 		pending: map[string]map[string]plan.Observed{}, writing: map[ResourceKey]int{},
 	}
 }
@@ -106,6 +108,9 @@ func (c *Cache) Put(o plan.Observed) (changed, differs bool) {
 	c.entries[key] = &entry{Observed: o, written: c.sequence}
 	delete(c.removed, key)
 	add(c.byOwner, o.Identity.Owner, key)
+	if o.Identity.Owner == sharedOwner() {
+		add(c.shared, o.Identity.Key(), key)
+	}
 	for _, id := range c.References(o) {
 		add(c.usedBy, id, key)
 	}
@@ -128,8 +133,14 @@ func (c *Cache) Remove(kind drivers.Kind, id string) (plan.Observed, bool) {
 	return e.Observed, true
 }
 
+// sharedOwner is the owner of all claimed resources.
+func sharedOwner() plan.Owner { return plan.Owner{Driver: Shared} }
+
 func (c *Cache) unlink(key ResourceKey, e *entry) {
 	drop(c.byOwner, e.Identity.Owner, key)
+	if e.Identity.Owner == sharedOwner() {
+		drop(c.shared, e.Identity.Key(), key)
+	}
 	for _, id := range c.References(e.Observed) {
 		drop(c.usedBy, id, key)
 	}
@@ -292,7 +303,11 @@ func Compare(a, b plan.Observed) int {
 func (c *Cache) Find(identity plan.Identity, kind drivers.Kind) (plan.Observed, bool) {
 	want := identity.Key()
 	var twins []plan.Observed
-	for key := range c.byOwner[identity.Owner] {
+	keys := c.byOwner[identity.Owner]
+	if identity.Owner == sharedOwner() {
+		keys = c.shared[want]
+	}
+	for key := range keys {
 		if key.Kind != kind {
 			continue
 		}

@@ -55,7 +55,7 @@ func TestReplaceBesideWrites(t *testing.T) {
 		t.Error(diff)
 	}
 	if changes = m.Replace(every, nil, m.Sequence()); len(changes) != 4 ||
-		len(m.entries)+len(m.byOwner)+len(m.usedBy) != 0 {
+		len(m.entries)+len(m.byOwner)+len(m.shared)+len(m.usedBy) != 0 {
 		t.Errorf("an empty list leaves %v", m.entries)
 	}
 }
