@@ -52,7 +52,8 @@ type Cache struct {
 func NewCache(kinds *plan.Kinds) *Cache {
 	return &Cache{
 		kinds: kinds, entries: map[ResourceKey]*entry{}, byOwner: map[plan.Owner]map[ResourceKey]bool{},
-		shared: map[plan.Key]map[ResourceKey]bool{}, usedBy: map[string]map[ResourceKey]bool{}, removed: map[ResourceKey]uint64{},
+		shared: map[plan.Key]map[ResourceKey]bool{}, usedBy: map[string]map[ResourceKey]bool{},
+		removed: map[ResourceKey]uint64{},
 		pending: map[string]map[string]plan.Observed{}, writing: map[ResourceKey]int{},
 	}
 }
