@@ -223,8 +223,8 @@ func (b *builder) rule(group, logical, direction string, ip4 bool, remote *strin
 
 // policyGroups adds the groups that NetworkPolicies need: what the namespace's group lets through in two, so that a
 // port can leave either, and a group of all pods. Where a policy isolates all pods, the open group of that direction
-// has no rules, since it takes long until all ports have left it. The namespace's own group stays as it is, for the ports
-// that are still in it.
+// has no rules, since it takes long until all ports have left it. The namespace's own group stays as it is, for the
+// ports that are still in it.
 func (b *builder) policyGroups(isolated *isolation) {
 	for _, g := range [][3]string{
 		{"open-in", "-in", drivers.NamespaceOpenIngress},

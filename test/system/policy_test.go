@@ -174,7 +174,8 @@ func (r *rig) foreignChanges() {
 func (r *rig) golden(name, text string) {
 	r.t.Helper()
 	for _, mask := range [][2]string{
-		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "ID"}, {`192\.168\.\d+\.\d+`, "ADDRESS"},
+		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "ID"},
+		{`192\.168\.\d+\.\d+`, "ADDRESS"},
 		{regexp.QuoteMeta(r.kube.URL()), "URL"},
 	} {
 		text = regexp.MustCompile(mask[0]).ReplaceAllString(text, mask[1])

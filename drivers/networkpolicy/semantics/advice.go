@@ -61,7 +61,11 @@ func (w World) adviceOpen(s Side, own Party) string {
 	}
 	p := s.Passing[0]
 	ask := describe("pod", own.Name)
-	switch p.driver {
+	by := p.driver
+	if namespace, _, _ := strings.Cut(own.Name, "/"); p.Group == members(namespace) {
+		by = DriverNetworkPolicy // whose rules are in it
+	}
+	switch by {
 	case "":
 		return fmt.Sprintf("security group %q is not of this cluster: take the port out of it, "+
 			"openstack port unset --security-group %s %s", p.Group, p.ID, own.Port.ID)
@@ -69,8 +73,8 @@ func (w World) adviceOpen(s Side, own Party) string {
 		return fmt.Sprintf("security group %q does not follow the policies yet, or not any more: raven plan shows what is "+
 			"to be changed, raven status --driver networkpolicy what it waits for", p.Group)
 	}
-	return fmt.Sprintf("the port is still in security group %q, in which no isolated pod is: enable the driver networkpolicy "+
-		"in [raven] drivers if it is not; else %s says what it waits for, and raven plan what is to be changed", p.Group, ask)
+	return fmt.Sprintf("the port is still in security group %q, in which no isolated pod is: enable the driver "+
+		"networkpolicy in [raven] drivers if it is not; else %s says what it waits for, and raven plan what is to be changed", p.Group, ask)
 }
 
 func describe(kind, name string) string {
@@ -87,9 +91,21 @@ func policiesOf(rules []string) (policies []string) {
 	return slices.Compact(policies)
 }
 
-// hasPolicy says whether a party's port is in the group of a policy.
+// members is the name of the group of all pods of a namespace, which has the rules of policies for all of them.
+func members(namespace string) string { return namespace + "-members" }
+
+// hasPolicy says whether a party's port is in the group that has the rules of a policy.
 func (w World) hasPolicy(own Party, policy string) bool {
 	name := strings.Replace(policy, "/", "-", 1)
+	for i := range w.Policies {
+		p := &w.Policies[i]
+		selector := p.Spec.PodSelector
+		if p.Namespace+"/"+p.Name == policy && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+			return slices.ContainsFunc(own.Port.Groups, func(id string) bool {
+				return w.Groups[id].Name == members(p.Namespace)
+			})
+		}
+	}
 	return slices.ContainsFunc(own.Port.Groups, func(id string) bool {
 		g := w.Groups[id]
 		cut := len(g.Name) >= maxName && strings.HasPrefix(name, g.Name)

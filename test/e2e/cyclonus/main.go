@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command cyclonus runs cyclonus' generated cases of NetworkPolicies on the cluster of KUBECONFIG. It probes through
-// the program that started it, since the cluster's pods need no container: each line of its standard output is an order,
-// each line of its standard input an answer. See protocol.go.
+// the program that started it, since the cluster's pods need no container: each line of its standard output is an
+// order, each line of its standard input an answer. See protocol.go.
 //
 //	cyclonus -every 20 -mode pod-ip
 package main
@@ -175,7 +175,9 @@ func (c *cluster) DeleteNamespace(name string) error {
 }
 
 // ExecuteRemoteCommand takes one command only, that of cyclonus' worker, whose last word is what to call.
-func (c *cluster) ExecuteRemoteCommand(namespace, pod, _ string, command []string) (out, errors string, failed, err error) {
+func (c *cluster) ExecuteRemoteCommand(
+	namespace, pod, _ string, command []string,
+) (out, errors string, failed, err error) {
 	var batch struct {
 		Requests []*request
 	}

@@ -117,8 +117,8 @@ func (p imageParts) fillBusybox(ctx context.Context, root string) error {
 	return errors.Join(errs...)
 }
 
-// fillAgnhost makes the file system of agnhost: upstream's program, CoreDNS, which upstream's tests run as a name server
-// from this image, and Debian's tools that they run in its containers.
+// fillAgnhost makes the file system of agnhost: upstream's program, CoreDNS, which upstream's tests run from this image
+// as a name server, and Debian's tools that they run in its containers.
 func (p imageParts) fillAgnhost(ctx context.Context, root string) error {
 	if _, err := run(exec.CommandContext(ctx, "cp", "-a", p.userland+"/.", root)); err != nil {
 		return err

@@ -114,8 +114,8 @@ func (m *policySpeed) pods(t *testing.T) {
 	}
 	for _, app := range []string{"free", "under"} {
 		what := map[string]string{"free": "no policy", "under": "five policies"}[app]
-		fmt.Fprintf(&m.b, "%-60s %s; %d writes to Neutron\n", fmt.Sprintf("a pod under %s until its annotation, ms, of %d", what,
-			podsUnderPolicy), spread(took[app]), writes[app])
+		fmt.Fprintf(&m.b, "%-60s %s; %d writes to Neutron\n",
+			fmt.Sprintf("a pod under %s until its annotation, ms, of %d", what, podsUnderPolicy), spread(took[app]), writes[app])
 	}
 	for i := range 5 {
 		noPolicy(t, fmt.Sprint("five-", i))

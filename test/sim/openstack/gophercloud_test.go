@@ -20,7 +20,6 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
-
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/kuryr/raven/test/sim/openstack"
