@@ -108,6 +108,7 @@ generate: build ## Make what is made by tools: the contract's code, kuryr.conf.s
 	.ci/proto generate
 	$(BIN)/raven config sample > kuryr.conf.sample
 	RAVEN_UPDATE=1 go test ./test/system -run '^TestChartRules$$'
+	go test ./service/daemon -run '^TestTypeScript$$' -update
 
 check: build ## Fail when something that tools make is stale, or a file is not formatted or tidy
 	.ci/check

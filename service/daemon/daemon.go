@@ -23,6 +23,7 @@ import (
 	"github.com/kuryr/raven/service/health"
 	"github.com/kuryr/raven/service/leader"
 	"github.com/kuryr/raven/service/log"
+	"github.com/kuryr/raven/service/web"
 )
 
 // Config is what a daemon needs.
@@ -145,6 +146,8 @@ func (d *Daemon) launcher(v *config.Values) *service.Launcher {
 	serving.Stalled, serving.Logger = d.progress.Stalled, d.log
 	looking := backdoor.FromConfig(v)
 	looking.Logger, looking.Show = d.log, func(w io.Writer) error { return d.values().Show(w) }
+	page := web.FromConfig(v)
+	page.Source, page.Logger = webSource{d}, d.log
 	launcher := service.NewLauncher(service.Config{
 		Logger: d.log, Signal: d.config.Signals, Notify: d.config.Notify, Progress: d.progress,
 		Grace: func() time.Duration { return d.values().Duration(config.DefaultGroup, "graceful_shutdown_timeout") },
@@ -153,6 +156,7 @@ func (d *Daemon) launcher(v *config.Values) *service.Launcher {
 		},
 	})
 	launcher.Add("health", health.New(serving, d.registry))
+	launcher.Add("web", web.New(page))
 	launcher.Add("backdoor", backdoor.New(looking))
 	launcher.Add("raven", d)
 	launcher.Add("control", newControl(RuntimeDir(v), d, d.log))

@@ -20,6 +20,7 @@ import (
 	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/watch"
+	"github.com/kuryr/raven/service/web"
 	"github.com/kuryr/raven/service/writeback"
 )
 
@@ -138,7 +139,7 @@ func laterOptions() []config.Option {
 func Options() []config.Option {
 	return slices.Concat(
 		ravenOptions(), loopOptions(), sandboxOptions(), service.Options(), backdoor.Options(), log.Options(),
-		health.Options(),
+		health.Options(), web.Options(),
 		watch.Options(), leader.Options(), writeback.Options(), openstack.Options(), octavia.Options(), ovn.Options(),
 		node.Options(), laterOptions(),
 	)
@@ -184,6 +185,7 @@ func OptionGroups() []config.Group {
 		{Name: "namespace_subnet", Help: "The networks of namespaces."},
 		{Name: "node", Help: "A node's daemon, raven node run, in a file of its own on each node."},
 		{Name: "node_network", Help: "The network of nodes, by which they reach pods: driver node."},
+		{Name: "web", Help: "The web page: see docs/web.md."},
 		{Name: "octavia_defaults", Help: "The load balancers of Services."},
 	}
 }

@@ -18,25 +18,30 @@ func (d *Daemon) status(q url.Values) (any, error) {
 	if q.Has(DescribeQuery) {
 		return d.describe(q), nil
 	}
+	return d.report(func(r *runtime) []reconcile.ObjectStatus { return r.engine().Objects(filterFrom(q)) }), nil
+}
+
+// report is how the daemon stands, with the objects that are asked for if it leads.
+func (d *Daemon) report(objects func(*runtime) []reconcile.ObjectStatus) Report {
 	r := d.current()
 	report := Report{FormatVersion: FormatVersion, Version: d.config.Loader.Version, Started: d.started}
 	if r == nil {
 		d.mu.Lock()
 		report.WaitsFor = d.awaited
 		d.mu.Unlock()
-		return report, nil
+		return report
 	}
 	report.Cluster, report.Project = r.cluster, r.cloud.ProjectID()
 	report.Counts, report.Requests = r.engine().Counts(), r.cloud.Neutron.Stats()
 	report.Ready = r.engine().Replayed()
 	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
 		report.Ready = report.Ready && !r.engine().StandingBy() // or it is still taking over
-		report.Objects = r.engine().Objects(filterFrom(q))
+		report.Objects = objects(r)
 	}
 	report.OVN, report.Handover = r.ovnReport(), r.loop().handover.Status()
 	report.Drifts = r.engine().Drifts()
 	report.Drivers, report.Disabled = r.driverReports(), r.engine().DisabledResources()
-	return report, nil
+	return report
 }
 
 func (r *runtime) driverReports() []DriverReport {

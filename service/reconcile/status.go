@@ -189,6 +189,9 @@ func (e *Engine) Drivers() []DriverStatus {
 	return list
 }
 
+// Changes counts what may have changed of all that is reported here, without waiting for a lock.
+func (e *Engine) Changes() uint64 { return e.state.Changes() }
+
 // Counts returns how many objects are in each phase.
 func (e *Engine) Counts() map[state.Phase]int {
 	counts := map[state.Phase]int{}

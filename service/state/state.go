@@ -12,6 +12,7 @@ package state
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -86,10 +87,14 @@ type Loop struct{ *State }
 // the drivers' answers.
 type State struct {
 	deliver func([]Request)
+	changes atomic.Uint64
 
 	mu sync.Mutex
 	tx LoopTx
 }
+
+// Changes counts the updates, without the lock: who has read the state before knows by it whether to read it again.
+func (s *State) Changes() uint64 { return s.changes.Load() }
 
 // Tx is the state while it is locked. It must not be kept.
 type Tx struct {
@@ -185,6 +190,7 @@ func (s *State) locked(f func(*LoopTx)) (woken []Request, after []func()) {
 	defer func() {
 		woken, after = s.tx.woken, s.tx.after
 		s.tx.woken, s.tx.after = nil, nil
+		s.changes.Add(1) // at the end: who sees the new number reads the new state
 	}()
 	f(&s.tx)
 	return woken, after
