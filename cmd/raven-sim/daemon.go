@@ -36,15 +36,20 @@ const (
 type daemon struct {
 	*harness.Process
 	address string // of its status endpoint
+	page    string // the URL of its web page
 	log     string
 	errs    tailBuffer
 }
 
-// configure writes a kuryr.conf for the stage and returns the address of the status endpoint.
-func (s *stage) configure(extra string) (address string, err error) {
+// configure writes a kuryr.conf for the stage and returns the addresses of the status endpoint and of the web page.
+func (s *stage) configure(extra string) (address, page string, err error) {
 	port, err := freePort()
 	if err != nil {
-		return "", err
+		return "", "", err
+	}
+	pagePort, err := freePort()
+	if err != nil {
+		return "", "", err
 	}
 	conf := fmt.Sprintf(`[DEFAULT]
 graceful_shutdown_timeout = %d
@@ -62,22 +67,29 @@ port = %d
 [prometheus_exporter]
 port = 0
 
+[web]
+enabled = true
+port = %d
+
 [raven]
 runtime_dir = %s
-%s`, int(grace.Seconds()), s.kubeconfig(), simcloud.CloudMember, s.clouds(), port, filepath.Join(s.dir, "run"), extra)
+%s`, int(grace.Seconds()), s.kubeconfig(), simcloud.CloudMember, s.clouds(), port, pagePort, filepath.Join(s.dir, "run"),
+		extra)
 	if err := os.WriteFile(s.conf(), []byte(conf), 0o600); err != nil {
-		return "", fmt.Errorf("writing kuryr.conf: %w", err)
+		return "", "", fmt.Errorf("writing kuryr.conf: %w", err)
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), nil
+	return onLoopback(port), "http://" + onLoopback(pagePort) + "/", nil
 }
+
+func onLoopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // startRaven writes a kuryr.conf, with more lines for [raven], and runs the real raven with it.
 func (s *stage) startRaven(program, extra string) (*daemon, error) {
-	address, err := s.configure(extra)
+	address, page, err := s.configure(extra)
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{address: address, log: s.log()}
+	d := &daemon{address: address, page: page, log: s.log()}
 	args := []string{"run", "--config-file", s.conf(), "--set", "DEFAULT.log_file=" + s.log()}
 	cmd := exec.Command(program, args...) //nolint:gosec,noctx // ended by stop, with a signal of its own
 	cmd.Env = withoutOverrides(os.Environ())

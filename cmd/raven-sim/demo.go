@@ -99,6 +99,7 @@ func (o demoOptions) run(ctx context.Context, hurry <-chan struct{}, out io.Writ
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(out, "the web page: %s\n", d.page)
 	live, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failures := make(chan error, 1)

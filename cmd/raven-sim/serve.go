@@ -51,7 +51,7 @@ func serve(ctx context.Context, out io.Writer, dir string, ko simkube.Options, c
 		return err
 	}
 	defer s.close()
-	if _, err := s.configure(fmt.Sprintf(servicesConf, usualDrivers)); err != nil {
+	if _, _, err := s.configure(fmt.Sprintf(servicesConf, usualDrivers)); err != nil {
 		return err
 	}
 	s.printAccess(out)

@@ -24,6 +24,8 @@ const (
 	mostPages = 64
 	// mostNodes is how many nodes of expanded namespaces an answer has, unless the page asks for fewer.
 	mostNodes = 2000
+	// mostProblems is how many problems the overview lists.
+	mostProblems = 100
 	// beat is the time between two signs of life of a page's stream.
 	beat = 15 * time.Second
 	// patience is how long a page may take to read one event.
@@ -57,6 +59,10 @@ type Overview struct {
 	Report any `json:"report"` // see docs/json.md
 	// Hour has a sample of each of the last 60 minutes, the earliest first.
 	Hour []Sample `json:"hour"`
+	// Problems are what needs a look: objects that are not done, and resources in ERROR, the worst first. More counts
+	// those that are left out.
+	Problems []Node `json:"problems"`
+	More     int    `json:"more,omitempty"`
 }
 
 // Page is one source object.
@@ -125,7 +131,9 @@ func (s *Server) admits(r *http.Request) bool {
 }
 
 func (s *Server) overview(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, Overview{Report: s.config.Source.Overview(), Hour: s.feed.hour()})
+	o := Overview{Report: s.config.Source.Overview(), Hour: s.feed.hour()}
+	o.Problems, o.More = s.feed.current().Problems(mostProblems)
+	s.answer(w, o)
 }
 
 func (s *Server) topology(w http.ResponseWriter, r *http.Request) {

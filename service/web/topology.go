@@ -220,8 +220,10 @@ func (b *builder) connect(o *reconcile.ObjectStatus) {
 		if r.Shared {
 			continue // whoever has it says what it names
 		}
-		for _, value := range r.Attrs {
-			b.names(from, value)
+		for key, value := range r.Attrs {
+			if drawn(r.Kind) || key != "network_id" { // a port names its subnet, and that its network
+				b.names(from, value)
+			}
 		}
 	}
 }
@@ -370,3 +372,27 @@ func (s *Snapshot) Links(id string) []Node {
 	}
 	return list
 }
+
+// Problems returns what needs a look, the worst first, up to a bound, and how much more there is.
+func (s *Snapshot) Problems(most int) (list []Node, more int) {
+	list = []Node{}
+	for _, n := range s.nodes {
+		if n.Object && rank(n.State) > 0 || !n.Object && broken(n) {
+			list = append(list, *n)
+		}
+	}
+	severity := func(n Node) int {
+		if !n.Object {
+			return rank(state.Failing)
+		}
+		return rank(n.State)
+	}
+	slices.SortStableFunc(list, func(a, b Node) int { return severity(b) - severity(a) })
+	if len(list) > most {
+		list, more = list[:most:most], len(list)-most
+	}
+	return list, more
+}
+
+// broken says whether the cloud reports that a resource does not work.
+func broken(n *Node) bool { return n.Status == "ERROR" }

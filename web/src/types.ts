@@ -172,6 +172,8 @@ export interface ObjectStatus {
 export interface Overview {
   report: unknown;
   hour: Sample[] | null;
+  problems: Node[] | null;
+  more?: number;
 }
 
 export interface OvnStatus {
