@@ -29,7 +29,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples charts install install-node uninstall package run web test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-cyclonus e2e-systemd e2e-down e2e-able e2e-command
+.PHONY: help build examples charts install install-node uninstall package run web test-web web-screenshots test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-cyclonus e2e-systemd e2e-down e2e-able e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,13 @@ generate: build ## Make what is made by tools: the contract's code, kuryr.conf.s
 
 web: ## Build the web page from web/ into service/web/dist; Node.js 20 or later with npm
 	.ci/web build
+
+test-web: build ## Test the web page in a real Chromium, against the simulations; Debian's chromium, and make web before
+	cd test/web && go test -count=1 $(ARGS) ./...
+
+web-screenshots: build ## Make the screenshots of docs/web.md
+	@mkdir -p docs/images
+	cd test/web && RAVEN_WEB_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run '^TestPage$$' ./...
 
 check: build ## Fail when something that tools make is stale, or a file is not formatted or tidy
 	.ci/check

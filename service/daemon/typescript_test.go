@@ -62,7 +62,7 @@ func (g *typeScript) of(t reflect.Type) string {
 	case reflect.Slice:
 		return g.of(t.Elem()) + "[] | null"
 	case reflect.Map:
-		return "Record<string, " + g.of(t.Elem()) + ">"
+		return "Record<string, " + g.of(t.Elem()) + "> | null"
 	case reflect.Struct:
 		if t == reflect.TypeFor[time.Time]() {
 			return "string"

@@ -5,7 +5,7 @@ import cytoscape from 'cytoscape';
 import { useEffect, useRef } from 'preact/hooks';
 import { addressOf } from './api';
 import { Places } from './layout';
-import { kinds, marks, worst } from './words';
+import { kinds, marks, objects, worst } from './words';
 import type { Group, Node, Topology } from './types';
 
 const color = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -14,7 +14,7 @@ function sheet(): cytoscape.StylesheetJson {
   const text = color('--text');
   return [
     { selector: 'node', style: {
-      label: 'data(label)', 'font-size': 11, 'min-zoomed-font-size': 6, color: text, 'text-valign': 'bottom', 'text-margin-y': 3,
+      label: 'data(label)', 'font-size': 13, 'min-zoomed-font-size': 6, color: text, 'text-valign': 'bottom', 'text-margin-y': 3,
       'text-wrap': 'ellipsis', 'text-max-width': '104px', width: 26, height: 26, 'background-color': color('--line'),
       'border-width': 2, 'border-color': color('--line'),
     } },
@@ -22,7 +22,7 @@ function sheet(): cytoscape.StylesheetJson {
     { selector: 'node.object', style: { shape: 'ellipse' } },
     { selector: 'node.group', style: {
       shape: 'round-rectangle', width: 128, height: 54, 'text-valign': 'center', 'text-margin-y': 0, 'text-wrap': 'wrap',
-      'background-color': color('--panel'), 'border-width': 3, 'font-size': 12, 'text-max-width': '120px',
+      'background-color': color('--panel'), 'border-width': 3, 'font-size': 14, 'text-max-width': '120px',
     } },
     { selector: 'node.group:parent', style: {
       'text-valign': 'top', 'background-opacity': 0.4, padding: '26px', 'font-size': 16, 'text-max-width': '400px',
@@ -41,9 +41,9 @@ function sheet(): cytoscape.StylesheetJson {
 }
 
 function groupData(g: Group): { label: string; state: string } {
-  const bad = (['terminal', 'failing', 'waiting', 'pending'] as const).filter((s) => g.states[s]);
-  const more = bad.map((s) => `${marks[s]} ${g.states[s]} ${s}`).join(' ');
-  return { label: `${clean(g.namespace)}\n${g.objects} objects${more ? '\n' + more : ''}`, state: worst(g.states) };
+  const bad = (['terminal', 'failing', 'waiting', 'pending'] as const).filter((s) => g.states?.[s]);
+  const more = bad.map((s) => `${marks[s]} ${g.states?.[s]} ${s}`).join(' ');
+  return { label: `${clean(g.namespace)}\n${objects(g.objects)}${more ? '\n' + more : ''}`, state: worst(g.states) };
 }
 
 /** clean keeps signs that change the direction of text, or lines, out of a label on the canvas. */

@@ -99,11 +99,11 @@ function Hour({ samples }: { samples: Sample[] }) {
     <section>
       <h2>The last hour</h2>
       <svg class="hour" viewBox="0 0 60 20" preserveAspectRatio="none" role="img"
-        aria-label={`Objects by state, ${samples.length} samples. The last: ${last ? states.map((s) => `${last.counts[s] ?? 0} ${s}`).join(', ') : 'none'}`}>
+        aria-label={`Objects by state, ${samples.length} samples. The last: ${last ? states.map((s) => `${last.counts?.[s] ?? 0} ${s}`).join(', ') : 'none'}`}>
         {samples.map((s, i) => {
           let y = 20;
           return [...states].reverse().map((state) => {
-            const height = (20 * (s.counts[state] ?? 0)) / top;
+            const height = (20 * (s.counts?.[state] ?? 0)) / top;
             y -= height;
             return <rect key={state + i} class={'fill-' + state} x={60 - samples.length + i} y={y} width="0.9" height={height} />;
           });

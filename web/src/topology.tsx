@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { addressOf, ask, query, useDocument } from './api';
 import { Graph } from './graph';
 import { NodeLine, Problem, State } from './parts';
-import { states } from './words';
+import { objects, states } from './words';
 import type { Found, Group, Node, Topology } from './types';
 
 const listed = 200; // nodes of a namespace that the list shows at once
@@ -128,8 +128,8 @@ function Tree({ topology, expanded, toggle }: TreeProps) {
 function Counts({ group }: { group: Group }) {
   return (
     <span class="counts">
-      <span class="dim">{group.objects} objects </span>
-      {states.filter((s) => s !== 'done' && group.states[s]).map((s) => <span key={s}>{group.states[s]} <State of={s} /> </span>)}
+      <span class="dim">{objects(group.objects)} </span>
+      {states.filter((s) => s !== 'done' && group.states?.[s]).map((s) => <span key={s}>{group.states?.[s]} <State of={s} /> </span>)}
     </span>
   );
 }

@@ -91,8 +91,8 @@ export interface FoundObject {
 export interface Group {
   namespace: string;
   objects: number;
-  states: Record<string, number>;
-  kinds: Record<string, number>;
+  states: Record<string, number> | null;
+  kinds: Record<string, number> | null;
 }
 
 export interface Guard {
@@ -133,8 +133,8 @@ export interface NeutronStats {
   inFlight: number;
   waiting: number;
   heldBackSeconds?: number;
-  batch: Record<string, number>;
-  queued: Record<string, number>;
+  batch: Record<string, number> | null;
+  queued: Record<string, number> | null;
   events?: Record<string, number>;
 }
 
@@ -219,7 +219,7 @@ export interface Report {
   leader?: LeaderReport;
   drivers: DriverReport[] | null;
   disabled?: DisabledStatus[];
-  counts: Record<string, number>;
+  counts: Record<string, number> | null;
   requests: NeutronStats;
   ovn?: OvnStatus;
   handover?: HandoverStatus;
@@ -249,7 +249,7 @@ export interface ResourceStatus {
 
 export interface Sample {
   time: string;
-  counts: Record<string, number>;
+  counts: Record<string, number> | null;
 }
 
 export interface Told {
