@@ -50,9 +50,10 @@ install: ## Install what `make build` has built, with its unit and documents; PR
 	install -D -m 0644 etc/tmpfiles.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
 	install -D -m 0644 etc/logrotate.d/raven $(DESTDIR)/etc/logrotate.d/raven
 	test -e $(DESTDIR)/etc/kuryr/kuryr.conf || install -D -m 0640 kuryr.conf.sample $(DESTDIR)/etc/kuryr/kuryr.conf
-	install -d $(DOC)/docs/drivers $(DOC)/docs/adr $(DOC)/etc/kustomize $(DOC)/etc/prometheus $(DOC)/etc/grafana
+	install -d $(DOC)/docs/drivers $(DOC)/docs/adr $(DOC)/docs/images $(DOC)/etc/kustomize $(DOC)/etc/prometheus $(DOC)/etc/grafana
 	install -m 0644 README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE kuryr.conf.sample $(DOC)/
 	install -m 0644 $(wildcard docs/*.md) $(DOC)/docs/
+	install -m 0644 $(wildcard docs/images/*.png) $(DOC)/docs/images/
 	install -m 0644 $(wildcard docs/drivers/*.md) $(DOC)/docs/drivers/
 	install -m 0644 $(wildcard docs/adr/*.md) $(DOC)/docs/adr/
 	install -m 0644 $(wildcard etc/kustomize/*.yaml) $(DOC)/etc/kustomize/

@@ -210,13 +210,14 @@ func screenshots(t *testing.T, p *page) {
 	var pod string
 	p.show("#/overview")
 	p.until(`document.querySelector('.overview .nodes a[href*="object/Pod/crowd"]') !== null`)
-	p.eval(`document.querySelector('.overview .nodes a[href*="object/Pod/crowd"]').getAttribute('href')`, &pod)
+	p.eval(`[...document.querySelectorAll('.overview .nodes a[href*="object/Pod/crowd"]')].at(-1).getAttribute('href')`, &pod)
 	for _, shot := range []struct {
 		name, hash, scheme string
 		width, height      int64
 	}{
+		{"object", pod, "light", 1280, 800},
 		{"topology", "#/", "light", 1280, 800}, {"topology-dark", "#/", "dark", 1280, 800},
-		{"topology-narrow", "#/", "light", 390, 844}, {"object", pod, "light", 1280, 800}, {"overview", "#/overview", "light", 1280, 800},
+		{"topology-narrow", "#/", "light", 390, 844}, {"overview", "#/overview", "light", 1280, 800},
 	} {
 		p.do(p.as(shot.width, shot.height, shot.scheme))
 		p.show("#/none")

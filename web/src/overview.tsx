@@ -3,7 +3,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { useDocument } from './api';
 import { NodeLine, Problem, Since, State, Table } from './parts';
-import { states } from './words';
+import { objects, states } from './words';
 import type { Overview, Report, Request, Sample } from './types';
 
 const interval = 5000; // requests and drivers change without the topology
@@ -36,7 +36,7 @@ function Body({ overview, report: r }: { overview: Overview; report: Report }) {
       <ul class="cards" aria-label="Objects by state">
         {states.map((s) => <li key={s}><b>{r.counts?.[s] ?? 0}</b> <State of={s} /></li>)}
       </ul>
-      <Hour samples={overview.hour ?? []} />
+      <Hour samples={[...(overview.hour ?? []).slice(-59), { time: "", counts: r.counts }]} />
       <section>
         <h2>Needs a look</h2>
         {!overview.problems?.length && <p class="dim">Nothing.</p>}
@@ -109,7 +109,7 @@ function Hour({ samples }: { samples: Sample[] }) {
           });
         })}
       </svg>
-      <p class="dim">One bar a minute, now on the right; {top} objects are the full height.</p>
+      <p class="dim">One bar a minute, now on the right; the full height is {objects(top)}.</p>
     </section>
   );
 }
