@@ -29,7 +29,7 @@ UNITS    := $(DESTDIR)$(PREFIX)/lib/systemd/system
 ARCHES   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples charts install install-node uninstall package run web test-web web-screenshots test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-cyclonus e2e-systemd e2e-down e2e-able e2e-command
+.PHONY: help build examples charts install install-node uninstall manuals package release dependencies run web test-web web-screenshots test test-long test-stress fuzz lint generate check bench clean e2e e2e-full e2e-up e2e-test e2e-conformance e2e-cyclonus e2e-systemd e2e-down e2e-able e2e-command
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,8 +76,17 @@ uninstall: ## Remove what `make install` has installed, but the configuration
 	rm -f $(DESTDIR)$(PREFIX)/bin/raven $(UNITS)/raven.service $(UNITS)/raven-node.service $(DESTDIR)/etc/logrotate.d/raven
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/raven.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/raven.conf
 
+manuals: ## Make the manual pages and the completions of shells in bin/manuals
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} GOOS= GOARCH= go run -tags man ./cmd/raven man $(BIN)/manuals
+
 package: ## Make the Debian packages raven and raven-node and an OCI image layout in dist/; ARCHES='amd64 arm64' for several
 	.ci/package/run $(VERSION) $(ARCHES)
+
+release: ## Make all of a release in dist/release: packages, image, chart, SBOM, checksums; ARGS=--check makes it twice and compares
+	ARCHES="$(ARCHES)" .ci/release/run $(ARGS) $(VERSION)
+
+dependencies: build ## List the licenses of what the programs are made of; fail on one that is not allowed, and on a known vulnerability
+	.ci/dependencies
 
 examples: build ## Build, test and run the drivers of examples/, and follow docs/writing-a-driver.md to the letter; Python with grpcio
 	.ci/examples

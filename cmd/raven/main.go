@@ -122,6 +122,7 @@ func newRoot(io streams) *cobra.Command {
 		newSupportBundleCommand(flags, io), newVersionCommand(io),
 		newNodeCommand(flags, io),
 	)
+	addManual(root)
 	usageErrors(root)
 	return root
 }
