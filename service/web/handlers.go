@@ -214,7 +214,7 @@ func (s *Server) answer(w http.ResponseWriter, document any) {
 	_, _ = w.Write(body) // a page that has gone is no error
 }
 
-// Link is the address of an object's page below an address of the server, such as http://127.0.0.1:8083.
+// Link is the address of an object's page below an address of the server, such as http://127.0.0.1:8084.
 func Link(base, kind, namespace, name string) string {
 	parts := []string{kind, namespace, name}
 	for i := range parts {

@@ -29,7 +29,7 @@ func Options() []config.Option {
 			Help: "The address that the page is served on. Any other than one of the loopback interface needs token_file.",
 		},
 		{
-			Group: group, Name: "port", Type: config.Port, Default: "8083", Declarer: declarer, StartOnly: true,
+			Group: group, Name: "port", Type: config.Port, Default: "8084", Declarer: declarer, StartOnly: true,
 			Help: "Its port; 0 takes any free one.",
 		},
 		{

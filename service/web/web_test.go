@@ -113,7 +113,7 @@ func start(t *testing.T, c web.Config, s *source) *web.Server {
 
 func ask(t *testing.T, handler http.Handler, target string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:8083"+target, nil)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:8084"+target, nil)
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
@@ -246,7 +246,7 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	for host, want := range map[string]int{
-		"localhost:8083": 200, "[::1]:8083": 200, "127.0.0.1": 200, "evil.example:8083": 421, "10.0.0.1": 421, "": 421,
+		"localhost:8084": 200, "[::1]:8084": 200, "127.0.0.1": 200, "evil.example:8084": 421, "10.0.0.1": 421, "": 421,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/", nil)
 		r.Host = host
@@ -376,8 +376,8 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 
 func TestLink(t *testing.T) {
 	t.Parallel()
-	const want = "http://127.0.0.1:8083/#/object/Pod/shop/a%2Fb%3Cc%3E"
-	if have := web.Link("http://127.0.0.1:8083/", "Pod", "shop", "a/b<c>"); have != want {
+	const want = "http://127.0.0.1:8084/#/object/Pod/shop/a%2Fb%3Cc%3E"
+	if have := web.Link("http://127.0.0.1:8084/", "Pod", "shop", "a/b<c>"); have != want {
 		t.Error(have)
 	}
 }
