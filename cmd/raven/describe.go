@@ -156,6 +156,9 @@ func printDescription(out streams, d reconcile.Description) error {
 	fmt.Fprintf(out.out, "%s  %s\n", out.paint(bold, d.Kind+" "+name), out.paint(dim, "driver "+d.Driver+", UID "+d.UID))
 	fmt.Fprintf(out.out, "State:  %s since %s (%s ago)\n", out.paint(stateColour(string(d.State)), string(d.State)),
 		d.Since.UTC().Format(time.RFC3339), age(d.Since))
+	if d.Page != "" {
+		fmt.Fprintf(out.out, "Page:  %s\n", d.Page)
+	}
 	if d.Deleted {
 		fmt.Fprintln(out.out, "The object is deleted; its resources are being deleted.")
 	}

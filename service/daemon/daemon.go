@@ -62,6 +62,7 @@ type Daemon struct {
 	state    *health.Component
 	started  time.Time
 	progress *service.Progress
+	page     string // the address of the web page; empty: none is known
 	reloads  reloads
 
 	mu      sync.Mutex
@@ -148,6 +149,7 @@ func (d *Daemon) launcher(v *config.Values) *service.Launcher {
 	looking.Logger, looking.Show = d.log, func(w io.Writer) error { return d.values().Show(w) }
 	page := web.FromConfig(v)
 	page.Source, page.Logger = webSource{d}, d.log
+	d.page = page.URL()
 	launcher := service.NewLauncher(service.Config{
 		Logger: d.log, Signal: d.config.Signals, Notify: d.config.Notify, Progress: d.progress,
 		Grace: func() time.Duration { return d.values().Duration(config.DefaultGroup, "graceful_shutdown_timeout") },

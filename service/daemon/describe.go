@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/web"
 )
 
 // DescribeQuery is the key of a query of /status that asks for a Descriptions document in place of a Report.
@@ -36,6 +37,11 @@ func (d *Daemon) describe(q url.Values) Descriptions {
 	report.Cluster = r.cluster
 	if report.Leader = r.leaderReport(); report.Leader == nil || report.Leader.Leading {
 		report.Objects = r.engine().Describe(filterFrom(q))
+		for i, o := range report.Objects {
+			if d.page != "" {
+				report.Objects[i].Page = web.Link(d.page, o.Kind, o.Namespace, o.Name)
+			}
+		}
 	}
 	return report
 }

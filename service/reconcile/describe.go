@@ -24,6 +24,8 @@ type Description struct {
 	// Reconciles and Events are the last ones, the latest first: as far as this process remembers.
 	Reconciles []Reconciled `json:"reconciles,omitempty"`
 	Events     []Told       `json:"events,omitempty"`
+	// Page is the address of the object's page, where the daemon serves one.
+	Page string `json:"page,omitempty"`
 }
 
 // Carried is what a source object carries in the cluster, as the cache has it.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"k8s.io/utils/clock"
@@ -62,6 +63,14 @@ func FromConfig(v *config.Values) Config {
 		Enabled: v.Bool(group, "enabled"), Host: v.String(group, "host"), Port: int(v.Int(group, "port")),
 		TokenFile: v.String(group, "token_file"),
 	}
+}
+
+// URL is the address of the page; empty: none is served, or at a port that is not known before.
+func (c Config) URL() string {
+	if !c.Enabled || c.Port == 0 {
+		return ""
+	}
+	return "http://" + net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
 }
 
 // shortestToken is how many characters a token has at least.

@@ -381,3 +381,16 @@ func TestLink(t *testing.T) {
 		t.Error(have)
 	}
 }
+
+func TestURL(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]web.Config{
+		"http://127.0.0.1:8084": {Enabled: true, Host: "127.0.0.1", Port: 8084},
+		"http://[::1]:8084":     {Enabled: true, Host: "::1", Port: 8084},
+		"":                      {Host: "127.0.0.1", Port: 8084},
+	} {
+		if have := c.URL(); have != want {
+			t.Errorf("%+v: %q, want %q", c, have, want)
+		}
+	}
+}

@@ -27,6 +27,7 @@ export interface Description {
   wants?: WantStatus[];
   reconciles?: Reconciled[];
   events?: Told[];
+  page?: string;
 }
 
 export interface Descriptions {
