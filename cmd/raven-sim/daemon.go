@@ -73,7 +73,8 @@ port = %d
 
 [raven]
 runtime_dir = %s
-%s`, int(grace.Seconds()), s.kubeconfig(), simcloud.CloudMember, s.clouds(), port, pagePort, filepath.Join(s.dir, "run"),
+%s`, int(grace.Seconds()), s.kubeconfig(), simcloud.CloudMember, s.clouds(), port, pagePort,
+		filepath.Join(s.dir, "run"),
 		extra)
 	if err := os.WriteFile(s.conf(), []byte(conf), 0o600); err != nil {
 		return "", "", fmt.Errorf("writing kuryr.conf: %w", err)

@@ -34,7 +34,7 @@ func TestTypeScript(t *testing.T) {
 	}
 	const path = "../../web/src/types.ts"
 	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a source file
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

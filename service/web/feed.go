@@ -140,7 +140,8 @@ func (f *feed) leave() {
 	}
 }
 
-// latest returns the number of the last snapshot, 0 without one, and a channel that is closed when there is a newer one.
+// latest returns the number of the last snapshot, 0 without one, and a channel that is closed when there is a newer
+// one.
 func (f *feed) latest() (generation uint64, newer <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -35,9 +35,9 @@ func Options() []config.Option {
 		},
 		{
 			Group: group, Name: "token_file", Declarer: declarer, StartOnly: true,
-			Help: "The path of a file with one line, of at least 16 characters: the password that a browser asks for, with any " +
-				"user name, or the bearer token of another client. It is sent as it is: put TLS in front where the network is " +
-				"not trusted. It is read at the start.",
+			Help: "The path of a file with one line, of at least 16 characters: the password that a browser asks for, with " +
+				"any user name, or the bearer token of another client. It is sent as it is: put TLS in front where the network " +
+				"is not trusted. It is read at the start.",
 		},
 	}
 }

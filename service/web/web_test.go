@@ -175,8 +175,12 @@ func TestTopology(t *testing.T) {
 			"group blog 1 map[done:1]", "group shop 3 map[done:1 failing:1 waiting:1]", "node router:r1 ACTIVE",
 			"node Pod/shop/web-0 failing",
 		}},
-		"by state":   {"?state=waiting", []string{"group shop 1 map[waiting:1]", "node router:r1 ACTIVE", "edge group/shop router:r1"}},
-		"by driver":  {"?driver=networkpolicy&kind=Pod", []string{"group shop 1 map[failing:1]", "node router:r1 ACTIVE", "edge group/shop router:r1"}},
+		"by state": {"?state=waiting", []string{
+			"group shop 1 map[waiting:1]", "node router:r1 ACTIVE", "edge group/shop router:r1",
+		}},
+		"by driver": {"?driver=networkpolicy&kind=Pod", []string{
+			"group shop 1 map[failing:1]", "node router:r1 ACTIVE", "edge group/shop router:r1",
+		}},
 		"no such":    {"?kind=Service", []string{"node router:r1 ACTIVE", "edge group/shop router:r1"}},
 		"by unknown": {"?namespace=none", folded},
 	} {
@@ -232,11 +236,14 @@ func TestGuard(t *testing.T) {
 	t.Parallel()
 	h := handler(t, shop()...)
 	w := ask(t, h, "/")
-	if policy := w.Header().Get("Content-Security-Policy"); w.Code != http.StatusOK || !strings.Contains(policy, "default-src 'none'") ||
-		strings.Contains(policy, "unsafe") || !strings.Contains(w.Body.String(), "Raven") {
+	policy := w.Header().Get("Content-Security-Policy")
+	if w.Code != http.StatusOK || !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
+		!strings.Contains(w.Body.String(), "Raven") {
 		t.Errorf("%d %q %s", w.Code, policy, w.Body)
 	}
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions} {
+	for _, method := range []string{
+		http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions,
+	} {
 		for _, path := range []string{"/", "/api/topology", "/api/changes"} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1"+path, nil))

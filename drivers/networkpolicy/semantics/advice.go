@@ -74,7 +74,8 @@ func (w World) adviceOpen(s Side, own Party) string {
 			"to be changed, raven status --driver networkpolicy what it waits for", p.Group)
 	}
 	return fmt.Sprintf("the port is still in security group %q, in which no isolated pod is: enable the driver "+
-		"networkpolicy in [raven] drivers if it is not; else %s says what it waits for, and raven plan what is to be changed", p.Group, ask)
+		"networkpolicy in [raven] drivers if it is not; else %s says what it waits for, and raven plan what is to be changed",
+		p.Group, ask)
 }
 
 func describe(kind, name string) string {

@@ -140,7 +140,8 @@ func (m *policySpeed) wholeNamespace(t *testing.T) {
 		policyOf(t, "np-b", "close", c.spec)
 		closed := m.lastAnswer(t, at)
 		m.open(t, "np-b", 0)
-		fmt.Fprintf(&m.b, "%-60s %.0f to the last answer of one of them, %.1f s until all ports have left the open group; %s\n",
+		fmt.Fprintf(&m.b,
+			"%-60s %.0f to the last answer of one of them, %.1f s until all ports have left the open group; %s\n",
 			fmt.Sprintf("%d pods closed by %s, ms", runningPods, c.what), float64(closed.Sub(began))/float64(time.Millisecond),
 			time.Since(began).Seconds(), tally(m.log.since(began)))
 		if err := networkPoliciesOf("np-b").Delete(t.Context(), "close", metav1.DeleteOptions{}); err != nil {
