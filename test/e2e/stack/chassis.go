@@ -110,7 +110,7 @@ func (c chassis) address() [][]string {
 // underlay.
 func (s *Stack) bridges(ctx context.Context, c chassis) error {
 	net := s.state.Network
-	outer := "t-" + hostOf(net, c.space)
+	outer := tunnelLink(net, c.space)
 	if err := s.ip(ctx, [][]string{
 		{"-n", net.Namespace, "link", "add", outer, "type", "veth", "peer", "name", "tunnels", "netns", c.space},
 		{"-n", net.Namespace, "link", "set", outer, "master", underlay, "up"},

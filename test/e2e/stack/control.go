@@ -61,6 +61,9 @@ func hostOf(net Network, space string) string { return strings.TrimPrefix(space,
 // uplink is the switch's end of the link of a host, by the host's network namespace.
 func uplink(net Network, space string) string { return "u-" + hostOf(net, space) }
 
+// tunnelLink is the switch's end of the link that a host's tunnels leave by.
+func tunnelLink(net Network, space string) string { return "t-" + hostOf(net, space) }
+
 // ip runs `ip` with each of the arguments.
 func (s *Stack) ip(ctx context.Context, commands [][]string) error {
 	for _, args := range commands {

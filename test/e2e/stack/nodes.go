@@ -255,9 +255,11 @@ func (s *Stack) halt(ctx context.Context, n Node, end func(ctx context.Context, 
 		for syscall.Unmount(path, syscall.MNT_DETACH) == nil { // until nothing is mounted there
 		}
 	}
-	// With the namespace alone the link would go some time after it.
-	if err := s.removeLink(ctx, uplink(s.state.Network, n.Namespace)); err != nil {
-		return err
+	// With the namespace alone the links would go some time after it.
+	for _, link := range []string{uplink(s.state.Network, n.Namespace), tunnelLink(s.state.Network, n.Namespace)} {
+		if err := s.removeLink(ctx, link); err != nil {
+			return err
+		}
 	}
 	if _, err := os.Stat(filepath.Join("/run/netns", n.Namespace)); err == nil {
 		if _, err := s.Run(ctx, "ip", "netns", "del", n.Namespace); err != nil {
