@@ -76,7 +76,7 @@ type Config struct {
 	Standby bool
 	// ConfirmAfter is the time between the two sightings that make an owner an orphan.
 	ConfirmAfter time.Duration
-	// SoftWait is how long a resource that is yet to be made waits for what its soft references lead to.
+	// SoftWait is how long a resource, to be made or changed, waits for what its soft references lead to.
 	SoftWait time.Duration
 	// Contributes names what drivers may contribute to, by driver and attribute; a driver that is not in it is not
 	// bounded.

@@ -119,6 +119,52 @@ func TestAPolicyComesAndGoes(t *testing.T) {
 	})
 }
 
+// TestAPolicyMovesPortsOnce: ports of pods that run join the policy's group by one update each, once its rules are
+// there, so that what the policy allows is not interrupted.
+func TestAPolicyMovesPortsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	r := w.start(policed())
+	w.createNamespace("shop")
+	const running = 5
+	for i := range running {
+		w.createPod("shop", fmt.Sprint("web-", i))
+	}
+	r.settled(5 + running)
+	w.cloud.ResetLog()
+	w.create(networkPolicies(), policyObject("allow", map[string]any{
+		"podSelector": everyPod(),
+		"ingress": []any{map[string]any{
+			"from": []any{
+				map[string]any{"podSelector": everyPod()}, map[string]any{"ipBlock": map[string]any{"cidr": "192.0.2.0/24"}},
+			},
+			"ports": []any{map[string]any{"port": int64(80)}, map[string]any{"port": int64(443)}},
+		}},
+	}))
+	for i := range running {
+		port := fmt.Sprint("web-", i)
+		w.eventually(port+" is isolated", func() (bool, string) {
+			got := w.groupsOf(port)
+			return strings.HasPrefix(got, peersGroup) && strings.HasSuffix(got, " shop-allow shop-members shop-out"), got
+		})
+	}
+	r.settled(6 + running)
+	moves, rules := 0, 0
+	for _, req := range w.cloud.Log(0) {
+		switch {
+		case req.Method == http.MethodPost && req.Kind == "security_group_rule":
+			if rules++; moves > 0 {
+				t.Errorf("a rule was made after a port had joined the group")
+			}
+		case req.Method == http.MethodPut && req.Kind == "port":
+			moves++
+		}
+	}
+	if moves != running || rules == 0 {
+		t.Errorf("%d ports were moved by %d updates, after %d requests for rules", running, moves, rules)
+	}
+}
+
 // abrupt has a Raven that is told to end leave what is under way.
 func abrupt(c *config) { c.Grace = time.Millisecond }
 

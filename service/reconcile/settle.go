@@ -391,6 +391,9 @@ func setPhase(
 	if phase == state.Done {
 		delete(o.Said, trouble) // if it happens again it is said again
 	}
+	if changed && phase != state.Waiting {
+		tx.WakeAwaiting(o)
+	}
 	o.Phase, o.Reasons, o.NextTry = phase, reasons, time.Time{}
 	if again > 0 {
 		o.NextTry = tx.Now().Add(again)

@@ -34,6 +34,8 @@ type Want struct {
 
 	// unresolved are the roles behind Unresolved.
 	unresolved []drivers.Role
+	// awaited are soft references that do not resolve though what they lead to is there.
+	awaited []drivers.Role
 	// complete is what Tx.Complete said when it was first asked for this owner, which takes a while.
 	complete *bool
 	// lookups are the names of the Set's lookups.
@@ -136,7 +138,7 @@ func (tx *Tx) Plan(w *Want, observed []plan.Observed, prune bool) plan.Plan {
 func (tx *Tx) Resolve(w *Want) func(drivers.Ref) (any, bool) {
 	return func(ref drivers.Ref) (any, bool) {
 		o, ok := tx.Referred(w, ref)
-		if !ok {
+		if !ok || ref.Soft && slices.Contains(w.awaited, *ref.Role) {
 			return nil, false
 		}
 		return attribute(o, ref.Attribute)

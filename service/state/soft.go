@@ -14,14 +14,15 @@ import (
 
 // leaveOutMissing takes soft references that are not resolved out of a resource's lists:
 //
-//	the resource     the reference                                it is
-//	yet to be made   not resolved, for SoftWait or less           waited for
-//	yet to be made   not resolved, for longer                     left out
-//	there            not resolved                                 left out
-//	there            to what is not usable, or not looked up yet  kept, if the resource has it
-//	any              resolved                                     as any other
+//	the reference                                it is
+//	not resolved, for SoftWait or less           waited for: the resource is not made, its list not changed
+//	not resolved, for longer                     left out
+//	to what is not usable, or not looked up yet  kept, if the resource has it
+//	to what is not finished                      waited for, unless the resource has it
+//	resolved                                     as any other
 //
 // SoftWait begins when nothing but soft references keeps the resource from being made, for each reference on its own.
+// An object that was not done yet since it is known is not finished: the rules of its security group may be missing.
 // Until all drivers have answered it may be that a reference is not resolved only because who exports the role was not
 // translated yet: what the resource has of such owners, or of nobody in this cluster, stays. So does what belongs to a
 // driver that is not enabled any more and, while there is one, a claimed resource that is called as the role is.
@@ -41,22 +42,16 @@ func isSoft(element any) bool {
 
 // presentOf returns a list without its soft references that are not resolved, but for those that are waited for.
 func (tx *Tx) presentOf(w *Want, d *plan.Desired, name string, list []any) []any {
-	there, exists := tx.Cache.Find(d.Identity, d.Kind)
+	there, _ := tx.Cache.Find(d.Identity, d.Kind)
+	has := listOf(there.Attrs[name])
 	present := []any{}
 	var leftOut []drivers.Role
 	for _, element := range list {
-		ref, soft := element.(drivers.Ref)
-		if soft = soft && ref.Soft; soft {
-			_, resolved := tx.Resolve(w)(ref)
-			soft = !resolved
-		}
-		if soft {
+		if ref, ok := element.(drivers.Ref); ok && ref.Soft && tx.misses(w, ref, has) {
 			w.Unresolved = append(w.Unresolved,
 				fmt.Sprintf("%s of %s %q waits for the %s", name, d.Kind, d.Identity.Name, ref))
-			w.unresolved = append(w.unresolved, *ref.Role)
-			long := tx.waitedLong(w.Owner, *ref.Role)
-			w.MadeWithout = w.MadeWithout || long
-			if exists || long {
+			if tx.waitedLong(w.Owner, *ref.Role) {
+				w.MadeWithout = true
 				leftOut = append(leftOut, *ref.Role)
 				continue
 			}
@@ -66,7 +61,7 @@ func (tx *Tx) presentOf(w *Want, d *plan.Desired, name string, list []any) []any
 	if len(leftOut) == 0 {
 		return list
 	}
-	return append(present, tx.unsettled(w, listOf(there.Attrs[name]), listOf(tx.Known(w, present)), leftOut)...)
+	return append(present, tx.unsettled(w, has, listOf(tx.Known(w, present)), leftOut)...)
 }
 
 // unsettled returns the ids in an observed list, without those that are present anyway, of which it is not known
@@ -144,6 +139,49 @@ func (tx *Tx) standsBehind(role drivers.Role, id string, ofCluster bool) bool {
 		}
 	}
 	return false
+}
+
+// misses says whether a soft reference does not resolve, or leads to what is not finished: such a one does not resolve
+// either until it was waited for.
+func (tx *Tx) misses(w *Want, ref drivers.Ref, has []any) bool {
+	value, resolved := tx.Resolve(w)(ref)
+	if resolved && (slices.Contains(has, value) || !tx.unfinished(*ref.Role)) {
+		return false
+	}
+	w.unresolved = append(w.unresolved, *ref.Role)
+	if resolved && tx.waitedLong(w.Owner, *ref.Role) {
+		return false
+	}
+	if resolved {
+		w.awaited = append(w.awaited, *ref.Role)
+	}
+	return true
+}
+
+// unfinished says whether the object that exports a role is about to get what belongs to it for the first time. A
+// claimed resource counts as finished: nobody knows what belongs to it.
+func (tx *Tx) unfinished(role drivers.Role) bool {
+	for e := range tx.roles[role] {
+		o := tx.objects[e.owner]
+		if o == nil || claimOf(o.Set, e.name) != "" {
+			continue
+		}
+		if o.Phase == Pending || o.Phase == Waiting && tx.Now().Sub(o.Since) < tx.config.SoftWait {
+			return true
+		}
+	}
+	return false
+}
+
+// WakeAwaiting wakes who waits for an object to be finished: who refers softly to what it exports.
+func (tx *LoopTx) WakeAwaiting(o *Object) {
+	for role := range exportsOf(o.Target, o.Set) {
+		for waiter := range tx.waiters[ByRole(role)] {
+			if _, awaits := waiter.SoftSince[role]; awaits {
+				tx.wake(waiter.Request)
+			}
+		}
+	}
 }
 
 // waitedLong says whether an owner has waited for a role for as long as it should.

@@ -59,7 +59,7 @@ func (w *waiting) joins(name string, r drivers.Resource) *Object {
 }
 
 // made has an object export a resource that is there.
-func (w *waiting) made(name string, spec drivers.Spec) {
+func (w *waiting) made(name string, spec drivers.Spec) *Object {
 	r := drivers.Resource{Name: "it", Spec: spec, Exports: []string{"r"}}
 	o := w.joins(name, r)
 	w.loop.Update(func(tx *LoopTx) {
@@ -68,7 +68,9 @@ func (w *waiting) made(name string, spec drivers.Spec) {
 			Kind: spec.Kind(), ID: "id of " + name, Identity: identity, Managed: true, Tags: identity.Tags(),
 			Attrs: map[string]any{},
 		})
+		o.Phase = Done
 	})
+	return o
 }
 
 // plan plans once, and says whether the port is ready to be made and without what it would be.
@@ -126,4 +128,28 @@ func TestSoftWaitIsEachReferencesOwn(t *testing.T) {
 			t.Errorf("noted are %v", since)
 		}
 	})
+}
+
+// TestSoftReferenceToWhatIsNotFinished: a port waits for the rules of the group that it joins, and no longer than for
+// the group.
+func TestSoftReferenceToWhatIsNotFinished(t *testing.T) {
+	w := newWaiting(t, "g", "h")
+	w.made("network", drivers.Network{})
+	w.made("h", drivers.SecurityGroup{})
+	group := w.made("g", drivers.SecurityGroup{})
+	group.Phase = Pending
+	w.planned(false, 2)
+	group.Phase = Done
+	w.planned(true, 2)
+
+	group.Phase, group.Since = Waiting, w.clock.Now()
+	w.planned(false, 2)
+	w.clock.SetTime(w.clock.Now().Add(9 * time.Second))
+	w.planned(false, 2)
+	group.Since = w.clock.Now() // it was something else in between
+	w.clock.SetTime(w.clock.Now().Add(time.Second))
+	w.planned(true, 2)
+	w.planned(true, 2) // and it is not waited for again
+	group.Since = w.clock.Now().Add(-10 * time.Second)
+	w.planned(true, 2)
 }

@@ -38,7 +38,7 @@ type Config struct {
 	// what exists.
 	MaxDeletes     int
 	MaxDeleteShare float64
-	// SoftWait is how long a resource that is yet to be made waits for what its soft references lead to.
+	// SoftWait is how long a resource, to be made or changed, waits for what its soft references lead to.
 	SoftWait time.Duration
 	// MemoryPerDriver bounds what the Sets of one driver take of memory, in bytes. 0: it grows with the driver's objects.
 	MemoryPerDriver int
