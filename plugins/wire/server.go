@@ -246,6 +246,7 @@ func (s *Server) Translate(stream grpc.BidiStreamingServer[ravenv1.TranslateRequ
 	if err != nil {
 		cancel(err)
 	}
+	session.end()
 	session.items.Wait()
 	session.close()
 	<-sent
@@ -268,6 +269,7 @@ type serverSession struct {
 	mu      sync.Mutex
 	cancels map[uint64]context.CancelFunc
 	results []*ravenv1.TranslateResult
+	ending  bool // nothing is started any more
 	closed  bool
 }
 
@@ -305,8 +307,13 @@ func (s *serverSession) start(ctx context.Context, item *ravenv1.TranslateItem) 
 		return
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		cancel()
+		s.server.leave()
+		return
+	}
 	s.cancels[item.GetId()] = cancel
-	s.mu.Unlock()
 	s.items.Go(func() {
 		result := s.run(ctx, item)
 		s.mu.Lock()
@@ -372,6 +379,13 @@ func (s *serverSession) deliver(result *ravenv1.TranslateResult) {
 	s.results = append(s.results, result)
 	s.mu.Unlock()
 	wake(s.ready)
+}
+
+// end has the receiver start nothing more, so that what was started can be waited for.
+func (s *serverSession) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending = true
 }
 
 func (s *serverSession) close() {
