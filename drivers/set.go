@@ -87,12 +87,15 @@ const (
 	ServiceSubnet6 = "service-subnet-v6"
 	// NamespaceSecurityGroup is the security group of a namespace's pods.
 	NamespaceSecurityGroup = "namespace-security-group"
-	// NamespaceMembers is a group without rules that all pods of a namespace are in, NamespaceOpenIngress and
+	// NamespaceMembers is a group that all pods of a namespace are in, NamespaceOpenIngress and
 	// NamespaceOpenEgress are groups that let everything in, or what the operator says, and everything out: for the pods
 	// that no NetworkPolicy isolates in that direction. There are these three where NetworkPolicies are kept.
 	NamespaceMembers     = "namespace-members"
 	NamespaceOpenIngress = "namespace-open-ingress"
 	NamespaceOpenEgress  = "namespace-open-egress"
+	// MembersItself is how the logical names of rules of that group begin that let in what a pod sends itself through
+	// its Service.
+	MembersItself = "members-itself-"
 	// NetworkPolicyGroup is the group with the rules of a NetworkPolicy.
 	NetworkPolicyGroup = "network-policy-group"
 	// NodePrograms is a group that lets in what programs of a node send to the node's own pods, such as the kubelet's

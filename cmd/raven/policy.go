@@ -271,6 +271,8 @@ func policyText(s *semantics.Side) string {
 	switch {
 	case s.Programs:
 		return "allowed, as all that programs of the pod's node send"
+	case s.Itself:
+		return "allowed, as all that the pod sends itself through its Service"
 	case len(s.IsolatedBy) == 0:
 		return "allowed, since none isolates the pod"
 	case s.Allowed:

@@ -131,8 +131,10 @@ func (e *explainer) isPodPort(o plan.Observed, uid string) bool {
 }
 
 // managed says whether a resource is the cluster's.
-func (e *explainer) managed(o plan.Observed) bool {
-	return o.Managed && o.Identity.Key().Cluster == plan.Identity{Cluster: e.cluster}.Key().Cluster
+func (e *explainer) managed(o plan.Observed) bool { return o.Managed && e.ofCluster(o.Identity) }
+
+func (e *explainer) ofCluster(id plan.Identity) bool {
+	return id.Key().Cluster == plan.Identity{Cluster: e.cluster}.Key().Cluster
 }
 
 // compare looks at all other pods, and keeps what differs.
@@ -260,7 +262,7 @@ func (e *explainer) groups(ctx context.Context, ids []string) error {
 		}
 		for _, element := range list {
 			doc, _ := element.(map[string]any)
-			g.Rules = append(g.Rules, ruleOf(doc))
+			g.Rules = append(g.Rules, e.ruleOf(doc))
 		}
 		e.world.Groups[id] = g
 	}
@@ -279,7 +281,7 @@ func (e *explainer) remoteGroups(ids []string) (remote []string) {
 	return remote
 }
 
-func ruleOf(doc map[string]any) (r semantics.Rule) {
+func (e *explainer) ruleOf(doc map[string]any) (r semantics.Rule) {
 	str := func(key string) string {
 		text, _ := doc[key].(string)
 		return text
@@ -297,6 +299,9 @@ func ruleOf(doc map[string]any) (r semantics.Rule) {
 		ID: str("id"), Direction: str("direction"), EtherType: str("ethertype"), Protocol: strings.ToLower(str("protocol")),
 		Min: number("port_range_min"), Max: number("port_range_max"), RemoteGroup: str("remote_group_id"),
 		Unknown: str("remote_address_group_id") != "",
+	}
+	if id, ok := plan.Parse(nil, str("description")); ok && e.ofCluster(id) {
+		r.Itself = strings.HasPrefix(id.Name, drivers.MembersItself)
 	}
 	if r.Protocol == "any" || r.Protocol == "0" {
 		r.Protocol = ""

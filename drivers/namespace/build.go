@@ -31,7 +31,7 @@ type builder struct {
 //	security-group, ingress-…     <ns>-sg                    the same
 //	open-in, open-in-ingress-…    <ns>-in                    the same, where NetworkPolicies are kept
 //	open-out, open-out-egress-…   <ns>-out                   likewise
-//	members                       <ns>-members               likewise
+//	members, members-itself-…     <ns>-members               likewise
 //
 // A claim's name is its logical name. Where it is not known what the services' part should be, its names are undecided.
 // NetworkPolicies are kept where isolated is not nil.
@@ -42,7 +42,7 @@ func (c *config) build(namespace string, services []service, isolated *isolation
 	b.serviceNetwork(services)
 	b.securityGroup()
 	if isolated != nil {
-		b.policyGroups(isolated)
+		b.policyGroups(isolated, services)
 	}
 	b.outputs()
 	return b.set
@@ -205,10 +205,14 @@ func (b *builder) letIn(group, prefix string) {
 	for _, r := range b.ingress {
 		if !seen[r] {
 			seen[r] = true
-			logical := prefix + "ingress-" + strings.NewReplacer("/", "-", ":", "-").Replace(r.String())
-			b.rule(group, logical, "ingress", r.Addr().Is4(), new(r.String()))
+			b.rule(group, prefix+"ingress-"+inName(r), "ingress", r.Addr().Is4(), new(r.String()))
 		}
 	}
+}
+
+// inName writes a range as a part of a logical name.
+func inName(r netip.Prefix) string {
+	return strings.NewReplacer("/", "-", ":", "-").Replace(r.String())
 }
 
 func (b *builder) rule(group, logical, direction string, ip4 bool, remote *string) {
@@ -225,7 +229,10 @@ func (b *builder) rule(group, logical, direction string, ip4 bool, remote *strin
 // port can leave either, and a group of all pods. Where a policy isolates all pods, the open group of that direction
 // has no rules, since it takes long until all ports have left it. The namespace's own group stays as it is, for the
 // ports that are still in it.
-func (b *builder) policyGroups(isolated *isolation) {
+//
+// A policy cannot keep a pod from itself. What it sends itself through its Service comes from the clusterIP: OVN's load
+// balancers write that, port security lets no port do it, and Octavia's amphorae have addresses of the subnet's pool.
+func (b *builder) policyGroups(isolated *isolation, services []service) {
 	for _, g := range [][3]string{
 		{"open-in", "-in", drivers.NamespaceOpenIngress},
 		{"open-out", "-out", drivers.NamespaceOpenEgress},
@@ -235,6 +242,11 @@ func (b *builder) policyGroups(isolated *isolation) {
 			Name: g[0], Exports: []string{g[2]},
 			Spec: drivers.SecurityGroup{Name: name(b.namespace, g[1]), DefaultRules: new(false)},
 		})
+	}
+	for i := range services {
+		for _, cidr := range services[i].cidrs {
+			b.rule("members", drivers.MembersItself+inName(cidr), "ingress", cidr.Addr().Is4(), new(cidr.String()))
+		}
 	}
 	if !isolated.ingress {
 		b.letIn("open-in", "open-in-")

@@ -19,10 +19,11 @@ import (
 //	└── free  10.112.0.0/12  the gateway 10.112.0.1, and the pool from 10.112.0.2 that Neutron hands out
 type service struct {
 	family   *family
-	existing string // UUID or name of an existing subnet; then nothing else is set
+	existing string // UUID or name of an existing subnet; then nothing else is set but cidrs
 	// undecided: it is not known what there should be, so what exists stays as it is; then nothing else is set.
 	undecided bool
-	cidr      netip.Prefix // the first of Kubernetes' own
+	cidr      netip.Prefix   // the first of Kubernetes' own
+	cidrs     []netip.Prefix // all of Kubernetes' own that are known; also with an existing subnet
 	subnet    netip.Prefix
 	gateway   netip.Addr
 	first     netip.Addr // of the allocation pool
@@ -51,7 +52,7 @@ func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic
 	for i := range c.families {
 		f := &c.families[i]
 		if f.existingSubnet != "" {
-			services = append(services, service{family: f, existing: f.existingSubnet})
+			services = append(services, service{family: f, existing: f.existingSubnet, cidrs: f.serviceCIDRs})
 			continue
 		}
 		cidrs := f.serviceCIDRs
@@ -83,7 +84,7 @@ func (c *config) services(needs *drivers.Needs) ([]service, []drivers.Diagnostic
 
 // plan lays out the service subnet of one IP version, of which Kubernetes has the given ranges, at least one.
 func (c *config) plan(f *family, cidrs []netip.Prefix) (service, error) {
-	s := service{family: f, cidr: cidrs[0], subnet: f.serviceSubnet}
+	s := service{family: f, cidr: cidrs[0], cidrs: cidrs, subnet: f.serviceSubnet}
 	cidr := func(r netip.Prefix) ranges.Named {
 		if len(f.serviceCIDRs) > 0 {
 			return ranges.Named{Group: conf.SubnetGroup, Option: conf.OptServiceCIDR, Prefix: r}

@@ -59,7 +59,9 @@ type Side struct {
 	Port       string    `json:"portId,omitempty"`
 	Passing    []Passing `json:"groupRules"`
 	// Programs says that those of the pod's own node are let in, which policies do not speak of.
-	Programs bool   `json:"nodePrograms,omitempty"`
+	Programs bool `json:"nodePrograms,omitempty"`
+	// Itself says that what the pod sends itself through its Service is let in, which policies do not speak of either.
+	Itself bool   `json:"itself,omitempty"`
 	Advice   string `json:"advice,omitempty"` // where the two differ
 }
 
@@ -275,9 +277,13 @@ func (w World) side(c Connection, own, other Party, direction networkingv1.Polic
 		s.Passing = append(s.Passing, Pass(*own.Port, other.Port, w.Groups, c, direction)...)
 		s.Cloud = own.Port.Unprotected || len(s.Passing) > 0
 	}
-	s.Programs = s.Cloud && !s.Allowed && len(s.Passing) > 0 && other.Pod == nil &&
-		!slices.ContainsFunc(s.Passing, func(p Passing) bool { return p.driver != DriverNode })
-	s.Allowed = s.Allowed || s.Programs
+	only := func(of func(Passing) bool) bool {
+		return !s.Allowed && other.Pod == nil && len(s.Passing) > 0 &&
+			!slices.ContainsFunc(s.Passing, func(p Passing) bool { return !of(p) })
+	}
+	s.Programs = only(func(p Passing) bool { return p.driver == DriverNode })
+	s.Itself = only(func(p Passing) bool { return p.itself })
+	s.Allowed = s.Allowed || s.Programs || s.Itself
 	if s.Allowed != s.Cloud {
 		s.Advice = w.advice(c, s, own, other, direction)
 	}
@@ -288,7 +294,7 @@ func (w World) side(c Connection, own, other Party, direction networkingv1.Polic
 func (c *Case) key() string {
 	var b strings.Builder
 	for _, s := range c.Sides {
-		fmt.Fprint(&b, s.Pod, s.Direction, s.Allowed, s.Cloud, s.IsolatedBy, s.Rules, s.Programs, s.Advice)
+		fmt.Fprint(&b, s.Pod, s.Direction, s.Allowed, s.Cloud, s.IsolatedBy, s.Rules, s.Programs, s.Itself, s.Advice)
 		var groups []string
 		for _, p := range s.Passing {
 			groups = append(groups, p.ID)

@@ -47,6 +47,8 @@ func world() semantics.World {
 	web.Protocol, web.Min, web.Max, web.RemoteGroup = "tcp", 80, 80, "peers"
 	probes := rule("r2", "ingress")
 	probes.Range = netip.MustParsePrefix("192.0.2.1/32")
+	itself := rule("r6", "ingress")
+	itself.Range, itself.Itself = netip.MustParsePrefix("10.96.0.0/16"), true
 	return semantics.World{
 		Policies: []networkingv1.NetworkPolicy{p},
 		Groups: map[string]semantics.Group{
@@ -55,6 +57,7 @@ func world() semantics.World {
 			"in":    {ID: "in", Name: "shop-in", Driver: "namespace", Rules: []semantics.Rule{rule("r3", "ingress")}},
 			"out":   {ID: "out", Name: "shop-out", Driver: "namespace", Rules: []semantics.Rule{rule("r4", "egress")}},
 			"node":  {ID: "node", Name: "node-1", Driver: semantics.DriverNode, Rules: []semantics.Rule{probes}},
+			"all":   {ID: "all", Name: "shop-members", Driver: "namespace", Rules: []semantics.Rule{itself}},
 			"own":   {ID: "own", Name: "by-hand", Rules: []semantics.Rule{rule("r5", "ingress")}},
 		},
 	}
@@ -71,6 +74,7 @@ func TestAdvice(t *testing.T) {
 	unprotected := web
 	unprotected.Port = &semantics.Port{ID: "port-web", Unprotected: true}
 	node := semantics.Party{Name: "192.0.2.1", Addresses: address("192.0.2.1")}
+	virtual := semantics.Party{Name: "10.96.0.7", Addresses: address("10.96.0.7")}
 	bare := world()
 	bare.Groups["web"] = semantics.Group{ID: "web", Name: "shop-web", Driver: semantics.DriverNetworkPolicy}
 	for _, c := range []struct {
@@ -100,6 +104,7 @@ func TestAdvice(t *testing.T) {
 		},
 		{"no port security", world(), cart, unprotected, 81, false, true, "port security is off"},
 		{"no group at all", world(), party("shop/cart", "10.0.0.1"), web, 81, false, false, "no policy isolates the pod"},
+		{"itself by its Service", world(), virtual, party("shop/web", "10.0.0.2", "web", "all"), 8080, true, true, ""},
 		{"probes of the node", world(), node, party("shop/web", "10.0.0.2", "web", "node"), 8080, true, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -37,6 +37,8 @@ type Rule struct {
 	// RemoteGroup is the id of the group whose members are allowed, Range the range that is. Neither: everybody.
 	RemoteGroup string
 	Range       netip.Prefix
+	// Itself says that it is for what a pod sends itself through its Service.
+	Itself bool
 	// Unknown says that it names its peers in a way that is not known here, and is taken to allow nobody.
 	Unknown bool
 }
@@ -48,6 +50,7 @@ type Passing struct {
 	Rule  string `json:"ruleId"`
 
 	driver string
+	itself bool
 }
 
 // Pass returns the rules by which a port lets a connection pass in one direction. The other end has a port where it is
@@ -61,7 +64,9 @@ func Pass(
 		for i := range group.Rules {
 			r := &group.Rules[i]
 			if r.Direction == strings.ToLower(string(direction)) && r.lets(&c, peer, other) {
-				passing = append(passing, Passing{Group: group.Name, ID: group.ID, Rule: r.ID, driver: group.Driver})
+				passing = append(passing, Passing{
+					Group: group.Name, ID: group.ID, Rule: r.ID, driver: group.Driver, itself: r.Itself,
+				})
 			}
 		}
 	}

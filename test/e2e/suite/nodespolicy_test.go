@@ -21,7 +21,7 @@ import (
 var policies = harness.Settings{}.Set("raven", "drivers", "namespace,pod,kubeproxy,node,networkpolicy")
 
 // TestNodesNetworkPolicy isolates pods on real nodes: the kubelet's probes and the programs of their own node reach
-// them, neither another node does nor who comes by a NodePort or a hostPort of their own node.
+// them, neither another node does nor who comes by a NodePort or a hostPort of their own node. A pod reaches itself.
 func TestNodesNetworkPolicy(t *testing.T) {
 	network := &ravenNetwork{conf: policies}
 	nodes := realNodes(t, network)
@@ -57,6 +57,10 @@ func TestNodesNetworkPolicy(t *testing.T) {
 			})
 		}
 	}
+	t.Log("an isolated pod reaches itself by its Service, and nobody else does")
+	only := r.service(t, "only", thing{"name": r.pods[0]})
+	r.answers(t, 0, curl("http://"+only+"/hostname"), r.pods[0])
+	r.refused(t, 1, curl("http://"+only+"/hostname"))
 	t.Log("a pod that is isolated from its first moment on passes its probes")
 	deletePod(t, r.namespace, r.pods[0])
 	await(t, r.pods[0]+" to be gone", func(ctx context.Context) string {
