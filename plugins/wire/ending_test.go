@@ -25,6 +25,7 @@ type endless struct {
 func (e *endless) Context() context.Context              { return e.ctx }
 func (e *endless) Send(*ravenv1.TranslateResponse) error { return nil }
 func (e *endless) item() *ravenv1.TranslateItem          { return &ravenv1.TranslateItem{Id: e.next} }
+
 func (e *endless) Recv() (*ravenv1.TranslateRequest, error) {
 	select {
 	case <-e.over:
@@ -44,8 +45,8 @@ func (silent) Translate(context.Context, drivers.Object, *drivers.Needs) (driver
 	return drivers.Set{}, nil
 }
 
-// TestNothingStartsOnAStreamThatEnds: a stream is cancelled while items come. Under the race detector it fails where one
-// of them is started while those in hand are waited for.
+// TestNothingStartsOnAStreamThatEnds: a stream is cancelled while items come. It fails where one of them is started
+// while those in hand are waited for.
 func TestNothingStartsOnAStreamThatEnds(t *testing.T) {
 	t.Parallel()
 	server := NewServer(silent{}, ServerConfig{})

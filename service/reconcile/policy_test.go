@@ -20,6 +20,7 @@ import (
 	"github.com/kuryr/raven/drivers/networkpolicy"
 	"github.com/kuryr/raven/drivers/pod"
 	"github.com/kuryr/raven/service/reconcile"
+	"github.com/kuryr/raven/service/state"
 	simkube "github.com/kuryr/raven/test/sim/kube"
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
@@ -261,7 +262,7 @@ func TestAPolicyOfAWholeNamespace(t *testing.T) {
 		"ingress": []any{map[string]any{"ports": []any{map[string]any{"protocol": "TCP", "port": int64(80)}}}},
 	}))
 	rules("shop-in", 0)
-	rules("shop-members", 1)
+	rules("shop-members", 2) // one is for what a pod sends itself
 	rules("shop-deny", 0)
 	rules("shop-out", 2)
 	w.hasGroups("web", "shop-members shop-out")
@@ -278,9 +279,39 @@ func TestAPolicyOfAWholeNamespace(t *testing.T) {
 	}
 	w.delete(networkPolicies(), "shop", "deny")
 	rules("shop-in", 2)
-	rules("shop-members", 0)
+	rules("shop-members", 1)
 	w.hasGroups("web", "shop-in shop-members shop-out")
 	w.none("security_group", "shop-deny")
+}
+
+// TestAPolicyWithoutQuota closes its pods, which start all the same, and says what it lacks; with the quota it goes on.
+func TestAPolicyWithoutQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, simkube.Options{}, simcloud.Options{})
+	r := w.start(policed().configured(waitingSoftly(time.Millisecond)))
+	w.createNamespace("shop")
+	w.createPod("shop", "web")
+	r.settled(6)
+	project := text(w.one("port", "web"), "project_id")
+	w.cloud.SetQuota(project, "security_group_rule", 0)
+	w.create(networkPolicies(), policyObject("allow", map[string]any{
+		"podSelector": everyPod(),
+		"ingress": []any{map[string]any{
+			"ports": []any{map[string]any{"port": int64(80)}, map[string]any{"port": int64(443)}},
+		}},
+	}))
+	r.stands("networkpolicy", "allow", state.Waiting, "uota")
+	w.hasGroups("web", "shop-allow shop-members shop-out")
+	w.createPod("shop", "later")
+	w.hasGroups("later", "shop-allow shop-members shop-out")
+	w.eventually("an Event of the policy says it", func() (bool, string) {
+		list, err := w.kube.List(events(), "shop")
+		said := fmt.Sprint(list, err)
+		return strings.Contains(said, "NetworkPolicy") && strings.Contains(said, "uota"), said
+	})
+	w.cloud.SetQuota(project, "security_group_rule", -1)
+	r.engine.Replay("networkpolicy")
+	r.settled(8)
 }
 
 // TestPoliciesOutliveTheirDriver: networkpolicy is taken out of the configuration while policies count. The other

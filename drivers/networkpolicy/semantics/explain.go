@@ -62,7 +62,7 @@ type Side struct {
 	Programs bool `json:"nodePrograms,omitempty"`
 	// Itself says that what the pod sends itself through its Service is let in, which policies do not speak of either.
 	Itself bool   `json:"itself,omitempty"`
-	Advice   string `json:"advice,omitempty"` // where the two differ
+	Advice string `json:"advice,omitempty"` // where the two differ
 }
 
 // Explain says what holds for connections between two parties, to the ports of a range or to all.

@@ -215,6 +215,15 @@ func (r *realPods) answers(t *testing.T, pod int, command, want string) {
 	})
 }
 
+// refused runs a command in a pod that must fail, since nobody answers.
+func (r *realPods) refused(t *testing.T, pod int, command string) {
+	t.Helper()
+	out, err := kubectl(t.Context(), "exec", "-n", r.namespace, r.pods[pod], "--", "sh", "-c", command)
+	if err == nil {
+		t.Errorf("%q in %s prints %q", command, r.pods[pod], out)
+	}
+}
+
 // curl asks for a page, in a few seconds or not at all.
 func curl(address string) string { return "curl -sgk --max-time 5 " + address }
 
@@ -262,10 +271,7 @@ func (r *realPods) localEndpoints(t *testing.T) {
 	}
 	r.answers(t, 0, curl("http://"+first+"/hostname"), r.pods[0])
 	// OVN has got all of it with what was answered above, on this node too.
-	if out, err := kubectl(t.Context(), "exec", "-n", r.namespace, r.pods[1], "--", "sh", "-c",
-		curl("http://"+first+"/hostname")); err == nil {
-		t.Errorf("%s is answered by %q, which is on another node", r.pods[1], out)
-	}
+	r.refused(t, 1, curl("http://"+first+"/hostname"))
 	r.changeService(t, "local-first", `{"spec":{"internalTrafficPolicy":"Cluster"}}`)
 	r.answers(t, 1, curl("http://"+first+"/hostname"), r.pods[0])
 	r.changeService(t, "local-first", `{"spec":{"internalTrafficPolicy":"Local"}}`)
