@@ -8,12 +8,16 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -25,11 +29,15 @@ const (
 	labelChanges    = 20
 	podsUnderPolicy = 8
 	runningPods     = 100
+	memberChanges   = 5 // with as many other members as manyMembers says
 )
 
+//nolint:gochecknoglobals // a constant
+var manyMembers = []int{100, 1000}
+
 // TestNetworkPolicySpeed measures what NetworkPolicies cost on the real Neutron and OVN: from the change of a label to
-// packets, a new pod under five policies against one under none, and a namespace with 100 pods from the policy to the
-// first call that is not answered. It prints a table.
+// packets, also with many peers, a new pod under five policies against one under none, and a namespace with 100 pods from
+// the policy to the first call that is not answered. It prints a table.
 func TestNetworkPolicySpeed(t *testing.T) {
 	needFull(t)
 	r := record(t)
@@ -46,6 +54,7 @@ func TestNetworkPolicySpeed(t *testing.T) {
 	m.labels(t)
 	m.pods(t)
 	m.wholeNamespace(t)
+	m.members(t)
 	text := m.b.String()
 	t.Log("\n" + text)
 	if err := os.WriteFile(filepath.Join(world.artifacts, t.Name(), "report.txt"), []byte(text), 0o644); err != nil {
@@ -67,11 +76,26 @@ func appLabel(app string) func(spec, metadata map[string]any) {
 
 // labels lets the client in by a label, again and again.
 func (m *policySpeed) labels(t *testing.T) {
+	m.friends(t)
+	took := m.befriend(t, labelChanges)
+	noPolicy(t, "in")
+	m.client.open(t, "tcp", m.at, m.web.pod, true)
+	fmt.Fprintf(&m.b, "%-60s %s\n", fmt.Sprintf("label of a pod to packets, ms, median of %d (from to)", labelChanges),
+		spread(took))
+}
+
+// friends has a policy let pods with a label reach web.
+func (m *policySpeed) friends(t *testing.T) {
+	t.Helper()
 	policy(t, "in", `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {role: friend}}}]}]}`)
 	m.settled(t)
 	m.client.open(t, "tcp", m.at, m.web.pod, false)
-	var took []float64
-	for range labelChanges {
+}
+
+// befriend gives the client that label so many times, and returns how long it took until it was answered, in ms.
+func (m *policySpeed) befriend(t *testing.T, times int) (took []float64) {
+	t.Helper()
+	for range times {
 		took = append(took, measured(t, m.client, m.at, m.web.pod, func() {
 			patchPod(t, "np-a", "client", `{"metadata":{"labels":{"role":"friend"}}}`)
 		}))
@@ -79,10 +103,61 @@ func (m *policySpeed) labels(t *testing.T) {
 		m.client.open(t, "tcp", m.at, m.web.pod, false)
 		m.settled(t)
 	}
-	noPolicy(t, "in")
-	m.client.open(t, "tcp", m.at, m.web.pod, true)
-	fmt.Fprintf(&m.b, "%-60s %s\n", fmt.Sprintf("label of a pod to packets, ms, median of %d (from to)", labelChanges),
-		spread(took))
+	return took
+}
+
+// members has the client become one of many peers. The others are ports without pods, in a network of their own.
+func (m *policySpeed) members(t *testing.T) {
+	m.friends(t)
+	groups, err := world.cloud.list(t.Context(), "security-groups", "fields=id,name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups = slices.DeleteFunc(groups, func(g thing) bool {
+		return !strings.HasPrefix(g.str("name"), "network-policy-peers-")
+	})
+	if len(groups) != 1 {
+		t.Fatalf("there are %d groups of peers", len(groups))
+	}
+	network := makeCloud(t, "networks", thing{"name": "policy-speed-members"})
+	makeCloud(t, "subnets", thing{"network_id": network.str("id"), "ip_version": 4, "cidr": "10.200.0.0/20"})
+	for i, many := range manyMembers {
+		before := 0
+		if i > 0 {
+			before = manyMembers[i-1]
+		}
+		defer m.join(t, many-before, network.str("id"), groups[0].str("id"))()
+		fmt.Fprintf(&m.b, "%-60s %s\n", fmt.Sprintf("the same beside %d other peers, of %d", many, memberChanges),
+			spread(m.befriend(t, memberChanges)))
+	}
+}
+
+// join makes ports that are members of a group, and returns what removes them.
+func (m *policySpeed) join(t *testing.T, n int, network, group string) (leave func()) {
+	t.Helper()
+	const atOnce = 25
+	var made []thing
+	leave = sync.OnceFunc(func() {
+		var work errgroup.Group
+		work.SetLimit(4)
+		for _, port := range made {
+			work.Go(func() error { return world.cloud.remove(context.Background(), "ports", port.str("id")) })
+		}
+		if err := work.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(leave)
+	for n > 0 {
+		ports := slices.Repeat([]any{thing{"network_id": network, "security_groups": []any{group}}}, min(n, atOnce))
+		out, err := world.cloud.call(t.Context(), http.MethodPost, "ports", thing{"ports": ports})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, out.things("ports")...)
+		n -= len(ports)
+	}
+	return leave
 }
 
 // pods makes pods one by one, under no policy and under five, in turns.
