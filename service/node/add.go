@@ -163,9 +163,13 @@ func (t *timeoutError) Is(target error) bool {
 	return target == context.DeadlineExceeded
 }
 
+// askAgain is how often the API server is asked for a pod that the watch does not show: it may have come and gone in
+// between, and the watch may be behind.
+const askAgain = 2 * time.Second
+
 // awaitPort waits until the API server shows the port of the right pod, and Open vSwitch a bridge to plug it into.
 func (n *Node) awaitPort(ctx context.Context, ref podRef) (*attachment, error) {
-	for asked := false; ; {
+	for asked := (time.Time{}); ; {
 		changed := n.objects.changed.next()
 		view, viewChanged, err := n.ovs.View()
 		var a *attachment
@@ -182,20 +186,24 @@ func (n *Node) awaitPort(ctx context.Context, ref podRef) (*attachment, error) {
 		}
 		var unseen *unseenError
 		if !errors.As(err, &unseen) {
-			asked = false
-		} else if !asked {
-			asked = true
+			asked = time.Time{}
+		} else if n.config.Clock.Since(asked) >= askAgain {
+			asked = n.config.Clock.Now()
 			if n.objects.isGone(ctx, ref) {
 				return nil, failure(types.ErrTryAgainLater, "pod %s with UID %s is not on node %s any more, says the API server",
 					ref, ref.UID, n.config.Name)
 			}
 		}
+		again := n.config.Clock.NewTimer(askAgain)
 		select {
 		case <-changed:
 		case <-viewChanged:
+		case <-again.C():
 		case <-ctx.Done():
+			again.Stop()
 			return nil, n.overdue(ctx, ref, err)
 		}
+		again.Stop()
 	}
 }
 

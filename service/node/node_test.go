@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/service/node/cniapi"
 	"github.com/kuryr/raven/service/openvswitch"
+	"github.com/kuryr/raven/test/sim/kube"
 )
 
 // codeOf is the code of a CNI error.
@@ -302,6 +305,31 @@ func TestPodThatIsGone(t *testing.T) {
 	b = r.box("s3")
 	r.add(b, again)
 	r.del(b, again)
+}
+
+// TestPodThatGoesUnseen: an ADD ends soon also when the watch shows neither that its pod came nor that it went.
+func TestPodThatGoesUnseen(t *testing.T) {
+	r := started(t)
+	if _, err := r.api.Inject(kube.Fault{Path: `^/api/v1/pods\?.*watch=true`, Hang: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.api.CutWatches("pods", kube.CleanEOF)
+	pod := r.pod("p", nil)
+	b := r.box("s")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.call(b.request(cniapi.Add, pod))
+		ended <- err
+	}()
+	r.until("the API server to be asked for the pod", func() bool {
+		return slices.ContainsFunc(r.api.Requests(), func(q kube.Request) bool {
+			return q.Verb == "list" && strings.Contains(q.Query, "metadata.name") && q.Status == http.StatusOK
+		})
+	})
+	r.remove(pod)
+	if err := <-ended; codeOf(err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), "says the API server") {
+		t.Errorf("ADD for a pod that is gone: %v", err)
+	}
 }
 
 // TestMovedMeanwhile: an ADD that waits for OVN ends at once when its pod has got another port, or is gone: what it
