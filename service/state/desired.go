@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/service/plan"
@@ -32,6 +33,7 @@ type Want struct {
 	// Deferred says that contributed elements were kept of which it is not known yet whether they are still wanted.
 	Deferred bool
 
+	at time.Time // when it was asked for
 	// unresolved are the roles behind Unresolved.
 	unresolved []drivers.Role
 	// awaited are soft references that do not resolve though what they lead to is there.
@@ -78,6 +80,7 @@ func (tx *Tx) Names(id plan.Owner, set drivers.Set) *Want {
 // Desire turns an owner's Set into what plan compares.
 func (tx *Tx) Desire(id plan.Owner, set drivers.Set) *Want {
 	w := tx.Names(id, set)
+	w.at = tx.Now()
 	for _, r := range set.Resources {
 		if w.claimed[r.Name] != "" || w.IsLookup(r.Name) {
 			continue

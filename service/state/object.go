@@ -99,6 +99,8 @@ type Object struct {
 	// SoftSince is since when soft references of the object, by their role, are not resolved though nothing else keeps
 	// their resource from being made.
 	SoftSince map[drivers.Role]time.Time
+	// SoftPlanned is when the object was planned last: what SoftSince said then was waited for, or not any more.
+	SoftPlanned time.Time
 	// OldSince is since when old resources of the object are kept until the new ones are made; zero: none are.
 	OldSince time.Time
 	// Said are the last Events, by what they are about.

@@ -50,7 +50,7 @@ func (tx *Tx) presentOf(w *Want, d *plan.Desired, name string, list []any) []any
 		if ref, ok := element.(drivers.Ref); ok && ref.Soft && tx.misses(w, ref, has) {
 			w.Unresolved = append(w.Unresolved,
 				fmt.Sprintf("%s of %s %q waits for the %s", name, d.Kind, d.Identity.Name, ref))
-			if tx.waitedLong(w.Owner, *ref.Role) {
+			if tx.waitedLong(w, *ref.Role) {
 				w.MadeWithout = true
 				leftOut = append(leftOut, *ref.Role)
 				continue
@@ -149,7 +149,7 @@ func (tx *Tx) misses(w *Want, ref drivers.Ref, has []any) bool {
 		return false
 	}
 	w.unresolved = append(w.unresolved, *ref.Role)
-	if resolved && tx.waitedLong(w.Owner, *ref.Role) {
+	if resolved && tx.waitedLong(w, *ref.Role) {
 		return false
 	}
 	if resolved {
@@ -184,14 +184,14 @@ func (tx *LoopTx) WakeAwaiting(o *Object) {
 	}
 }
 
-// waitedLong says whether an owner has waited for a role for as long as it should.
-func (tx *Tx) waitedLong(id plan.Owner, role drivers.Role) bool {
-	o := tx.objects[id]
+// waitedLong says whether an owner has waited for a role for as long as it should, as of when this was asked for it.
+func (tx *Tx) waitedLong(w *Want, role drivers.Role) bool {
+	o := tx.objects[w.Owner]
 	if o == nil {
 		return false
 	}
 	since, begun := o.SoftSince[role]
-	return begun && tx.Now().Sub(since) >= tx.config.SoftWait
+	return begun && w.at.Sub(since) >= tx.config.SoftWait
 }
 
 // NoteUnresolved notes since when the soft references of an object are not resolved, but for those whose resource could
@@ -200,6 +200,7 @@ func (tx *Tx) waitedLong(id plan.Owner, role drivers.Role) bool {
 func (tx *LoopTx) NoteUnresolved(o *Object, w *Want, p plan.Plan) []plan.Notice {
 	maps.DeleteFunc(o.SoftSince, func(role drivers.Role, _ time.Time) bool { return !slices.Contains(w.unresolved, role) })
 	hindered := hinderedRoles(p)
+	o.SoftPlanned = w.at
 	for _, role := range w.unresolved {
 		if _, begun := o.SoftSince[role]; begun || hindered[role] {
 			continue
@@ -234,10 +235,11 @@ func hinderedRoles(p plan.Plan) map[drivers.Role]bool {
 }
 
 // SoftWaitLeft is in what time the next soft reference of an object has been waited for long enough; 0: none is waited
-// for.
+// for. It is not 0 for one that the last plan waited for and that was waited for long enough since.
 func (tx *LoopTx) SoftWaitLeft(o *Object) (next time.Duration) {
 	for _, since := range o.SoftSince {
-		if left := tx.config.SoftWait - tx.Now().Sub(since); left > 0 && (next == 0 || left < next) {
+		enough := since.Add(tx.config.SoftWait)
+		if left := max(1, enough.Sub(tx.Now())); enough.After(o.SoftPlanned) && (next == 0 || left < next) {
 			next = left
 		}
 	}

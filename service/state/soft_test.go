@@ -153,3 +153,25 @@ func TestSoftReferenceToWhatIsNotFinished(t *testing.T) {
 	group.Since = w.clock.Now().Add(-10 * time.Second)
 	w.planned(true, 2)
 }
+
+// TestSoftWaitThatEndsBetweenPlanAndRest: the object is planned anew, once.
+func TestSoftWaitThatEndsBetweenPlanAndRest(t *testing.T) {
+	w := newWaiting(t, "g")
+	w.made("network", drivers.Network{})
+	left := func() (left time.Duration) {
+		w.loop.View(func(tx *LoopTx) { left = tx.SoftWaitLeft(tx.objects[w.id]) })
+		return left
+	}
+	w.planned(false, 1)
+	if left() != 10*time.Second {
+		t.Errorf("%v are left", left())
+	}
+	w.clock.SetTime(w.clock.Now().Add(10 * time.Second))
+	if left() <= 0 {
+		t.Error("nothing plans the object anew")
+	}
+	w.planned(true, 0)
+	if left() != 0 {
+		t.Errorf("%v are left when the port was planned without the group", left())
+	}
+}
