@@ -51,10 +51,14 @@ func TestNetworkPolicySpeed(t *testing.T) {
 	s.settled(t)
 	m := &policySpeed{site: s, log: r, web: plug(t, "np-a", "web"), client: plug(t, "np-a", "client")}
 	m.at = net.JoinHostPort(m.web.addresses[0], peerPort)
+	defer m.report(t) // also of what was measured before something failed
 	m.labels(t)
 	m.pods(t)
 	m.wholeNamespace(t)
 	m.members(t)
+}
+
+func (m *policySpeed) report(t *testing.T) {
 	text := m.b.String()
 	t.Log("\n" + text)
 	if err := os.WriteFile(filepath.Join(world.artifacts, t.Name(), "report.txt"), []byte(text), 0o644); err != nil {
@@ -109,7 +113,7 @@ func (m *policySpeed) befriend(t *testing.T, times int) (took []float64) {
 // members has the client become one of many peers. The others are ports without pods, in a network of their own.
 func (m *policySpeed) members(t *testing.T) {
 	m.friends(t)
-	groups, err := world.cloud.list(t.Context(), "security-groups", "fields=id,name")
+	groups, err := world.cloud.list(t.Context(), "security-groups", "fields=id&fields=name")
 	if err != nil {
 		t.Fatal(err)
 	}
