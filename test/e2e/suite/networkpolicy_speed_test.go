@@ -32,12 +32,11 @@ const (
 	memberChanges   = 5 // with as many other members as manyMembers says
 )
 
-//nolint:gochecknoglobals // a constant
 var manyMembers = []int{100, 1000}
 
 // TestNetworkPolicySpeed measures what NetworkPolicies cost on the real Neutron and OVN: from the change of a label to
-// packets, also with many peers, a new pod under five policies against one under none, and a namespace with 100 pods from
-// the policy to the first call that is not answered. It prints a table.
+// packets, also with many peers, a new pod under five policies against one under none, and a namespace with 100 pods
+// from the policy to the first call that is not answered. It prints a table.
 func TestNetworkPolicySpeed(t *testing.T) {
 	needFull(t)
 	r := record(t)
