@@ -5,6 +5,7 @@ package openstack
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ type sample struct {
 }
 
 // limiter bounds how many requests are in flight: additive increase, multiplicative decrease. Who waits is served in
-// order.
+// order, what is urgent before the rest.
 type limiter struct {
 	clock clock.Clock
 	most  float64
@@ -47,9 +48,17 @@ type limiter struct {
 	limit   float64
 	used    int
 	waiting []chan struct{}
+	urgent  int // how many of those that wait, the first ones, are urgent
 	best    map[sampleClass]float64 // seconds per item
 	cutAt   time.Time
 }
+
+type urgency struct{}
+
+// Urgent returns a context whose requests are sent before others that wait: few, on which many depend.
+func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx, urgency{}, true) }
+
+func isUrgent(ctx context.Context) bool { return ctx.Value(urgency{}) != nil }
 
 type sampleClass struct {
 	key    string
@@ -74,7 +83,12 @@ func (l *limiter) acquire(ctx context.Context, stop <-chan struct{}) error {
 		return nil
 	}
 	turn := make(chan struct{})
-	l.waiting = append(l.waiting, turn)
+	if isUrgent(ctx) {
+		l.waiting = slices.Insert(l.waiting, l.urgent, turn)
+		l.urgent++
+	} else {
+		l.waiting = append(l.waiting, turn)
+	}
 	l.mu.Unlock()
 
 	var err error
@@ -96,7 +110,7 @@ func (l *limiter) leave(turn chan struct{}) {
 	defer l.mu.Unlock()
 	for i, other := range l.waiting {
 		if other == turn {
-			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+			l.remove(i)
 			return
 		}
 	}
@@ -115,9 +129,17 @@ func (l *limiter) release() {
 func (l *limiter) serve() {
 	for len(l.waiting) > 0 && l.used < int(l.limit) {
 		turn := l.waiting[0]
-		l.waiting = l.waiting[1:]
+		l.remove(0)
 		l.used++
 		close(turn)
+	}
+}
+
+// remove takes the i-th out of the queue. The caller holds the lock.
+func (l *limiter) remove(i int) {
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	if i < l.urgent {
+		l.urgent--
 	}
 }
 

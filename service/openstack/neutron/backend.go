@@ -204,11 +204,15 @@ func wakeNext(tx *state.Tx, step plan.Step) {
 	}
 }
 
-// remove deletes a resource, or detaches it, which deletes it too.
+// remove deletes a resource, or detaches it, which deletes it too. A security group's rule goes before what waits: its
+// end closes something for all members of the group, of whom each may have a request in the queue.
 func (b *Backend) remove(ctx context.Context, step plan.Step) error {
-	if step.Op == plan.Detach {
+	switch {
+	case step.Op == plan.Detach:
 		router, _ := step.Attrs["router_id"].(string)
 		return b.client.Detach(ctx, router, step.ID)
+	case step.Kind == drivers.KindSecurityGroupRule:
+		ctx = openstack.Urgent(ctx)
 	}
 	return b.client.Delete(ctx, step.Kind, step.ID)
 }
