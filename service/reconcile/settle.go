@@ -39,6 +39,9 @@ func (e *Engine) settle(ctx context.Context, w *watcher, o *state.Object, meta w
 		if errors.Is(err, writeback.ErrGone) {
 			return result{} // its deletion, or its successor, is on the way
 		}
+		if errors.Is(err, writeback.ErrChanged) {
+			return result{requeueAfter: e.config.SlowRetry} // the change is on the way
+		}
 		return e.settleErrors(ctx, o, []error{err})
 	}
 	messages := state.Sorted(slices.Concat(out.messages, out.outputs.Missing))
@@ -156,7 +159,9 @@ func (e *Engine) writeOutputs(
 		e.state.View(func(*state.LoopTx) { e.metrics.firstWrite(o, e.clock.Now()) })
 	}
 	if status {
-		if err := e.writeback.ApplyIngress(ctx, target(o), w.manager, addresses); err != nil {
+		t := target(o)
+		t.Version = meta.ResourceVersion
+		if err := e.writeback.ApplyIngress(ctx, t, w.manager, addresses); err != nil {
 			return err
 		}
 		e.metrics.written(w.name)

@@ -29,6 +29,9 @@ var (
 	// ErrForbidden says that the API server does not allow the write: a role lacks it, or the server has not read the
 	// roles yet.
 	ErrForbidden = errors.New("forbidden")
+	// ErrChanged says that the API server refuses what is written as invalid, and that the object has changed since it was
+	// read: what is right for it now is worked out from what it is now.
+	ErrChanged = errors.New("the object has changed")
 )
 
 // Target is one object. UID is what tells it from a successor of the same name; it must be set.
@@ -38,6 +41,8 @@ type Target struct {
 	Namespace string
 	Name      string
 	UID       string
+	// Version is the object's resourceVersion when it was read; empty: not known.
+	Version string
 }
 
 // String returns the target in a form that people can read, for example `Pod "default/web-0"`.
@@ -195,6 +200,8 @@ func (w *Writer) explain(ctx context.Context, target Target, err error, subresou
 	case forbidden:
 		return fmt.Errorf("%w: add the verb patch on %s to the role of this account: %w",
 			ErrForbidden, target.GVR.GroupResource().String()+subresource, err)
+	case getErr == nil && apierrors.IsInvalid(err) && target.Version != "" && found.GetResourceVersion() != target.Version:
+		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
 	return err
 }

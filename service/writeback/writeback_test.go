@@ -301,3 +301,36 @@ func TestEventsNeverBlock(t *testing.T) {
 		t.Error("Close has not waited for what is under way")
 	}
 }
+
+// A status that is refused since the object is not any more what it was when it was read is not the object's fault.
+func TestStatusOfWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	f := setup(t, writeback.Events{})
+	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	made, err := f.api.Create(services, map[string]any{
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web", "namespace": "default"},
+		"spec": map[string]any{"type": "LoadBalancer", "ports": []any{map[string]any{"port": int64(80)}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := func(object map[string]any) writeback.Target {
+		o := unstructured.Unstructured{Object: object}
+		return writeback.Target{
+			GVR: services, Kind: "Service", Namespace: "default", Name: "web", UID: string(o.GetUID()),
+			Version: o.GetResourceVersion(),
+		}
+	}
+	changed, err := f.api.Patch(services, "default", "web", types.MergePatchType, []byte(`{"spec":{"type":"ClusterIP"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses := []string{"203.0.113.7"}
+	if err := f.writer.ApplyIngress(t.Context(), target(made), manager, addresses); !errors.Is(err, writeback.ErrChanged) {
+		t.Errorf("written for what was read before the change: %v", err)
+	}
+	err = f.writer.ApplyIngress(t.Context(), target(changed), manager, addresses)
+	if err == nil || errors.Is(err, writeback.ErrChanged) {
+		t.Errorf("written for what it is now: %v", err)
+	}
+}
