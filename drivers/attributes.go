@@ -128,6 +128,8 @@ func zero(kind Kind) Spec {
 		return RouterInterface{}
 	case KindPort:
 		return Port{}
+	case KindPortPool:
+		return PortPool{}
 	case KindLoadBalancer:
 		return LoadBalancer{}
 	case KindFloatingIP:

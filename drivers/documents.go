@@ -26,6 +26,9 @@ func Document(kind Kind, attrs map[string]any) map[string]any {
 	return document
 }
 
+// Shown lists the fields of a kind's document.
+func Shown(kind Kind) []string { return shown(kind) }
+
 // shown lists the fields of a kind's document.
 func shown(kind Kind) []string {
 	common := []string{"id", "name", "project_id", "tenant_id"}
@@ -63,6 +66,8 @@ func shown(kind Kind) []string {
 		return []string{"id", "name", "networks", "routers"}
 	case KindOVNLoadBalancer:
 		return []string{"id", "name", "group_id", "vips"}
+	case KindPortPool:
+		return []string{"id", "network_id", "security_groups"}
 	case KindLookup:
 		return common
 	}

@@ -13,6 +13,7 @@ const (
 	KindRouter            Kind = "router"
 	KindRouterInterface   Kind = "router_interface"
 	KindPort              Kind = "port"
+	KindPortPool          Kind = "port_pool"
 	KindLoadBalancer      Kind = "loadbalancer"
 	KindFloatingIP        Kind = "floatingip"
 	KindSecurityGroup     Kind = "security_group"
@@ -27,7 +28,8 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindLookup, KindSecurityGroup, KindSecurityGroupRule, KindNetwork, KindSubnetPool, KindSubnet, KindRouter,
-		KindRouterInterface, KindPort, KindLoadBalancer, KindFloatingIP, KindOVNLoadBalancerGroup, KindOVNLoadBalancer,
+		KindRouterInterface, KindPort, KindPortPool, KindLoadBalancer, KindFloatingIP, KindOVNLoadBalancerGroup,
+		KindOVNLoadBalancer,
 	}
 }
 
@@ -131,6 +133,25 @@ type Port struct {
 	PortSecurityEnabled *bool         `raven:"port_security_enabled"`
 }
 
+// PortPool keeps ready ports on a network. The create of a port there takes one of them and needs no request before
+// others know of the port; afterwards its name, device_id, binding:host_id and tags follow. A port that is wanted with
+// other security groups is changed first, one that is wanted with none of the pool's or with an address of its own
+// takes none. A port that was taken is deleted with its owner, and never given again.
+type PortPool struct {
+	NetworkID      Value   `raven:"network_id,required,immutable"`
+	SecurityGroups []Value `raven:"security_groups,unordered"`
+	// DeviceOwner is that of ready ports. Only ports that are wanted with the same take one.
+	DeviceOwner *string `raven:"device_owner"`
+	// Min is how many ready ports wait at least, as far as they can be made; 0: as many as were taken a short while ago.
+	Min *int64 `raven:"min"`
+	// Max is how many wait at most; 0: no bound.
+	Max *int64 `raven:"max"`
+	// Batch is how many are made by one request at most; 0: the core's choice.
+	Batch *int64 `raven:"batch"`
+	// Interval is the time in seconds between two tries to fill a pool that could not be filled; 0: the core's choice.
+	Interval *int64 `raven:"interval"`
+}
+
 // FixedIP is an address of a port: either of its parts may be unset.
 type FixedIP struct {
 	SubnetID  Value  `raven:"subnet_id"`
@@ -192,6 +213,9 @@ func (Subnet) Kind() Kind { return KindSubnet }
 
 // Kind implements Spec.
 func (SubnetPool) Kind() Kind { return KindSubnetPool }
+
+// Kind implements Spec.
+func (PortPool) Kind() Kind { return KindPortPool }
 
 // Kind implements Spec.
 func (Router) Kind() Kind { return KindRouter }

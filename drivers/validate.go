@@ -188,14 +188,16 @@ func (v *validator) afterAndPolicy(at string, r Resource, kind Kind) {
 	}
 }
 
-// name checks a logical name. Some are kept for the core: "rif." sets router interfaces apart from ports, "~" marks
-// shortened names, and "<name>.2" is the second subnet of an expandable one.
+// name checks a logical name. Some are kept for the core: "rif." sets router interfaces apart from ports, "ready."
+// those of pools, "~" marks shortened names, and "<name>.2" is the second subnet of an expandable one.
 func (v *validator) name(at, name string) {
 	switch {
 	case name == "":
 		v.say("%s is empty", at)
 	case strings.HasPrefix(name, "rif."):
 		v.say("%s: %q begins with %q, which is kept for router interfaces", at, name, "rif.")
+	case strings.HasPrefix(name, "ready."):
+		v.say("%s: %q begins with %q, which is kept for the ready ports of pools", at, name, "ready.")
 	case strings.Contains(name, "~"):
 		v.say("%s: %q has a '~', which is kept for shortened names", at, name)
 	}

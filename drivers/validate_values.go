@@ -124,6 +124,8 @@ func (v *validator) rules(at string, spec Spec) {
 				v.say("%s: allowed_address_pairs[%d]: ip_address must be set", at, i)
 			}
 		}
+	case PortPool:
+		v.portPool(at, s)
 	case Lookup:
 		if s.Of == KindLookup || s.Of != "" && Schema(s.Of) == nil {
 			v.say("%s: of: %q cannot be looked up", at, s.Of)
@@ -150,6 +152,20 @@ func (v *validator) subnet(at string, s Subnet) {
 		if gateway, err := netip.ParseAddr(*s.GatewayIP); err == nil && gateway.Is4() != prefix.Addr().Is4() {
 			v.say("%s: gateway_ip: %s is not of the IP version of %s", at, gateway, prefix)
 		}
+	}
+}
+
+func (v *validator) portPool(at string, s PortPool) {
+	for _, field := range []struct {
+		name  string
+		value *int64
+	}{{"min", s.Min}, {"max", s.Max}, {"batch", s.Batch}, {"interval", s.Interval}} {
+		if field.value != nil && *field.value < 0 {
+			v.say("%s: %s: %d is negative", at, field.name, *field.value)
+		}
+	}
+	if s.Min != nil && s.Max != nil && *s.Max > 0 && *s.Min > *s.Max {
+		v.say("%s: min: %d is more than max, which is %d", at, *s.Min, *s.Max)
 	}
 }
 

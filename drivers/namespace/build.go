@@ -32,10 +32,11 @@ type builder struct {
 //	open-in, open-in-ingress-…    <ns>-in                    the same, where NetworkPolicies are kept
 //	open-out, open-out-egress-…   <ns>-out                   likewise
 //	members, members-itself-…     <ns>-members               likewise
+//	port-pool                     available-port             the same, where pools are switched on
 //
 // A claim's name is its logical name. Where it is not known what the services' part should be, its names are undecided.
 // NetworkPolicies are kept where isolated is not nil.
-func (c *config) build(namespace string, services []service, isolated *isolation) drivers.Set {
+func (c *config) build(namespace string, services []service, isolated *isolation, pool portPool) drivers.Set {
 	b := &builder{config: c, namespace: namespace}
 	b.router()
 	b.podNetwork()
@@ -44,6 +45,7 @@ func (c *config) build(namespace string, services []service, isolated *isolation
 	if isolated != nil {
 		b.policyGroups(isolated, services)
 	}
+	b.portPool(pool, isolated)
 	b.outputs()
 	return b.set
 }

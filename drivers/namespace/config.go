@@ -24,6 +24,7 @@ type config struct {
 	external        []netip.Prefix
 	ingress         []netip.Prefix // that the security groups let in; empty: everything
 	families        []family
+	portPool        portPool
 }
 
 // family is the configuration of one IP version.
@@ -77,6 +78,7 @@ func parse(values drivers.Values) (config, error) {
 		p.problems = append(p.problems, err)
 	}
 	c.families = p.families()
+	c.portPool = p.portPool()
 	p.dns(c.families)
 	p.serviceCIDRs(c.families)
 	p.serviceSubnets(c.families)

@@ -18,6 +18,7 @@ package namespace
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,6 +42,7 @@ const namespaces = "namespaces"
 type driver struct {
 	*conf.Of[config]
 	policies atomic.Bool // NetworkPolicies are kept
+	pools    atomic.Bool // the core can keep pools of ports
 }
 
 // New returns the driver.
@@ -48,19 +50,26 @@ func New() drivers.Driver { return &driver{Of: conf.New("namespace", parse)} }
 
 // Core implements drivers.CoreAware. Where NetworkPolicies are kept, a namespace has groups for pods that no policy
 // isolates, and one of all its pods.
-func (d *driver) Core(capabilities []string) { d.policies.Store(policy.Enabled(capabilities)) }
+func (d *driver) Core(capabilities []string) {
+	d.policies.Store(policy.Enabled(capabilities))
+	d.pools.Store(slices.Contains(capabilities, drivers.KindCapability(drivers.KindPortPool)))
+}
 
 // Info implements drivers.Driver.
 func (d *driver) Info() drivers.Info {
+	kinds := []drivers.Kind{
+		drivers.KindLookup, drivers.KindSecurityGroup, drivers.KindSecurityGroupRule, drivers.KindNetwork,
+		drivers.KindSubnetPool, drivers.KindSubnet, drivers.KindRouter, drivers.KindRouterInterface,
+	}
+	if d.pools.Load() {
+		kinds = append(kinds, drivers.KindPortPool)
+	}
 	return drivers.Info{
 		Name:        "namespace",
 		Version:     "1",
 		Description: "Gives every namespace a network, subnets, a security group and a router to the services.",
 		Options:     options(),
-		Kinds: []drivers.Kind{
-			drivers.KindLookup, drivers.KindSecurityGroup, drivers.KindSecurityGroupRule, drivers.KindNetwork,
-			drivers.KindSubnetPool, drivers.KindSubnet, drivers.KindRouter, drivers.KindRouterInterface,
-		},
+		Kinds:       kinds,
 		Annotations: []string{NetworkAnnotation, SubnetAnnotation, SecurityGroupAnnotation},
 	}
 }
@@ -75,6 +84,9 @@ func (d *driver) Watches() []drivers.Watch {
 		Fields: []string{"metadata.name"},
 		Source: true,
 	}}
+	if d.pools.Load() {
+		watches[0].Fields = append(watches[0].Fields, portPoolMinField, portPoolMaxField)
+	}
 	if c, err := d.Config(); err == nil {
 		watches = append(watches, c.selection.Watches()...)
 		if c.asksServiceCIDRs() {
@@ -99,7 +111,8 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 	// Only what is read is decoded: objects of old API servers have fields of shapes that today's types refuse.
 	var source struct {
 		Metadata struct {
-			Name string `json:"name"`
+			Name        string            `json:"name"`
+			Annotations map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
 	if err := object.Into(&source); err != nil {
@@ -123,7 +136,13 @@ func (d *driver) Translate(_ context.Context, object drivers.Object, needs *driv
 			return drivers.Set{}, nil
 		}
 	}
-	set := c.build(source.Metadata.Name, services, isolated)
+	var pool portPool
+	if d.pools.Load() {
+		var wrong []drivers.Diagnostic
+		pool, wrong = c.portPool.of(source.Metadata.Annotations)
+		diagnostics = append(diagnostics, wrong...)
+	}
+	set := c.build(source.Metadata.Name, services, isolated, pool)
 	set.Diagnostics = diagnostics
 	return set, nil
 }

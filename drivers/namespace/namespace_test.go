@@ -20,7 +20,7 @@ import (
 // values returns the defaults of the options, changed as the case says. Keys are "group/name".
 func values(t *testing.T, changes map[string]any) drivers.Values {
 	t.Helper()
-	v := drivers.Values{conf.SubnetGroup: {}, conf.DefaultsGroup: {}}
+	v := drivers.Values{conf.SubnetGroup: {}, conf.DefaultsGroup: {}, poolGroup: {}}
 	for _, o := range options() {
 		if !o.HasDefault {
 			continue

@@ -24,7 +24,7 @@ func options() []drivers.Option {
 			conf.Topology(), conf.Families(), conf.ExistingRouter(), conf.ExternalNetwork(), conf.NetworkDeviceMTU(),
 		},
 		conf.Namespaces(),
-		addressOptions(), conf.Services(), []drivers.Option{conf.ExternalSubnet()},
+		addressOptions(), conf.Services(), []drivers.Option{conf.ExternalSubnet(), conf.SecurityGroups()}, poolOptions(),
 	)
 }
 

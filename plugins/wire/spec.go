@@ -23,6 +23,7 @@ func specs() []drivers.Spec {
 		drivers.Router{},
 		drivers.RouterInterface{},
 		drivers.Port{},
+		drivers.PortPool{},
 		drivers.LoadBalancer{},
 		drivers.FloatingIP{},
 		drivers.SecurityGroup{},

@@ -124,10 +124,18 @@ type Loop interface {
 	Reread(ctx context.Context, kind drivers.Kind, id string) (gone bool, err error)
 	// Adopt takes over what carries a step's identity already, and says whether there was any.
 	Adopt(ctx context.Context, step plan.Step) (bool, error)
-	// Source returns an owner's source object, and the name of its driver.
-	Source(id plan.Owner) (object drivers.Object, driver string)
+	Objects
 	// Drifted counts and logs resources that others have changed.
 	Drifted(changes []state.Drift)
+}
+
+// Objects are the source objects of the drivers.
+type Objects interface {
+	// Source returns an owner's source object, and the name of its driver.
+	Source(id plan.Owner) (object drivers.Object, driver string)
+	// Annotations visits the annotations that drivers write on source objects, by key, as they are there now, with the
+	// objects' UIDs. It says whether these are all objects: every driver is there, and its watches work.
+	Annotations(visit func(uid string, annotations map[string]string)) (all bool)
 }
 
 // LookupError says why a configured name leads to nothing.

@@ -23,6 +23,7 @@ import (
 	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/portpool"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/writeback"
@@ -43,7 +44,7 @@ func (r *runtime) connectOVN(ctx context.Context) error {
 
 // kinds describes the kinds of resources of all backends.
 func kinds() *plan.Kinds {
-	return plan.NewKinds(slices.Concat(neutron.Kinds(), octavia.Kinds(), ovn.Kinds())...)
+	return plan.NewKinds(slices.Concat(neutron.Kinds(), portpool.Kinds(), octavia.Kinds(), ovn.Kinds())...)
 }
 
 // database is the database as its backend has it: nothing where there is none.
@@ -63,8 +64,8 @@ type loop struct {
 
 // newLoop makes an engine and its backends.
 func newLoop(
-	c reconcile.Config, cloud *cloud.Cloud, northbound *ovn.Northbound, o octavia.Config, wb reconcile.Writeback,
-	log *slog.Logger,
+	c reconcile.Config, cloud *cloud.Cloud, northbound *ovn.Northbound, o octavia.Config, pools portpool.Config,
+	wb reconcile.Writeback, log *slog.Logger,
 ) (*loop, error) {
 	c.Kinds = kinds()
 	engine, err := reconcile.New(c, wb, clock.RealClock{}, log)
@@ -73,20 +74,21 @@ func newLoop(
 	}
 	l := &loop{engine: engine}
 	var backends []*backend.Registration
-	l.handover, l.rows, backends = newBackends(engine.Env(), cloud, northbound, o)
+	l.handover, l.rows, backends = newBackends(engine.Env(), cloud, northbound, o, pools)
 	return l, engine.Register(backends...)
 }
 
 // newBackends makes the backends. Services are handed over between two of them.
 func newBackends(
-	env backend.Env, cloud *cloud.Cloud, northbound *ovn.Northbound, c octavia.Config,
+	env backend.Env, cloud *cloud.Cloud, northbound *ovn.Northbound, c octavia.Config, pools portpool.Config,
 ) (*handover.Handover, *ovn.Backend, []*backend.Registration) {
 	networks := neutron.NewBackend(cloud.Neutron, env)
 	balancers := octavia.NewBackend(cloud.Octavia, cloud.Neutron, env, c)
 	rows := ovn.NewBackend(database(northbound), env)
 	h := handover.New(env, balancers, rows, cloud.Neutron)
 	wrappedBalancers, wrappedRows := h.Wrap(balancers.Registration(), rows.Registration())
-	return h, rows, []*backend.Registration{networks.Registration(), wrappedBalancers, wrappedRows}
+	ports := portpool.New(env, networks, pools).Wrap(networks.Registration())
+	return h, rows, []*backend.Registration{ports, wrappedBalancers, wrappedRows}
 }
 
 // OpenNorthbound connects to the configured database for a command, and waits for it. Without one it returns nil.
@@ -164,7 +166,9 @@ func (r *runtime) engineConfig() reconcile.Config {
 
 func (r *runtime) newEngine() error {
 	c := octavia.Config{ActivationTimeout: octavia.ActivationTimeout(r.loaded.Values)}
-	l, err := newLoop(r.engineConfig(), r.cloud, r.northbound, c, writeback.NewFenced(r.writer, r.cloud.Pass), r.log)
+	pools := portpool.Config{Writers: int(r.loaded.Values.Int(OptionGroup, "port_pool_writers"))}
+	wb := writeback.NewFenced(r.writer, r.cloud.Pass)
+	l, err := newLoop(r.engineConfig(), r.cloud, r.northbound, c, pools, wb, r.log)
 	if err == nil {
 		r.loops.Store(l)
 		if r.northbound != nil {
@@ -188,7 +192,7 @@ func NewCleanup(cloud *cloud.Cloud, northbound *ovn.Northbound, cluster string) 
 	kinds := kinds()
 	st := state.New(state.Config{Cluster: cluster, Kinds: kinds, Clock: clock.RealClock{}})
 	env := backend.Env{State: st.State, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler), Cluster: cluster}
-	_, _, backends := newBackends(env, cloud, northbound, octavia.Config{})
+	_, _, backends := newBackends(env, cloud, northbound, octavia.Config{}, portpool.Config{})
 	return &cleanup.Cleanup{Backends: backends, Kinds: kinds, Cluster: cluster, Clock: clock.RealClock{}}
 }
 

@@ -101,20 +101,23 @@ func loopOptions() []config.Option {
 			Declarer: declarer,
 			Help:     "How long a driver may take over one object, in seconds.",
 		},
+		{
+			Group: OptionGroup, Name: "port_pool_writers", Type: config.Integer, Default: "4", Min: num(1), Max: num(64),
+			Advanced: true, Declarer: declarer,
+			Help: "How many ports that were taken from pools are written as their pods' at once: tags, name, device_id and " +
+				"binding:host_id. The metric raven_port_pool_behind says how many wait. See [vif_pool].",
+		},
 	}
 }
 
 // laterOptions are options that operators know from kuryr-kubernetes and that have no effect here yet.
 func laterOptions() []config.Option {
-	const why = "Raven keeps no pool of ports: it creates ports in bulk when pods need them"
-	later := func(name, value, help string) config.Option {
-		return config.Option{
-			Group: "vif_pool", Name: name, Type: config.Integer, Default: value, Help: help, NoEffect: why, Advanced: true,
-			Declarer: declarer,
-		}
-	}
 	const made = "neutron_defaults"
 	return []config.Option{
+		{
+			Group: "kubernetes", Name: "vif_pool_driver", Advanced: true, Declarer: declarer,
+			Help: "Which pools of ports there are.", NoEffect: "set [vif_pool] vif_pool_driver",
+		},
 		{
 			Group: made, Name: "resource_tags", Type: config.List, Advanced: true, Declarer: declarer,
 			Help:     "Tags of all that is made.",
@@ -128,10 +131,6 @@ func laterOptions() []config.Option {
 			Group: made, Name: "pod_subnet", Advanced: true, Declarer: declarer, Help: "One subnet for all pods.",
 			NoEffect: "every namespace has a subnet, from [namespace_subnet] pod_subnet_pool or cluster_subnet_pool",
 		},
-		later("ports_pool_max", "0", "The most ports that a pool keeps. 0 is no bound."),
-		later("ports_pool_min", "5", "The fewest ports that a pool keeps."),
-		later("ports_pool_batch", "10", "How many ports are made at once."),
-		later("ports_pool_update_frequency", "20", "The time between two checks of a pool, in seconds."),
 	}
 }
 

@@ -285,7 +285,8 @@ func (n *Node) awaitOwner(ctx context.Context, a *attachment) error {
 		binding, err := n.south.binding(ctx, n.ovs, a.Port)
 		var unavailable *southbound.UnavailableError
 		switch {
-		case err == nil && binding.DeviceID == a.DeviceID:
+		case err == nil && (binding.DeviceID == a.DeviceID || binding.DeviceID == ""):
+			// A port that was taken from a pool has no device_id yet.
 			n.southboundAnswers()
 			return nil
 		case err == nil:

@@ -48,7 +48,7 @@ type limiter struct {
 	limit   float64
 	used    int
 	waiting []chan struct{}
-	urgent  int // how many of those that wait, the first ones, are urgent
+	urgent  int                     // how many of those that wait, the first ones, are urgent
 	best    map[sampleClass]float64 // seconds per item
 	cutAt   time.Time
 }

@@ -62,6 +62,12 @@ func (s *Service) Limit() int {
 	return limit
 }
 
+// Waiting is how many requests wait for a slot.
+func (s *Service) Waiting() int {
+	_, _, waiting := s.limiter.state()
+	return waiting
+}
+
 // HeldBack is how long the service asked to be left alone from now.
 func (s *Service) HeldBack() time.Duration { return max(s.gate.left(), 0) }
 

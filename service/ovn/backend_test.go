@@ -143,6 +143,8 @@ func (*rows) Adopt(context.Context, plan.Step) (bool, error) { return false, nil
 // Source implements backend.Loop.
 func (*rows) Source(plan.Owner) (drivers.Object, string) { return drivers.Object{}, "" }
 
+func (*rows) Annotations(func(string, map[string]string)) bool { return true }
+
 // Drifted implements backend.Loop.
 func (r *rows) Drifted(changes []state.Drift) { r.drifted += len(changes) }
 

@@ -136,7 +136,9 @@ func (c *Computation) match(observed map[id][]*Observed) {
 	}
 	for _, group := range observed {
 		for _, o := range group {
-			c.going[o.ID] = departure{observed: o, reason: "it is no longer desired"}
+			if stays := c.kinds.Of(c.KindOf(o)).Stays; stays == nil || !stays(c, o) {
+				c.going[o.ID] = departure{observed: o, reason: "it is no longer desired"}
+			}
 		}
 	}
 	for _, m := range c.Matches {

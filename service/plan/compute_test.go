@@ -15,10 +15,11 @@ import (
 	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/portpool"
 )
 
 // kinds are the kinds of all backends.
-var kinds = plan.NewKinds(slices.Concat(neutron.Kinds(), octavia.Kinds(), ovn.Kinds())...)
+var kinds = plan.NewKinds(slices.Concat(neutron.Kinds(), portpool.Kinds(), octavia.Kinds(), ovn.Kinds())...)
 
 func port() plan.Identity {
 	return plan.Identity{

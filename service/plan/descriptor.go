@@ -76,6 +76,10 @@ type Descriptor struct {
 	// later step.
 	Deferred []string
 
+	// Stays says that a resource is kept though no Set names it; nil: none is.
+	Stays func(c *Computation, o *Observed) bool
+	// Spare says that nothing is lost with a resource, so that the mass-deletion guard does not count it.
+	Spare bool
 	// Full says of an expandable resource that one more like it is wanted; nil: the kind cannot be expanded.
 	Full func(d *Desired) bool
 	// InUse says whether anything uses a resource, and replaces the general answer, which is whether there are

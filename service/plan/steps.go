@@ -205,6 +205,9 @@ func (c *Computation) departures() {
 			continue // it goes with that
 		}
 		if !c.Prune {
+			if k.Spare {
+				continue
+			}
 			c.Plan.Held++
 			if c.Alternates(o) {
 				c.Plan.Replaced++

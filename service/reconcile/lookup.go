@@ -12,6 +12,7 @@ import (
 	"github.com/kuryr/raven/service/backend"
 	"github.com/kuryr/raven/service/plan"
 	"github.com/kuryr/raven/service/state"
+	"github.com/kuryr/raven/service/watch"
 )
 
 // What an operator named, a lookup, is read before it is referred to. One that is not known is a reference that does
@@ -154,6 +155,24 @@ func (l loop) Source(id plan.Owner) (drivers.Object, string) {
 	}
 	object, _, _ := w.source.Get(request.Key)
 	return object, w.name
+}
+
+// Annotations implements backend.Loop.
+func (l loop) Annotations(visit func(uid string, annotations map[string]string)) (all bool) {
+	watchers := l.e.all()
+	all = len(watchers) >= len(l.e.config.Drivers)
+	for _, w := range watchers {
+		for name := range w.sources {
+			keys, complete := w.source.Keys(name)
+			all = all && complete
+			for _, key := range keys {
+				if _, meta, known := w.source.Get(key); known == watch.Present && len(meta.Annotations) > 0 {
+					visit(meta.UID, meta.Annotations)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // Drifted implements backend.Loop.

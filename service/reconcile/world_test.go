@@ -33,6 +33,7 @@ import (
 	"github.com/kuryr/raven/service/openstack/octavia"
 	"github.com/kuryr/raven/service/ovn"
 	"github.com/kuryr/raven/service/plan"
+	"github.com/kuryr/raven/service/portpool"
 	"github.com/kuryr/raven/service/reconcile"
 	"github.com/kuryr/raven/service/state"
 	"github.com/kuryr/raven/service/watch"
@@ -147,6 +148,7 @@ type config struct {
 	loopConfig
 	octaviaConfig
 	Northbound ovn.Database
+	Pools      portpool.Config
 }
 
 // setup changes how an engine is started.
@@ -294,12 +296,15 @@ func newBackends(
 	rows := ovn.NewBackend(c.Northbound, env)
 	h := handover.New(env, balancers, rows, cloud.Neutron)
 	wrappedBalancers, wrappedRows := h.Wrap(balancers.Registration(), rows.Registration())
-	return h, rows,
-		[]*backend.Registration{neutron.NewBackend(cloud.Neutron, env).Registration(), wrappedBalancers, wrappedRows}
+	networks := neutron.NewBackend(cloud.Neutron, env)
+	c.Pools.Delay = cmp.Or(c.Pools.Delay, time.Millisecond)
+	ports := portpool.New(env, networks, c.Pools).Wrap(networks.Registration())
+	return h, rows, []*backend.Registration{ports, wrappedBalancers, wrappedRows}
 }
 
 func kinds() *plan.Kinds {
-	return plan.NewKinds(slices.Concat(neutron.Kinds(), octavia.Kinds(), ovn.Kinds(), testbackend.Kinds())...)
+	return plan.NewKinds(slices.Concat(
+		neutron.Kinds(), portpool.Kinds(), octavia.Kinds(), ovn.Kinds(), testbackend.Kinds())...)
 }
 
 // cleanup returns what removes the cluster's resources.

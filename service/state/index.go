@@ -322,6 +322,17 @@ func (tx *Tx) Arrive(o plan.Observed) (differs bool) {
 	return differs
 }
 
+// Assign has a resource be another one from now on, of which the identity says whose it is: one change, so that nobody
+// sees both or neither. It says whether the resource was there under that kind.
+func (tx *Tx) Assign(kind drivers.Kind, now plan.Observed) bool {
+	if _, there := tx.Cache.Get(kind, now.ID); !there {
+		return false
+	}
+	tx.Cache.Remove(kind, now.ID)
+	tx.Arrive(now)
+	return true
+}
+
 // arrived tells the backend that a resource was put into the cache.
 func (tx *Tx) arrived(before *plan.Observed, now plan.Observed) {
 	if b := tx.byKind[now.Kind]; b != nil && b.Arrived != nil {

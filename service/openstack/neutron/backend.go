@@ -196,6 +196,22 @@ func (b *Backend) create(ctx context.Context, step *plan.Step) error {
 	return fmt.Errorf("none of the %d subnets that were tried has room", plan.MaxExpand)
 }
 
+// Make carries out a create like Apply, and concludes nothing from a refusal: nobody waits for what is made.
+func (b *Backend) Make(ctx context.Context, step *plan.Step) error { return b.create(ctx, step) }
+
+// Change changes attributes of a port at any revision, and returns what came of it.
+func (b *Backend) Change(ctx context.Context, id string, attrs map[string]any) (plan.Observed, error) {
+	return b.client.Update(ctx, drivers.KindPort, id, 0, attrs)
+}
+
+// Retag replaces all tags of a port.
+func (b *Backend) Retag(ctx context.Context, id string, tags []string) error {
+	return b.client.ReplaceTags(ctx, drivers.KindPort, id, tags)
+}
+
+// Idle says whether a request that is made now waits for no other.
+func (b *Backend) Idle() bool { return b.client.idle() }
+
 // wakeNext lets others that wait for quota or for room try as well, since there was some: two, who wake four.
 func wakeNext(tx *state.Tx, step plan.Step) {
 	tx.WakeNext(state.ByQuota(step.Kind))

@@ -133,6 +133,32 @@ func (c *Client) RemoveTags(ctx context.Context, name drivers.Kind, id string, t
 	return c.tags(ctx, name, http.MethodDelete, "untagging", id, tags)
 }
 
+// ReplaceTags replaces all tags of a resource by others, with one request.
+func (c *Client) ReplaceTags(ctx context.Context, name drivers.Kind, id string, tags []string) error {
+	k, err := c.kind(name)
+	if err != nil || !k.taggable {
+		return err
+	}
+	_, err = c.service.Do(ctx, openstack.Call{
+		Op: "tagging", Method: http.MethodPut, Collection: k.Collection, Path: k.PathOf(id) + "/tags",
+		Body: map[string]any{"tags": tags}, What: id,
+	})
+	return err
+}
+
+// idle says whether nothing waits to be sent.
+func (c *Client) idle() bool {
+	if c.service.Waiting() > 0 {
+		return false
+	}
+	for _, b := range c.batchers {
+		if b.waiting() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *Client) tags(ctx context.Context, name drivers.Kind, method, op, id string, tags []string) error {
 	k, err := c.kind(name)
 	if err != nil {

@@ -154,6 +154,7 @@ func policyOnCreates(t *testing.T) {
 		{"services", "kuryr.org/octavia-provider", "ovn", ""},
 		{"namespaces", networkAnnotation, "{}", ravens},
 		{"namespaces", "example.org/team", "x", ""},
+		{"namespaces", "kuryr.org/ports-pool-min", "3", ""},
 		{"nodes", "node.kuryr.org/chassis-hostname", "x", nodes},
 	} {
 		object := newPod("made")

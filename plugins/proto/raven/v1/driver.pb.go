@@ -2473,6 +2473,7 @@ type Resource struct {
 	//	*Resource_Loadbalancer
 	//	*Resource_OvnLoadbalancerGroup
 	//	*Resource_OvnLoadbalancer
+	//	*Resource_PortPool
 	Spec          isResource_Spec `protobuf_oneof:"spec"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2674,6 +2675,15 @@ func (x *Resource) GetOvnLoadbalancer() *OVNLoadBalancer {
 	return nil
 }
 
+func (x *Resource) GetPortPool() *PortPool {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_PortPool); ok {
+			return x.PortPool
+		}
+	}
+	return nil
+}
+
 type isResource_Spec interface {
 	isResource_Spec()
 }
@@ -2743,6 +2753,11 @@ type Resource_OvnLoadbalancer struct {
 	OvnLoadbalancer *OVNLoadBalancer `protobuf:"bytes,32,opt,name=ovn_loadbalancer,json=ovnLoadbalancer,proto3,oneof"`
 }
 
+type Resource_PortPool struct {
+	// port_pool keeps ready ports on a network.
+	PortPool *PortPool `protobuf:"bytes,33,opt,name=port_pool,json=portPool,proto3,oneof"`
+}
+
 func (*Resource_Network) isResource_Spec() {}
 
 func (*Resource_Subnet) isResource_Spec() {}
@@ -2768,6 +2783,8 @@ func (*Resource_Loadbalancer) isResource_Spec() {}
 func (*Resource_OvnLoadbalancerGroup) isResource_Spec() {}
 
 func (*Resource_OvnLoadbalancer) isResource_Spec() {}
+
+func (*Resource_PortPool) isResource_Spec() {}
 
 // Ref is an attribute of another resource.
 type Ref struct {
@@ -4079,6 +4096,106 @@ func (x *Port) GetPortSecurityEnabled() bool {
 	return false
 }
 
+// PortPool keeps ready ports on a network, of which the create of a port there takes one.
+type PortPool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// network_id is the network. Required. A change replaces the pool.
+	NetworkId *Value `protobuf:"bytes,1,opt,name=network_id,json=networkId,proto3" json:"network_id,omitempty"`
+	// security_groups are the ids of the ready ports' security groups; the order does not count.
+	SecurityGroups *ValueList `protobuf:"bytes,2,opt,name=security_groups,json=securityGroups,proto3" json:"security_groups,omitempty"`
+	// device_owner is that of the ready ports. Only ports that are wanted with the same take one.
+	DeviceOwner *string `protobuf:"bytes,3,opt,name=device_owner,json=deviceOwner,proto3,oneof" json:"device_owner,omitempty"`
+	// min is how many ready ports wait at least, as far as they can be made.
+	Min *int64 `protobuf:"varint,4,opt,name=min,proto3,oneof" json:"min,omitempty"`
+	// max is how many wait at most; 0: no bound.
+	Max *int64 `protobuf:"varint,5,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	// batch is how many are made by one request at most; 0: the core's choice.
+	Batch *int64 `protobuf:"varint,6,opt,name=batch,proto3,oneof" json:"batch,omitempty"`
+	// interval is the time in seconds between two tries to fill a pool that could not be filled; 0: the core's choice.
+	Interval      *int64 `protobuf:"varint,7,opt,name=interval,proto3,oneof" json:"interval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PortPool) Reset() {
+	*x = PortPool{}
+	mi := &file_raven_v1_driver_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortPool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortPool) ProtoMessage() {}
+
+func (x *PortPool) ProtoReflect() protoreflect.Message {
+	mi := &file_raven_v1_driver_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortPool.ProtoReflect.Descriptor instead.
+func (*PortPool) Descriptor() ([]byte, []int) {
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *PortPool) GetNetworkId() *Value {
+	if x != nil {
+		return x.NetworkId
+	}
+	return nil
+}
+
+func (x *PortPool) GetSecurityGroups() *ValueList {
+	if x != nil {
+		return x.SecurityGroups
+	}
+	return nil
+}
+
+func (x *PortPool) GetDeviceOwner() string {
+	if x != nil && x.DeviceOwner != nil {
+		return *x.DeviceOwner
+	}
+	return ""
+}
+
+func (x *PortPool) GetMin() int64 {
+	if x != nil && x.Min != nil {
+		return *x.Min
+	}
+	return 0
+}
+
+func (x *PortPool) GetMax() int64 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
+func (x *PortPool) GetBatch() int64 {
+	if x != nil && x.Batch != nil {
+		return *x.Batch
+	}
+	return 0
+}
+
+func (x *PortPool) GetInterval() int64 {
+	if x != nil && x.Interval != nil {
+		return *x.Interval
+	}
+	return 0
+}
+
 // FixedIP is an address of a port: either of its parts may be unset.
 type FixedIP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4092,7 +4209,7 @@ type FixedIP struct {
 
 func (x *FixedIP) Reset() {
 	*x = FixedIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[43]
+	mi := &file_raven_v1_driver_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4104,7 +4221,7 @@ func (x *FixedIP) String() string {
 func (*FixedIP) ProtoMessage() {}
 
 func (x *FixedIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[43]
+	mi := &file_raven_v1_driver_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4117,7 +4234,7 @@ func (x *FixedIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedIP.ProtoReflect.Descriptor instead.
 func (*FixedIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{43}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FixedIP) GetSubnetId() *Value {
@@ -4147,7 +4264,7 @@ type AddressPair struct {
 
 func (x *AddressPair) Reset() {
 	*x = AddressPair{}
-	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	mi := &file_raven_v1_driver_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4276,7 @@ func (x *AddressPair) String() string {
 func (*AddressPair) ProtoMessage() {}
 
 func (x *AddressPair) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[44]
+	mi := &file_raven_v1_driver_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4289,7 @@ func (x *AddressPair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPair.ProtoReflect.Descriptor instead.
 func (*AddressPair) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{44}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AddressPair) GetIpAddress() string {
@@ -4208,7 +4325,7 @@ type FloatingIP struct {
 
 func (x *FloatingIP) Reset() {
 	*x = FloatingIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	mi := &file_raven_v1_driver_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4337,7 @@ func (x *FloatingIP) String() string {
 func (*FloatingIP) ProtoMessage() {}
 
 func (x *FloatingIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[45]
+	mi := &file_raven_v1_driver_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4350,7 @@ func (x *FloatingIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatingIP.ProtoReflect.Descriptor instead.
 func (*FloatingIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{45}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FloatingIP) GetFloatingNetworkId() *Value {
@@ -4308,7 +4425,7 @@ type LoadBalancer struct {
 
 func (x *LoadBalancer) Reset() {
 	*x = LoadBalancer{}
-	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	mi := &file_raven_v1_driver_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4320,7 +4437,7 @@ func (x *LoadBalancer) String() string {
 func (*LoadBalancer) ProtoMessage() {}
 
 func (x *LoadBalancer) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[46]
+	mi := &file_raven_v1_driver_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4333,7 +4450,7 @@ func (x *LoadBalancer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadBalancer.ProtoReflect.Descriptor instead.
 func (*LoadBalancer) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{46}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LoadBalancer) GetName() string {
@@ -4440,7 +4557,7 @@ type AdditionalVIP struct {
 
 func (x *AdditionalVIP) Reset() {
 	*x = AdditionalVIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	mi := &file_raven_v1_driver_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4569,7 @@ func (x *AdditionalVIP) String() string {
 func (*AdditionalVIP) ProtoMessage() {}
 
 func (x *AdditionalVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[47]
+	mi := &file_raven_v1_driver_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4582,7 @@ func (x *AdditionalVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdditionalVIP.ProtoReflect.Descriptor instead.
 func (*AdditionalVIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{47}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AdditionalVIP) GetSubnetId() *Value {
@@ -4493,7 +4610,7 @@ type AdditionalVIPList struct {
 
 func (x *AdditionalVIPList) Reset() {
 	*x = AdditionalVIPList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	mi := &file_raven_v1_driver_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4505,7 +4622,7 @@ func (x *AdditionalVIPList) String() string {
 func (*AdditionalVIPList) ProtoMessage() {}
 
 func (x *AdditionalVIPList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[48]
+	mi := &file_raven_v1_driver_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4518,7 +4635,7 @@ func (x *AdditionalVIPList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdditionalVIPList.ProtoReflect.Descriptor instead.
 func (*AdditionalVIPList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{48}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AdditionalVIPList) GetValues() []*AdditionalVIP {
@@ -4539,7 +4656,7 @@ type ListenerList struct {
 
 func (x *ListenerList) Reset() {
 	*x = ListenerList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	mi := &file_raven_v1_driver_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4668,7 @@ func (x *ListenerList) String() string {
 func (*ListenerList) ProtoMessage() {}
 
 func (x *ListenerList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[49]
+	mi := &file_raven_v1_driver_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4681,7 @@ func (x *ListenerList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListenerList.ProtoReflect.Descriptor instead.
 func (*ListenerList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{49}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListenerList) GetValues() []*Listener {
@@ -4585,7 +4702,7 @@ type PoolList struct {
 
 func (x *PoolList) Reset() {
 	*x = PoolList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[50]
+	mi := &file_raven_v1_driver_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4597,7 +4714,7 @@ func (x *PoolList) String() string {
 func (*PoolList) ProtoMessage() {}
 
 func (x *PoolList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[50]
+	mi := &file_raven_v1_driver_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4610,7 +4727,7 @@ func (x *PoolList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolList.ProtoReflect.Descriptor instead.
 func (*PoolList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{50}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PoolList) GetValues() []*Pool {
@@ -4631,7 +4748,7 @@ type MemberList struct {
 
 func (x *MemberList) Reset() {
 	*x = MemberList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[51]
+	mi := &file_raven_v1_driver_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4643,7 +4760,7 @@ func (x *MemberList) String() string {
 func (*MemberList) ProtoMessage() {}
 
 func (x *MemberList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[51]
+	mi := &file_raven_v1_driver_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4656,7 +4773,7 @@ func (x *MemberList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberList.ProtoReflect.Descriptor instead.
 func (*MemberList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{51}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MemberList) GetValues() []*Member {
@@ -4697,7 +4814,7 @@ type Listener struct {
 
 func (x *Listener) Reset() {
 	*x = Listener{}
-	mi := &file_raven_v1_driver_proto_msgTypes[52]
+	mi := &file_raven_v1_driver_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4709,7 +4826,7 @@ func (x *Listener) String() string {
 func (*Listener) ProtoMessage() {}
 
 func (x *Listener) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[52]
+	mi := &file_raven_v1_driver_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4722,7 +4839,7 @@ func (x *Listener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Listener.ProtoReflect.Descriptor instead.
 func (*Listener) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{52}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Listener) GetName() string {
@@ -4825,7 +4942,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_raven_v1_driver_proto_msgTypes[53]
+	mi := &file_raven_v1_driver_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +4954,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[53]
+	mi := &file_raven_v1_driver_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +4967,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{53}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Pool) GetName() string {
@@ -4919,7 +5036,7 @@ type SessionPersistence struct {
 
 func (x *SessionPersistence) Reset() {
 	*x = SessionPersistence{}
-	mi := &file_raven_v1_driver_proto_msgTypes[54]
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4931,7 +5048,7 @@ func (x *SessionPersistence) String() string {
 func (*SessionPersistence) ProtoMessage() {}
 
 func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[54]
+	mi := &file_raven_v1_driver_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4944,7 +5061,7 @@ func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPersistence.ProtoReflect.Descriptor instead.
 func (*SessionPersistence) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{54}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SessionPersistence) GetType() string {
@@ -5000,7 +5117,7 @@ type HealthMonitor struct {
 
 func (x *HealthMonitor) Reset() {
 	*x = HealthMonitor{}
-	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5012,7 +5129,7 @@ func (x *HealthMonitor) String() string {
 func (*HealthMonitor) ProtoMessage() {}
 
 func (x *HealthMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[55]
+	mi := &file_raven_v1_driver_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5025,7 +5142,7 @@ func (x *HealthMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthMonitor.ProtoReflect.Descriptor instead.
 func (*HealthMonitor) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{55}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HealthMonitor) GetType() string {
@@ -5112,7 +5229,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5124,7 +5241,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[56]
+	mi := &file_raven_v1_driver_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5137,7 +5254,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{56}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Member) GetName() string {
@@ -5219,7 +5336,7 @@ type OVNLoadBalancerGroup struct {
 
 func (x *OVNLoadBalancerGroup) Reset() {
 	*x = OVNLoadBalancerGroup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5231,7 +5348,7 @@ func (x *OVNLoadBalancerGroup) String() string {
 func (*OVNLoadBalancerGroup) ProtoMessage() {}
 
 func (x *OVNLoadBalancerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[57]
+	mi := &file_raven_v1_driver_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5244,7 +5361,7 @@ func (x *OVNLoadBalancerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNLoadBalancerGroup.ProtoReflect.Descriptor instead.
 func (*OVNLoadBalancerGroup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{57}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *OVNLoadBalancerGroup) GetName() string {
@@ -5284,7 +5401,7 @@ type OVNLoadBalancer struct {
 
 func (x *OVNLoadBalancer) Reset() {
 	*x = OVNLoadBalancer{}
-	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5296,7 +5413,7 @@ func (x *OVNLoadBalancer) String() string {
 func (*OVNLoadBalancer) ProtoMessage() {}
 
 func (x *OVNLoadBalancer) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[58]
+	mi := &file_raven_v1_driver_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5309,7 +5426,7 @@ func (x *OVNLoadBalancer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNLoadBalancer.ProtoReflect.Descriptor instead.
 func (*OVNLoadBalancer) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{58}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *OVNLoadBalancer) GetName() string {
@@ -5344,7 +5461,7 @@ type OVNVIPList struct {
 
 func (x *OVNVIPList) Reset() {
 	*x = OVNVIPList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5356,7 +5473,7 @@ func (x *OVNVIPList) String() string {
 func (*OVNVIPList) ProtoMessage() {}
 
 func (x *OVNVIPList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[59]
+	mi := &file_raven_v1_driver_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5369,7 +5486,7 @@ func (x *OVNVIPList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNVIPList.ProtoReflect.Descriptor instead.
 func (*OVNVIPList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{59}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *OVNVIPList) GetValues() []*OVNVIP {
@@ -5404,7 +5521,7 @@ type OVNVIP struct {
 
 func (x *OVNVIP) Reset() {
 	*x = OVNVIP{}
-	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5416,7 +5533,7 @@ func (x *OVNVIP) String() string {
 func (*OVNVIP) ProtoMessage() {}
 
 func (x *OVNVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[60]
+	mi := &file_raven_v1_driver_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5429,7 +5546,7 @@ func (x *OVNVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNVIP.ProtoReflect.Descriptor instead.
 func (*OVNVIP) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{60}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *OVNVIP) GetProtocol() string {
@@ -5492,7 +5609,7 @@ type OVNChassisList struct {
 
 func (x *OVNChassisList) Reset() {
 	*x = OVNChassisList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5504,7 +5621,7 @@ func (x *OVNChassisList) String() string {
 func (*OVNChassisList) ProtoMessage() {}
 
 func (x *OVNChassisList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[61]
+	mi := &file_raven_v1_driver_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5517,7 +5634,7 @@ func (x *OVNChassisList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNChassisList.ProtoReflect.Descriptor instead.
 func (*OVNChassisList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{61}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *OVNChassisList) GetValues() []*OVNChassis {
@@ -5540,7 +5657,7 @@ type OVNChassis struct {
 
 func (x *OVNChassis) Reset() {
 	*x = OVNChassis{}
-	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5552,7 +5669,7 @@ func (x *OVNChassis) String() string {
 func (*OVNChassis) ProtoMessage() {}
 
 func (x *OVNChassis) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[62]
+	mi := &file_raven_v1_driver_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5565,7 +5682,7 @@ func (x *OVNChassis) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNChassis.ProtoReflect.Descriptor instead.
 func (*OVNChassis) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{62}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *OVNChassis) GetId() string {
@@ -5593,7 +5710,7 @@ type OVNBackendList struct {
 
 func (x *OVNBackendList) Reset() {
 	*x = OVNBackendList{}
-	mi := &file_raven_v1_driver_proto_msgTypes[63]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5605,7 +5722,7 @@ func (x *OVNBackendList) String() string {
 func (*OVNBackendList) ProtoMessage() {}
 
 func (x *OVNBackendList) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[63]
+	mi := &file_raven_v1_driver_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5618,7 +5735,7 @@ func (x *OVNBackendList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNBackendList.ProtoReflect.Descriptor instead.
 func (*OVNBackendList) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{63}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *OVNBackendList) GetValues() []*OVNBackend {
@@ -5641,7 +5758,7 @@ type OVNBackend struct {
 
 func (x *OVNBackend) Reset() {
 	*x = OVNBackend{}
-	mi := &file_raven_v1_driver_proto_msgTypes[64]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5653,7 +5770,7 @@ func (x *OVNBackend) String() string {
 func (*OVNBackend) ProtoMessage() {}
 
 func (x *OVNBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[64]
+	mi := &file_raven_v1_driver_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5666,7 +5783,7 @@ func (x *OVNBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OVNBackend.ProtoReflect.Descriptor instead.
 func (*OVNBackend) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{64}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *OVNBackend) GetAddress() string {
@@ -5700,7 +5817,7 @@ type SecurityGroup struct {
 
 func (x *SecurityGroup) Reset() {
 	*x = SecurityGroup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[65]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5712,7 +5829,7 @@ func (x *SecurityGroup) String() string {
 func (*SecurityGroup) ProtoMessage() {}
 
 func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[65]
+	mi := &file_raven_v1_driver_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5725,7 +5842,7 @@ func (x *SecurityGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroup.ProtoReflect.Descriptor instead.
 func (*SecurityGroup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{65}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SecurityGroup) GetName() string {
@@ -5774,7 +5891,7 @@ type SecurityGroupRule struct {
 
 func (x *SecurityGroupRule) Reset() {
 	*x = SecurityGroupRule{}
-	mi := &file_raven_v1_driver_proto_msgTypes[66]
+	mi := &file_raven_v1_driver_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5786,7 +5903,7 @@ func (x *SecurityGroupRule) String() string {
 func (*SecurityGroupRule) ProtoMessage() {}
 
 func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[66]
+	mi := &file_raven_v1_driver_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5799,7 +5916,7 @@ func (x *SecurityGroupRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecurityGroupRule.ProtoReflect.Descriptor instead.
 func (*SecurityGroupRule) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{66}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SecurityGroupRule) GetSecurityGroupId() *Value {
@@ -5871,7 +5988,7 @@ type Lookup struct {
 
 func (x *Lookup) Reset() {
 	*x = Lookup{}
-	mi := &file_raven_v1_driver_proto_msgTypes[67]
+	mi := &file_raven_v1_driver_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5883,7 +6000,7 @@ func (x *Lookup) String() string {
 func (*Lookup) ProtoMessage() {}
 
 func (x *Lookup) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[67]
+	mi := &file_raven_v1_driver_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5896,7 +6013,7 @@ func (x *Lookup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lookup.ProtoReflect.Descriptor instead.
 func (*Lookup) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{67}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Lookup) GetOf() string {
@@ -5941,7 +6058,7 @@ type Contribution struct {
 
 func (x *Contribution) Reset() {
 	*x = Contribution{}
-	mi := &file_raven_v1_driver_proto_msgTypes[68]
+	mi := &file_raven_v1_driver_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5953,7 +6070,7 @@ func (x *Contribution) String() string {
 func (*Contribution) ProtoMessage() {}
 
 func (x *Contribution) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[68]
+	mi := &file_raven_v1_driver_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5966,7 +6083,7 @@ func (x *Contribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Contribution.ProtoReflect.Descriptor instead.
 func (*Contribution) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{68}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Contribution) GetName() string {
@@ -6093,7 +6210,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_raven_v1_driver_proto_msgTypes[69]
+	mi := &file_raven_v1_driver_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6105,7 +6222,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[69]
+	mi := &file_raven_v1_driver_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6118,7 +6235,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{69}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Output) GetKind() OutputKind {
@@ -6198,7 +6315,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_raven_v1_driver_proto_msgTypes[70]
+	mi := &file_raven_v1_driver_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6210,7 +6327,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_raven_v1_driver_proto_msgTypes[70]
+	mi := &file_raven_v1_driver_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6223,7 +6340,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_raven_v1_driver_proto_rawDescGZIP(), []int{70}
+	return file_raven_v1_driver_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Diagnostic) GetSeverity() Severity {
@@ -6416,7 +6533,7 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\rcontributions\x18\x02 \x03(\v2\x16.raven.v1.ContributionR\rcontributions\x12*\n" +
 	"\aoutputs\x18\x03 \x03(\v2\x10.raven.v1.OutputR\aoutputs\x126\n" +
 	"\vdiagnostics\x18\x04 \x03(\v2\x14.raven.v1.DiagnosticR\vdiagnostics\x12\x1c\n" +
-	"\tundecided\x18\x05 \x03(\tR\tundecided\"\xc2\a\n" +
+	"\tundecided\x18\x05 \x03(\tR\tundecided\"\xf5\a\n" +
 	"\bResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aexports\x18\x02 \x03(\tR\aexports\x12\x14\n" +
@@ -6440,7 +6557,8 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"\x06lookup\x18\x1d \x01(\v2\x10.raven.v1.LookupH\x00R\x06lookup\x12<\n" +
 	"\floadbalancer\x18\x1e \x01(\v2\x16.raven.v1.LoadBalancerH\x00R\floadbalancer\x12V\n" +
 	"\x16ovn_loadbalancer_group\x18\x1f \x01(\v2\x1e.raven.v1.OVNLoadBalancerGroupH\x00R\x14ovnLoadbalancerGroup\x12F\n" +
-	"\x10ovn_loadbalancer\x18  \x01(\v2\x19.raven.v1.OVNLoadBalancerH\x00R\x0fovnLoadbalancerB\x06\n" +
+	"\x10ovn_loadbalancer\x18  \x01(\v2\x19.raven.v1.OVNLoadBalancerH\x00R\x0fovnLoadbalancer\x121\n" +
+	"\tport_pool\x18! \x01(\v2\x12.raven.v1.PortPoolH\x00R\bportPoolB\x06\n" +
 	"\x04spec\"}\n" +
 	"\x03Ref\x12\x14\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12$\n" +
@@ -6572,7 +6690,21 @@ const file_raven_v1_driver_proto_rawDesc = "" +
 	"_device_idB\x12\n" +
 	"\x10_binding_host_idB\x14\n" +
 	"\x12_binding_vnic_typeB\x18\n" +
-	"\x16_port_security_enabled\"V\n" +
+	"\x16_port_security_enabled\"\xc2\x02\n" +
+	"\bPortPool\x12.\n" +
+	"\n" +
+	"network_id\x18\x01 \x01(\v2\x0f.raven.v1.ValueR\tnetworkId\x12<\n" +
+	"\x0fsecurity_groups\x18\x02 \x01(\v2\x13.raven.v1.ValueListR\x0esecurityGroups\x12&\n" +
+	"\fdevice_owner\x18\x03 \x01(\tH\x00R\vdeviceOwner\x88\x01\x01\x12\x15\n" +
+	"\x03min\x18\x04 \x01(\x03H\x01R\x03min\x88\x01\x01\x12\x15\n" +
+	"\x03max\x18\x05 \x01(\x03H\x02R\x03max\x88\x01\x01\x12\x19\n" +
+	"\x05batch\x18\x06 \x01(\x03H\x03R\x05batch\x88\x01\x01\x12\x1f\n" +
+	"\binterval\x18\a \x01(\x03H\x04R\binterval\x88\x01\x01B\x0f\n" +
+	"\r_device_ownerB\x06\n" +
+	"\x04_minB\x06\n" +
+	"\x04_maxB\b\n" +
+	"\x06_batchB\v\n" +
+	"\t_interval\"V\n" +
 	"\aFixedIP\x12,\n" +
 	"\tsubnet_id\x18\x01 \x01(\v2\x0f.raven.v1.ValueR\bsubnetId\x12\x1d\n" +
 	"\n" +
@@ -6850,7 +6982,7 @@ func file_raven_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_raven_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_raven_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_raven_v1_driver_proto_goTypes = []any{
 	(OptionType)(0),              // 0: raven.v1.OptionType
 	(AnswerState)(0),             // 1: raven.v1.AnswerState
@@ -6902,46 +7034,47 @@ var file_raven_v1_driver_proto_goTypes = []any{
 	(*ExternalGateway)(nil),      // 47: raven.v1.ExternalGateway
 	(*RouterInterface)(nil),      // 48: raven.v1.RouterInterface
 	(*Port)(nil),                 // 49: raven.v1.Port
-	(*FixedIP)(nil),              // 50: raven.v1.FixedIP
-	(*AddressPair)(nil),          // 51: raven.v1.AddressPair
-	(*FloatingIP)(nil),           // 52: raven.v1.FloatingIP
-	(*LoadBalancer)(nil),         // 53: raven.v1.LoadBalancer
-	(*AdditionalVIP)(nil),        // 54: raven.v1.AdditionalVIP
-	(*AdditionalVIPList)(nil),    // 55: raven.v1.AdditionalVIPList
-	(*ListenerList)(nil),         // 56: raven.v1.ListenerList
-	(*PoolList)(nil),             // 57: raven.v1.PoolList
-	(*MemberList)(nil),           // 58: raven.v1.MemberList
-	(*Listener)(nil),             // 59: raven.v1.Listener
-	(*Pool)(nil),                 // 60: raven.v1.Pool
-	(*SessionPersistence)(nil),   // 61: raven.v1.SessionPersistence
-	(*HealthMonitor)(nil),        // 62: raven.v1.HealthMonitor
-	(*Member)(nil),               // 63: raven.v1.Member
-	(*OVNLoadBalancerGroup)(nil), // 64: raven.v1.OVNLoadBalancerGroup
-	(*OVNLoadBalancer)(nil),      // 65: raven.v1.OVNLoadBalancer
-	(*OVNVIPList)(nil),           // 66: raven.v1.OVNVIPList
-	(*OVNVIP)(nil),               // 67: raven.v1.OVNVIP
-	(*OVNChassisList)(nil),       // 68: raven.v1.OVNChassisList
-	(*OVNChassis)(nil),           // 69: raven.v1.OVNChassis
-	(*OVNBackendList)(nil),       // 70: raven.v1.OVNBackendList
-	(*OVNBackend)(nil),           // 71: raven.v1.OVNBackend
-	(*SecurityGroup)(nil),        // 72: raven.v1.SecurityGroup
-	(*SecurityGroupRule)(nil),    // 73: raven.v1.SecurityGroupRule
-	(*Lookup)(nil),               // 74: raven.v1.Lookup
-	(*Contribution)(nil),         // 75: raven.v1.Contribution
-	(*Output)(nil),               // 76: raven.v1.Output
-	(*Diagnostic)(nil),           // 77: raven.v1.Diagnostic
-	nil,                          // 78: raven.v1.Option.ChoiceHelpEntry
-	nil,                          // 79: raven.v1.StringMap.ValuesEntry
+	(*PortPool)(nil),             // 50: raven.v1.PortPool
+	(*FixedIP)(nil),              // 51: raven.v1.FixedIP
+	(*AddressPair)(nil),          // 52: raven.v1.AddressPair
+	(*FloatingIP)(nil),           // 53: raven.v1.FloatingIP
+	(*LoadBalancer)(nil),         // 54: raven.v1.LoadBalancer
+	(*AdditionalVIP)(nil),        // 55: raven.v1.AdditionalVIP
+	(*AdditionalVIPList)(nil),    // 56: raven.v1.AdditionalVIPList
+	(*ListenerList)(nil),         // 57: raven.v1.ListenerList
+	(*PoolList)(nil),             // 58: raven.v1.PoolList
+	(*MemberList)(nil),           // 59: raven.v1.MemberList
+	(*Listener)(nil),             // 60: raven.v1.Listener
+	(*Pool)(nil),                 // 61: raven.v1.Pool
+	(*SessionPersistence)(nil),   // 62: raven.v1.SessionPersistence
+	(*HealthMonitor)(nil),        // 63: raven.v1.HealthMonitor
+	(*Member)(nil),               // 64: raven.v1.Member
+	(*OVNLoadBalancerGroup)(nil), // 65: raven.v1.OVNLoadBalancerGroup
+	(*OVNLoadBalancer)(nil),      // 66: raven.v1.OVNLoadBalancer
+	(*OVNVIPList)(nil),           // 67: raven.v1.OVNVIPList
+	(*OVNVIP)(nil),               // 68: raven.v1.OVNVIP
+	(*OVNChassisList)(nil),       // 69: raven.v1.OVNChassisList
+	(*OVNChassis)(nil),           // 70: raven.v1.OVNChassis
+	(*OVNBackendList)(nil),       // 71: raven.v1.OVNBackendList
+	(*OVNBackend)(nil),           // 72: raven.v1.OVNBackend
+	(*SecurityGroup)(nil),        // 73: raven.v1.SecurityGroup
+	(*SecurityGroupRule)(nil),    // 74: raven.v1.SecurityGroupRule
+	(*Lookup)(nil),               // 75: raven.v1.Lookup
+	(*Contribution)(nil),         // 76: raven.v1.Contribution
+	(*Output)(nil),               // 77: raven.v1.Output
+	(*Diagnostic)(nil),           // 78: raven.v1.Diagnostic
+	nil,                          // 79: raven.v1.Option.ChoiceHelpEntry
+	nil,                          // 80: raven.v1.StringMap.ValuesEntry
 }
 var file_raven_v1_driver_proto_depIdxs = []int32{
 	9,   // 0: raven.v1.GetInfoResponse.options:type_name -> raven.v1.Option
 	0,   // 1: raven.v1.Option.type:type_name -> raven.v1.OptionType
 	10,  // 2: raven.v1.Option.deprecated:type_name -> raven.v1.OptionName
 	0,   // 3: raven.v1.Option.item:type_name -> raven.v1.OptionType
-	78,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
+	79,  // 4: raven.v1.Option.choice_help:type_name -> raven.v1.Option.ChoiceHelpEntry
 	35,  // 5: raven.v1.OptionValue.list_value:type_name -> raven.v1.StringList
 	12,  // 6: raven.v1.OptionValue.dict_value:type_name -> raven.v1.StringMap
-	79,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
+	80,  // 7: raven.v1.StringMap.values:type_name -> raven.v1.StringMap.ValuesEntry
 	11,  // 8: raven.v1.ConfigureRequest.values:type_name -> raven.v1.OptionValue
 	16,  // 9: raven.v1.ConfigureResponse.watches:type_name -> raven.v1.Watch
 	15,  // 10: raven.v1.ConfigureResponse.diagnostics:type_name -> raven.v1.ConfigureDiagnostic
@@ -6961,9 +7094,9 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	27,  // 24: raven.v1.TranslateResult.error:type_name -> raven.v1.TranslateError
 	2,   // 25: raven.v1.TranslateError.code:type_name -> raven.v1.ErrorCode
 	31,  // 26: raven.v1.Set.resources:type_name -> raven.v1.Resource
-	75,  // 27: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
-	76,  // 28: raven.v1.Set.outputs:type_name -> raven.v1.Output
-	77,  // 29: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
+	76,  // 27: raven.v1.Set.contributions:type_name -> raven.v1.Contribution
+	77,  // 28: raven.v1.Set.outputs:type_name -> raven.v1.Output
+	78,  // 29: raven.v1.Set.diagnostics:type_name -> raven.v1.Diagnostic
 	3,   // 30: raven.v1.Resource.on_delete:type_name -> raven.v1.Policy
 	32,  // 31: raven.v1.Resource.after:type_name -> raven.v1.Ref
 	41,  // 32: raven.v1.Resource.network:type_name -> raven.v1.Network
@@ -6972,93 +7105,96 @@ var file_raven_v1_driver_proto_depIdxs = []int32{
 	46,  // 35: raven.v1.Resource.router:type_name -> raven.v1.Router
 	48,  // 36: raven.v1.Resource.router_interface:type_name -> raven.v1.RouterInterface
 	49,  // 37: raven.v1.Resource.port:type_name -> raven.v1.Port
-	52,  // 38: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
-	72,  // 39: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
-	73,  // 40: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
-	74,  // 41: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
-	53,  // 42: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
-	64,  // 43: raven.v1.Resource.ovn_loadbalancer_group:type_name -> raven.v1.OVNLoadBalancerGroup
-	65,  // 44: raven.v1.Resource.ovn_loadbalancer:type_name -> raven.v1.OVNLoadBalancer
-	33,  // 45: raven.v1.Ref.role:type_name -> raven.v1.Role
-	32,  // 46: raven.v1.Value.ref:type_name -> raven.v1.Ref
-	34,  // 47: raven.v1.ValueList.values:type_name -> raven.v1.Value
-	43,  // 48: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
-	44,  // 49: raven.v1.RouteList.values:type_name -> raven.v1.Route
-	50,  // 50: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
-	51,  // 51: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
-	34,  // 52: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
-	34,  // 53: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
-	35,  // 54: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
-	37,  // 55: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
-	38,  // 56: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
-	35,  // 57: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
-	47,  // 58: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
-	34,  // 59: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
-	34,  // 60: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
-	34,  // 61: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
-	34,  // 62: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
-	34,  // 63: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
-	34,  // 64: raven.v1.Port.network_id:type_name -> raven.v1.Value
-	39,  // 65: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
-	36,  // 66: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
-	40,  // 67: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
-	34,  // 68: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
-	34,  // 69: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
-	34,  // 70: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
-	34,  // 71: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
-	34,  // 72: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
-	34,  // 73: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
-	34,  // 74: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
-	55,  // 75: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
-	36,  // 76: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
-	56,  // 77: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
-	57,  // 78: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
-	34,  // 79: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
-	54,  // 80: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
-	59,  // 81: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
-	60,  // 82: raven.v1.PoolList.values:type_name -> raven.v1.Pool
-	63,  // 83: raven.v1.MemberList.values:type_name -> raven.v1.Member
-	35,  // 84: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
-	61,  // 85: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
-	62,  // 86: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
-	58,  // 87: raven.v1.Pool.members:type_name -> raven.v1.MemberList
-	34,  // 88: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
-	36,  // 89: raven.v1.OVNLoadBalancerGroup.networks:type_name -> raven.v1.ValueList
-	36,  // 90: raven.v1.OVNLoadBalancerGroup.routers:type_name -> raven.v1.ValueList
-	34,  // 91: raven.v1.OVNLoadBalancer.group_id:type_name -> raven.v1.Value
-	66,  // 92: raven.v1.OVNLoadBalancer.vips:type_name -> raven.v1.OVNVIPList
-	67,  // 93: raven.v1.OVNVIPList.values:type_name -> raven.v1.OVNVIP
-	34,  // 94: raven.v1.OVNVIP.address:type_name -> raven.v1.Value
-	70,  // 95: raven.v1.OVNVIP.backends:type_name -> raven.v1.OVNBackendList
-	68,  // 96: raven.v1.OVNVIP.chassis:type_name -> raven.v1.OVNChassisList
-	69,  // 97: raven.v1.OVNChassisList.values:type_name -> raven.v1.OVNChassis
-	70,  // 98: raven.v1.OVNChassis.backends:type_name -> raven.v1.OVNBackendList
-	71,  // 99: raven.v1.OVNBackendList.values:type_name -> raven.v1.OVNBackend
-	34,  // 100: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
-	34,  // 101: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
-	33,  // 102: raven.v1.Contribution.target:type_name -> raven.v1.Role
-	34,  // 103: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
-	51,  // 104: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
-	44,  // 105: raven.v1.Contribution.route:type_name -> raven.v1.Route
-	34,  // 106: raven.v1.Contribution.resource:type_name -> raven.v1.Value
-	4,   // 107: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
-	5,   // 108: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
-	34,  // 109: raven.v1.Output.text:type_name -> raven.v1.Value
-	32,  // 110: raven.v1.Output.document:type_name -> raven.v1.Ref
-	6,   // 111: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
-	7,   // 112: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
-	13,  // 113: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
-	18,  // 114: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
-	28,  // 115: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
-	8,   // 116: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
-	14,  // 117: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
-	24,  // 118: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
-	29,  // 119: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
-	116, // [116:120] is the sub-list for method output_type
-	112, // [112:116] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	53,  // 38: raven.v1.Resource.floatingip:type_name -> raven.v1.FloatingIP
+	73,  // 39: raven.v1.Resource.security_group:type_name -> raven.v1.SecurityGroup
+	74,  // 40: raven.v1.Resource.security_group_rule:type_name -> raven.v1.SecurityGroupRule
+	75,  // 41: raven.v1.Resource.lookup:type_name -> raven.v1.Lookup
+	54,  // 42: raven.v1.Resource.loadbalancer:type_name -> raven.v1.LoadBalancer
+	65,  // 43: raven.v1.Resource.ovn_loadbalancer_group:type_name -> raven.v1.OVNLoadBalancerGroup
+	66,  // 44: raven.v1.Resource.ovn_loadbalancer:type_name -> raven.v1.OVNLoadBalancer
+	50,  // 45: raven.v1.Resource.port_pool:type_name -> raven.v1.PortPool
+	33,  // 46: raven.v1.Ref.role:type_name -> raven.v1.Role
+	32,  // 47: raven.v1.Value.ref:type_name -> raven.v1.Ref
+	34,  // 48: raven.v1.ValueList.values:type_name -> raven.v1.Value
+	43,  // 49: raven.v1.AllocationPoolList.values:type_name -> raven.v1.AllocationPool
+	44,  // 50: raven.v1.RouteList.values:type_name -> raven.v1.Route
+	51,  // 51: raven.v1.FixedIPList.values:type_name -> raven.v1.FixedIP
+	52,  // 52: raven.v1.AddressPairList.values:type_name -> raven.v1.AddressPair
+	34,  // 53: raven.v1.Subnet.network_id:type_name -> raven.v1.Value
+	34,  // 54: raven.v1.Subnet.subnetpool_id:type_name -> raven.v1.Value
+	35,  // 55: raven.v1.Subnet.dns_nameservers:type_name -> raven.v1.StringList
+	37,  // 56: raven.v1.Subnet.allocation_pools:type_name -> raven.v1.AllocationPoolList
+	38,  // 57: raven.v1.Subnet.host_routes:type_name -> raven.v1.RouteList
+	35,  // 58: raven.v1.SubnetPool.prefixes:type_name -> raven.v1.StringList
+	47,  // 59: raven.v1.Router.external_gateway_info:type_name -> raven.v1.ExternalGateway
+	34,  // 60: raven.v1.ExternalGateway.network_id:type_name -> raven.v1.Value
+	34,  // 61: raven.v1.RouterInterface.router_id:type_name -> raven.v1.Value
+	34,  // 62: raven.v1.RouterInterface.subnet_id:type_name -> raven.v1.Value
+	34,  // 63: raven.v1.RouterInterface.network_id:type_name -> raven.v1.Value
+	34,  // 64: raven.v1.RouterInterface.ip_address:type_name -> raven.v1.Value
+	34,  // 65: raven.v1.Port.network_id:type_name -> raven.v1.Value
+	39,  // 66: raven.v1.Port.fixed_ips:type_name -> raven.v1.FixedIPList
+	36,  // 67: raven.v1.Port.security_groups:type_name -> raven.v1.ValueList
+	40,  // 68: raven.v1.Port.allowed_address_pairs:type_name -> raven.v1.AddressPairList
+	34,  // 69: raven.v1.PortPool.network_id:type_name -> raven.v1.Value
+	36,  // 70: raven.v1.PortPool.security_groups:type_name -> raven.v1.ValueList
+	34,  // 71: raven.v1.FixedIP.subnet_id:type_name -> raven.v1.Value
+	34,  // 72: raven.v1.FloatingIP.floating_network_id:type_name -> raven.v1.Value
+	34,  // 73: raven.v1.FloatingIP.subnet_id:type_name -> raven.v1.Value
+	34,  // 74: raven.v1.FloatingIP.port_id:type_name -> raven.v1.Value
+	34,  // 75: raven.v1.LoadBalancer.vip_subnet_id:type_name -> raven.v1.Value
+	34,  // 76: raven.v1.LoadBalancer.vip_network_id:type_name -> raven.v1.Value
+	34,  // 77: raven.v1.LoadBalancer.vip_port_id:type_name -> raven.v1.Value
+	56,  // 78: raven.v1.LoadBalancer.additional_vips:type_name -> raven.v1.AdditionalVIPList
+	36,  // 79: raven.v1.LoadBalancer.vip_sg_ids:type_name -> raven.v1.ValueList
+	57,  // 80: raven.v1.LoadBalancer.listeners:type_name -> raven.v1.ListenerList
+	58,  // 81: raven.v1.LoadBalancer.pools:type_name -> raven.v1.PoolList
+	34,  // 82: raven.v1.AdditionalVIP.subnet_id:type_name -> raven.v1.Value
+	55,  // 83: raven.v1.AdditionalVIPList.values:type_name -> raven.v1.AdditionalVIP
+	60,  // 84: raven.v1.ListenerList.values:type_name -> raven.v1.Listener
+	61,  // 85: raven.v1.PoolList.values:type_name -> raven.v1.Pool
+	64,  // 86: raven.v1.MemberList.values:type_name -> raven.v1.Member
+	35,  // 87: raven.v1.Listener.allowed_cidrs:type_name -> raven.v1.StringList
+	62,  // 88: raven.v1.Pool.session_persistence:type_name -> raven.v1.SessionPersistence
+	63,  // 89: raven.v1.Pool.healthmonitor:type_name -> raven.v1.HealthMonitor
+	59,  // 90: raven.v1.Pool.members:type_name -> raven.v1.MemberList
+	34,  // 91: raven.v1.Member.subnet_id:type_name -> raven.v1.Value
+	36,  // 92: raven.v1.OVNLoadBalancerGroup.networks:type_name -> raven.v1.ValueList
+	36,  // 93: raven.v1.OVNLoadBalancerGroup.routers:type_name -> raven.v1.ValueList
+	34,  // 94: raven.v1.OVNLoadBalancer.group_id:type_name -> raven.v1.Value
+	67,  // 95: raven.v1.OVNLoadBalancer.vips:type_name -> raven.v1.OVNVIPList
+	68,  // 96: raven.v1.OVNVIPList.values:type_name -> raven.v1.OVNVIP
+	34,  // 97: raven.v1.OVNVIP.address:type_name -> raven.v1.Value
+	71,  // 98: raven.v1.OVNVIP.backends:type_name -> raven.v1.OVNBackendList
+	69,  // 99: raven.v1.OVNVIP.chassis:type_name -> raven.v1.OVNChassisList
+	70,  // 100: raven.v1.OVNChassisList.values:type_name -> raven.v1.OVNChassis
+	71,  // 101: raven.v1.OVNChassis.backends:type_name -> raven.v1.OVNBackendList
+	72,  // 102: raven.v1.OVNBackendList.values:type_name -> raven.v1.OVNBackend
+	34,  // 103: raven.v1.SecurityGroupRule.security_group_id:type_name -> raven.v1.Value
+	34,  // 104: raven.v1.SecurityGroupRule.remote_group_id:type_name -> raven.v1.Value
+	33,  // 105: raven.v1.Contribution.target:type_name -> raven.v1.Role
+	34,  // 106: raven.v1.Contribution.security_group:type_name -> raven.v1.Value
+	52,  // 107: raven.v1.Contribution.address_pair:type_name -> raven.v1.AddressPair
+	44,  // 108: raven.v1.Contribution.route:type_name -> raven.v1.Route
+	34,  // 109: raven.v1.Contribution.resource:type_name -> raven.v1.Value
+	4,   // 110: raven.v1.Contribution.mode:type_name -> raven.v1.ContributionMode
+	5,   // 111: raven.v1.Output.kind:type_name -> raven.v1.OutputKind
+	34,  // 112: raven.v1.Output.text:type_name -> raven.v1.Value
+	32,  // 113: raven.v1.Output.document:type_name -> raven.v1.Ref
+	6,   // 114: raven.v1.Diagnostic.severity:type_name -> raven.v1.Severity
+	7,   // 115: raven.v1.DriverService.GetInfo:input_type -> raven.v1.GetInfoRequest
+	13,  // 116: raven.v1.DriverService.Configure:input_type -> raven.v1.ConfigureRequest
+	18,  // 117: raven.v1.DriverService.Translate:input_type -> raven.v1.TranslateRequest
+	28,  // 118: raven.v1.DriverService.Drain:input_type -> raven.v1.DrainRequest
+	8,   // 119: raven.v1.DriverService.GetInfo:output_type -> raven.v1.GetInfoResponse
+	14,  // 120: raven.v1.DriverService.Configure:output_type -> raven.v1.ConfigureResponse
+	24,  // 121: raven.v1.DriverService.Translate:output_type -> raven.v1.TranslateResponse
+	29,  // 122: raven.v1.DriverService.Drain:output_type -> raven.v1.DrainResponse
+	119, // [119:123] is the sub-list for method output_type
+	115, // [115:119] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_raven_v1_driver_proto_init() }
@@ -7094,6 +7230,7 @@ func file_raven_v1_driver_proto_init() {
 		(*Resource_Loadbalancer)(nil),
 		(*Resource_OvnLoadbalancerGroup)(nil),
 		(*Resource_OvnLoadbalancer)(nil),
+		(*Resource_PortPool)(nil),
 	}
 	file_raven_v1_driver_proto_msgTypes[25].OneofWrappers = []any{
 		(*Ref_Name)(nil),
@@ -7109,24 +7246,25 @@ func file_raven_v1_driver_proto_init() {
 	file_raven_v1_driver_proto_msgTypes[39].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[40].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[42].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[45].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[43].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[46].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[52].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[47].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[53].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[54].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[55].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[56].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[57].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[58].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[65].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[59].OneofWrappers = []any{}
 	file_raven_v1_driver_proto_msgTypes[66].OneofWrappers = []any{}
-	file_raven_v1_driver_proto_msgTypes[68].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[67].OneofWrappers = []any{}
+	file_raven_v1_driver_proto_msgTypes[69].OneofWrappers = []any{
 		(*Contribution_SecurityGroup)(nil),
 		(*Contribution_AddressPair)(nil),
 		(*Contribution_Route)(nil),
 		(*Contribution_Resource)(nil),
 	}
-	file_raven_v1_driver_proto_msgTypes[69].OneofWrappers = []any{
+	file_raven_v1_driver_proto_msgTypes[70].OneofWrappers = []any{
 		(*Output_Text)(nil),
 		(*Output_Document)(nil),
 	}
@@ -7136,7 +7274,7 @@ func file_raven_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raven_v1_driver_proto_rawDesc), len(file_raven_v1_driver_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
