@@ -287,8 +287,9 @@ func (r *rig) podPorts() map[string]int {
 	ports := map[string]int{}
 	for _, p := range r.stage.cloud.Ports() {
 		if p["device_owner"] == "compute:kuryr" {
-			id, _ := p["device_id"].(string)
-			ports[id]++
+			if id, _ := p["device_id"].(string); id != "" { // otherwise it is a pool's
+				ports[id]++
+			}
 		}
 	}
 	return ports

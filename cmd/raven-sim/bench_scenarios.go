@@ -67,6 +67,11 @@ func scenarios() []scenario { //nolint:funlen // a table
 			},
 		},
 		{
+			"pool", fmt.Sprintf("Pods that take ready ports, against a cloud that costs what the lab's Neutron costs, with %d "+
+				"workers: alone, as many as are ready, and three times as many.", labWorkers),
+			func(ctx context.Context, b *bench, r *scenarioReport) error { return b.pool(ctx, r) },
+		},
+		{
 			large0,
 			"Ten times the pods in ten times the namespaces, then the size of the processes, then a restart; Neutron " +
 				"answers at once.",

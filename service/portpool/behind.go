@@ -19,6 +19,8 @@ type write struct {
 	attrs map[string]any // nil: they are written
 	tries int
 	due   time.Time
+	// under says that somebody writes it: what is wanted besides comes too late for that.
+	under bool
 	// free has one value while somebody writes it.
 	free chan struct{}
 }
@@ -114,13 +116,14 @@ func (p *Pools) finish(ctx context.Context, id string) error {
 		return ctx.Err()
 	}
 	still := false
-	p.env.State.View(func(*state.Tx) { still = p.behind[id] == w })
+	p.env.State.Update(func(*state.Tx) { still, w.under = p.behind[id] == w, true })
 	if !still {
 		return nil
 	}
 	now, err := p.rewrite(ctx, id, w)
 	gone := openstack.Classify(err) == openstack.ClassNotFound
 	if err != nil && !gone {
+		p.env.State.Update(func(*state.Tx) { w.under = false })
 		return err
 	}
 	p.env.State.Update(func(tx *state.Tx) {
@@ -148,6 +151,26 @@ func (p *Pools) rewrite(ctx context.Context, id string, w *write) (plan.Observed
 		return p.inner.Get(ctx, drivers.KindPort, id)
 	}
 	return p.neutron.Change(ctx, id, w.attrs)
+}
+
+// join adds an update to what is still to be written of a taken port, if it may wait as well: the node of a pod that was
+// scheduled a moment after it was made. It says whether that is all.
+func (p *Pools) join(step *plan.Step) (joined bool) {
+	for name := range step.Attrs {
+		if name != "name" && name != "device_id" && name != "binding:host_id" {
+			return false
+		}
+	}
+	p.env.State.Update(func(tx *state.Tx) {
+		w := p.behind[step.ID]
+		known, there := tx.Cache.Get(drivers.KindPort, step.ID)
+		if joined = w != nil && !w.under && there && step.Op == plan.Update; joined {
+			w.attrs = merged(w.attrs, step.Attrs)
+			known.Attrs = merged(known.Attrs, step.Attrs)
+			tx.Arrive(known)
+		}
+	})
+	return joined
 }
 
 // catchUp has a taken port be written before something else is done to it, and the step know what it is done to. One

@@ -238,6 +238,9 @@ func (b *pooled) Apply(ctx context.Context, owner plan.Owner, step *plan.Step) e
 	case step.Op == plan.Create:
 		return b.create(ctx, owner, step)
 	}
+	if b.p.join(step) {
+		return nil
+	}
 	if err := b.p.catchUp(ctx, step); err != nil {
 		return err
 	}

@@ -278,7 +278,8 @@ func ids(value any) []string {
 }
 
 func merged(base, over map[string]any) map[string]any {
-	all := maps.Clone(base)
+	all := make(map[string]any, len(base)+len(over))
+	maps.Copy(all, base)
 	maps.Copy(all, over)
 	return all
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/kuryr/raven/drivers"
 	"github.com/kuryr/raven/drivers/contract"
 	"github.com/kuryr/raven/drivers/namespace"
@@ -68,11 +70,12 @@ func (w *world) inShop() (list []map[string]any) {
 	return list
 }
 
-func (w *world) awaitReady(n int) {
-	w.t.Helper()
-	w.eventually(fmt.Sprint(n, " ports are ready"), func() (bool, string) {
-		got := w.readyPorts()
-		return got == n, fmt.Sprint(got, " are")
+// awaitReady waits until Raven knows of so many ready ports in the namespace shop, or of more that it was asked for.
+func (r *raven) awaitReady(n int) {
+	r.w.t.Helper()
+	r.w.eventually(fmt.Sprint(n, " ports are ready"), func() (bool, string) {
+		got, known := r.w.readyPorts(), measured(r.w.t, r, "raven_port_pool_ready")
+		return got >= n && int(known) == len(r.w.named("port", readyPort)), fmt.Sprintf("%d are, %v are known", got, known)
 	})
 }
 
@@ -124,7 +127,7 @@ func TestAPodTakesAReadyPort(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(pools(3, nil))
 	w.createNamespace("shop")
-	w.awaitReady(3)
+	r.awaitReady(3)
 	w.noWrites()
 	taken := map[string]string{}
 	for i := range 3 {
@@ -136,6 +139,14 @@ func TestAPodTakesAReadyPort(t *testing.T) {
 		}
 		taken[id] = name
 	}
+	patch := []byte(`{"metadata":{"labels":{"changed":"yes"}},"spec":{"nodeName":"node-2"}}`)
+	if _, err := w.kube.Patch(pods(), "shop", "web-2", types.MergePatchType, patch); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the port of a pod that was scheduled says where", func() (bool, string) {
+		host := w.annotation(pods(), "shop", "web-2", contract.Port)["binding:host_id"]
+		return host == "node-2", fmt.Sprint(host)
+	})
 	if got := w.readyPorts(); got != 3 {
 		t.Errorf("%d ports are still called ready though nothing could be written, not 3", got)
 	}
@@ -143,7 +154,7 @@ func TestAPodTakesAReadyPort(t *testing.T) {
 	for id, name := range taken {
 		w.awaitWritten(name, id)
 	}
-	w.awaitReady(3)
+	r.awaitReady(3)
 	r.settled(5 + 3)
 	if n := measured(t, r, "raven_drifted_resources_total"); n != 0 {
 		t.Errorf("%d resources count as drifted", n)
@@ -173,7 +184,7 @@ func TestTakenPortsOutliveACrash(t *testing.T) {
 	quick := func(c *config) { c.Grace, c.AmbiguousWait = time.Millisecond, 300*time.Millisecond }
 	r := w.start(pools(4, quick))
 	w.createNamespace("shop")
-	w.awaitReady(4)
+	r.awaitReady(4)
 	w.noWrites()
 	had := map[string]string{}
 	for i := range 3 {
@@ -207,9 +218,9 @@ func TestTakenPortsOutliveACrash(t *testing.T) {
 		})
 		w.awaitWritten(name, w.portOf(name))
 	}
-	w.awaitReady(4)
-	if got := len(w.inShop()); got != 5+4 {
-		t.Errorf("there are %d ports, not 9", got)
+	r.awaitReady(4)
+	if got, ready := len(w.inShop()), w.readyPorts(); got != 5+ready {
+		t.Errorf("there are %d ports, %d of them ready, for 5 pods", got, ready)
 	}
 }
 
@@ -219,11 +230,11 @@ func TestPoolsAreSwitchedOff(t *testing.T) {
 	w := newWorld(t, simkube.Options{}, simcloud.Options{})
 	r := w.start(pools(3, nil))
 	w.createNamespace("shop")
-	w.awaitReady(3)
+	r.awaitReady(3)
 	r.stop()
 	off := setup{config: func(c *config) { c.AmbiguousWait = 300 * time.Millisecond }}
 	w.start(off).settled(5)
-	w.awaitReady(0)
+	w.eventually("no ready port is left", func() (bool, string) { return w.readyPorts() == 0, fmt.Sprint(w.readyPorts()) })
 }
 
 // A pool gives way to a pod that lacks quota, and is not filled while pods wait.
@@ -257,7 +268,7 @@ func TestIsolatedPodsTakeClosedPorts(t *testing.T) {
 	s := pools(2, nil)
 	s.drivers["networkpolicy"] = networkpolicy.New()
 	able(s.drivers, drivers.DriverCapability("networkpolicy"))
-	w.start(s)
+	r := w.start(s)
 	w.createNamespace("shop")
 	w.create(networkPolicies(), policyObject("closed", map[string]any{"podSelector": everyPod()}))
 	w.eventually("the policy has its group", func() (bool, string) {
@@ -268,7 +279,7 @@ func TestIsolatedPodsTakeClosedPorts(t *testing.T) {
 		}
 		return false, "it has none"
 	})
-	w.awaitReady(2)
+	r.awaitReady(2)
 	w.createPod("shop", "web")
 	id := w.awaitPort("web")
 	if got := w.groupsOf("web"); got != "shop-closed shop-members shop-out" {

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuryr/raven/test/harness"
 )
@@ -310,33 +311,42 @@ func deletePods(t *testing.T, names []string) {
 }
 
 // everyPod waits until each of these pods is annotated with its port, by watching: asking again and again would cost
-// what is measured.
+// what is measured. An API server may end a watch at any time; they are listed anew then.
 func everyPod(t *testing.T, waiting map[types.UID]bool) {
 	t.Helper()
 	all := len(waiting)
 	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Duration(all)*time.Second)
 	defer cancel()
-	list, err := pods("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range list.Items {
-		if pod := &list.Items[i]; document(pod, portAnnotation) != nil {
-			delete(waiting, pod.GetUID())
+	for len(waiting) > 0 {
+		list, err := pods("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatalf("%d of %d pods have no port: %v", len(waiting), all, err)
 		}
+		for i := range list.Items {
+			if pod := &list.Items[i]; document(pod, portAnnotation) != nil {
+				delete(waiting, pod.GetUID())
+			}
+		}
+		w, err := pods("").Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+		if err != nil {
+			t.Fatalf("%d of %d pods have no port: %v", len(waiting), all, err)
+		}
+		seePorts(t, w, waiting)
 	}
-	w, err := pods("").Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// seePorts takes those off that a watch shows with their port, until none is left or the watch ends.
+func seePorts(t *testing.T, w apiwatch.Interface, waiting map[types.UID]bool) {
+	t.Helper()
 	defer w.Stop()
 	for len(waiting) > 0 {
 		event, ok := <-w.ResultChan()
 		if !ok {
-			t.Fatalf("%d of %d pods have no port (%v)", len(waiting), all, ctx.Err())
+			return
 		}
-		if err := apierrors.FromObject(event.Object); event.Type == "ERROR" {
-			t.Fatal(err)
+		if err := apierrors.FromObject(event.Object); event.Type == apiwatch.Error {
+			t.Log(err)
+			return
 		}
 		if pod, ok := event.Object.(annotatedObject); ok && pod.GetAnnotations()[portAnnotation] != "" {
 			delete(waiting, pod.GetUID())
