@@ -29,14 +29,11 @@ func (b *bench) pool(ctx context.Context, out *scenarioReport) (err error) {
 	}
 	defer func() { err = closed(r, err) }()
 	names := r.names
-	for i, n := range []int{warmPool, smallPool} {
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"kuryr.org/ports-pool-min":"%d"}}}`, n)
-		if _, err := r.stage.kube.Patch(namespacesGVR(), "", names[i], types.MergePatchType, patch); err != nil {
-			return fmt.Errorf("switching on the pool of %s: %w", names[i], err)
-		}
-	}
 	began := time.Now()
-	if err := r.filled(ctx, warmPool+smallPool); err != nil {
+	if err := r.usePools(warmPool, smallPool); err != nil {
+		return err
+	}
+	if err := r.filled(ctx); err != nil {
 		return err
 	}
 	b.say("%d ready ports after %s", warmPool+smallPool, time.Since(began).Round(time.Second))
@@ -53,7 +50,7 @@ func (b *bench) pool(ctx context.Context, out *scenarioReport) (err error) {
 	slices.Sort(alone)
 	out.addTime("one pod, POST to annotated port, p50", percentile(alone, 0.5), "under 30 ms",
 		fmt.Sprintf("%d times", poolAlone))
-	if err := r.filled(ctx, warmPool+smallPool); err != nil {
+	if err := r.filled(ctx); err != nil {
 		return err
 	}
 	r.stage.cloud.ResetLog()
@@ -65,7 +62,7 @@ func (b *bench) pool(ctx context.Context, out *scenarioReport) (err error) {
 	out.addTime(fmt.Sprintf("%d pods, a warm pool of as many", warmPool), result.whole, "under 1 s", "")
 	out.addNone("Neutron requests before the last annotation", before)
 	lost := result.lost
-	if err := r.filled(ctx, warmPool+smallPool); err != nil {
+	if err := r.filled(ctx); err != nil {
 		return err
 	}
 	for i, about := range []string{fmt.Sprintf("a pool of %d", smallPool), "no pool"} {
@@ -77,7 +74,7 @@ func (b *bench) pool(ctx context.Context, out *scenarioReport) (err error) {
 		lost += result.lost
 		b.say("%d pods, %s: %s", 3*smallPool, about, result.whole.Round(time.Millisecond))
 		out.addTime(fmt.Sprintf("%d pods, %s", 3*smallPool, about), result.whole, "", "")
-		if err := r.filled(ctx, warmPool+smallPool); err != nil {
+		if err := r.filled(ctx); err != nil {
 			return err
 		}
 	}
@@ -86,8 +83,20 @@ func (b *bench) pool(ctx context.Context, out *scenarioReport) (err error) {
 	return nil
 }
 
-// filled waits until there are at least so many ready ports, and every other port is its pod's.
-func (r *rig) filled(ctx context.Context, n int) error {
+// usePools has the first namespaces keep at least so many ready ports each.
+func (r *rig) usePools(sizes ...int) error {
+	for i, n := range sizes {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"kuryr.org/ports-pool-min":"%d"}}}`, n)
+		if _, err := r.stage.kube.Patch(namespacesGVR(), "", r.names[i], types.MergePatchType, patch); err != nil {
+			return fmt.Errorf("switching on the pool of %s: %w", r.names[i], err)
+		}
+	}
+	return nil
+}
+
+// filled waits until the pools are full, and every other port is its pod's.
+func (r *rig) filled(ctx context.Context) error {
+	const n = warmPool + smallPool
 	ready, taken := 0, 0
 	err := r.until(ctx, 50*time.Millisecond, func() (bool, error) {
 		ready = 0

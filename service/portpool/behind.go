@@ -18,7 +18,7 @@ type write struct {
 	tags  []string
 	attrs map[string]any // nil: they are written
 	tries int
-	due   time.Time
+	since time.Time // when it was taken
 	// under says that somebody writes it: what is wanted besides comes too late for that.
 	under bool
 	// free has one value while somebody writes it.
@@ -75,7 +75,7 @@ func (p *Pools) next() (id string, wait time.Duration) {
 				id, p.queue = "", p.queue[1:]
 				continue
 			}
-			if wait = w.due.Sub(tx.Now()); wait <= 0 {
+			if wait = p.rest(tx, w.since); wait <= 0 {
 				p.queue = p.queue[1:]
 			}
 			return
@@ -153,8 +153,8 @@ func (p *Pools) rewrite(ctx context.Context, id string, w *write) (plan.Observed
 	return p.neutron.Change(ctx, id, w.attrs)
 }
 
-// join adds an update to what is still to be written of a taken port, if it may wait as well: the node of a pod that was
-// scheduled a moment after it was made. It says whether that is all.
+// join adds an update to what is still to be written of a taken port, if it may wait as well: the node of a pod that
+// was scheduled a moment after it was made. It says whether that is all.
 func (p *Pools) join(step *plan.Step) (joined bool) {
 	for name := range step.Attrs {
 		if name != "name" && name != "device_id" && name != "binding:host_id" {

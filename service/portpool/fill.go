@@ -92,7 +92,7 @@ func (p *Pools) round(ctx context.Context, work *sync.WaitGroup) (waits bool) {
 
 // mayFill says whether ports may be made for a pool now that lacks some.
 func (p *Pools) mayFill(tx *state.Tx, pool *pool) bool {
-	return pool.making == 0 && tx.Now().Sub(pool.lacking) >= p.config.Delay && !tx.Now().Before(pool.notBefore) &&
+	return pool.making == 0 && p.rest(tx, pool.lacking) <= 0 && !tx.Now().Before(pool.notBefore) &&
 		tx.Waiting(state.ByQuota(drivers.KindPort)) == 0
 }
 

@@ -41,8 +41,8 @@ type Neutron interface {
 type Config struct {
 	// Writers is how many taken ports are written at once: 4.
 	Writers int
-	// Delay is how long after a port was taken it is written, and the pool filled again: 1 second. A burst of pods that
-	// takes no longer has all of Neutron's time, and none of its own is spent on requests.
+	// Delay is how long nobody takes a port before taken ones are written and pools filled again, so that a burst of pods
+	// has the machine for itself: 1 second. It ends after five times as long in any case.
 	Delay time.Duration
 	// Window is the time whose demand a pool is prepared for: 2 minutes.
 	Window time.Duration
@@ -70,6 +70,7 @@ type Pools struct {
 	behind map[string]*write
 	queue  []string
 	elder  elders
+	taken  time.Time // when a port was wanted last
 }
 
 // pool is one pool that is desired.
@@ -137,6 +138,18 @@ func (p *Pools) Wrap(inner *backend.Registration) *backend.Registration {
 	r.Run = p.run
 	r.Collectors = slices.Concat(inner.Collectors, p.metrics.collectors)
 	return &r
+}
+
+// patient bounds how long a burst is waited for, in times of the delay.
+const patient = 5
+
+// rest is how long to wait for the end of a burst before something is done that could be done since a moment.
+func (p *Pools) rest(tx *state.Tx, since time.Time) time.Duration {
+	end := p.taken.Add(p.config.Delay)
+	if latest := since.Add(patient * p.config.Delay); latest.Before(end) {
+		end = latest
+	}
+	return end.Sub(tx.Now())
 }
 
 func (p *Pools) arrived(before *plan.Observed, now plan.Observed) {

@@ -112,7 +112,8 @@ func (p *Pools) choose(
 	for _, pool := range p.pools {
 		if textOf(pool.Attrs["network_id"]) == network && attrs["device_owner"] == pool.Attrs["device_owner"] &&
 			common(pool.Attrs["security_groups"], attrs["security_groups"]) {
-			pool.demand = append(pool.demand, tx.Now())
+			p.taken = tx.Now()
+			pool.demand = append(pool.demand, p.taken)
 			found = outcomeEmpty
 		}
 	}
@@ -179,7 +180,7 @@ func (p *Pools) assign(tx *state.Tx, o plan.Observed, step *plan.Step, attrs map
 	p.forget(o)
 	delete(p.elder.claims, o.ID)
 	p.behind[o.ID] = &write{
-		tags: taken.Tags, attrs: attrs, due: tx.Now().Add(p.config.Delay), free: make(chan struct{}, 1),
+		tags: taken.Tags, attrs: attrs, since: tx.Now(), free: make(chan struct{}, 1),
 	}
 	p.queue = append(p.queue, o.ID)
 }

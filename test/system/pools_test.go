@@ -18,16 +18,16 @@ import (
 	simcloud "github.com/kuryr/raven/test/sim/openstack"
 )
 
-// TestCampaignKillsWithPools has pods come in waves and go, and kills the leader of two at a random moment of each wave,
-// with some of Neutron's answers lost. No port is ever announced for two pods, none has one that is not its own, and in
-// the end Neutron has the ports of the pods and of the pools.
+// TestCampaignKillsWithPools has pods come in waves and go, and kills the leader of two at a random moment of each
+// wave, with some of Neutron's answers lost. No port is ever announced for two pods, none has one that is not its own,
+// and in the end Neutron has the ports of the pods and of the pools.
 func TestCampaignKillsWithPools(t *testing.T) {
 	harness.Campaign(t)
 	t.Parallel()
 	const waves, each, least = 12, 20, 10
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // what it does must be possible to do again
+	random := rand.New(rand.NewPCG(seed, 0))
 	r := pair(t)
 	r.conf.Set("kubernetes", "lease_duration", "3s").Set("kubernetes", "lease_renew_deadline", "2s").
 		Set("vif_pool", "vif_pool_driver", "neutron").Set("vif_pool", "ports_pool_min", least).
@@ -140,7 +140,7 @@ func (r *rig) poolAmiss(least int) string {
 		case port["device_owner"] != "compute:kuryr":
 		case port["name"] == "available-port":
 			if uid != "" || !slices.ContainsFunc(tags, func(tag any) bool {
-				return strings.HasPrefix(fmt.Sprint(tag), "raven:name=ready.")
+				return strings.HasPrefix(fmt.Sprint(tag), "raven:name=ready@")
 			}) {
 				return fmt.Sprintf("port %v is called ready: %v %v", port["id"], uid, tags)
 			}

@@ -240,8 +240,8 @@ func (c *Client) Dependants(ctx context.Context, name drivers.Kind, id string) (
 		}
 	case drivers.KindPort, drivers.KindRouterInterface:
 		uses = []use{{drivers.KindFloatingIP, url.Values{"port_id": {id}}}}
-	case drivers.KindPortPool, drivers.KindFloatingIP, drivers.KindSecurityGroupRule, drivers.KindLookup, drivers.KindLoadBalancer,
-		drivers.KindOVNLoadBalancerGroup, drivers.KindOVNLoadBalancer:
+	case drivers.KindPortPool, drivers.KindFloatingIP, drivers.KindSecurityGroupRule, drivers.KindLookup,
+		drivers.KindLoadBalancer, drivers.KindOVNLoadBalancerGroup, drivers.KindOVNLoadBalancer:
 	}
 	var names []string
 	for _, u := range uses {
