@@ -61,7 +61,9 @@ func (p *Pools) round(ctx context.Context, work *sync.WaitGroup) (waits bool) {
 	p.env.State.Update(func(tx *state.Tx) {
 		flying := 0
 		for _, pool := range p.pools {
-			flying += pool.making
+			if pool.making > 0 {
+				flying++
+			}
 		}
 		give = p.unwanted(tx)
 		for _, id := range slices.Sorted(maps.Keys(p.pools)) {
@@ -220,6 +222,9 @@ func (p *Pools) filled(ctx context.Context, pool *pool, n int, errs []error) {
 	said := false
 	p.env.State.Update(func(tx *state.Tx) {
 		pool.making -= n
+		if p.pools[pool.ID] != pool {
+			tx.WakeOwner(pool.Identity.Owner) // it was switched off meanwhile
+		}
 		if i < 0 {
 			pool.refused = nil
 			return

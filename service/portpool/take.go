@@ -60,13 +60,17 @@ func (p *Pools) take(ctx context.Context, step *plan.Step) (bool, error) {
 	if mac := textOf(step.Attrs["mac_address"]); mac != "" && !strings.EqualFold(mac, neutron.MAC(step.Identity)) {
 		return false, nil // it is wished for
 	}
-	unsure := false
+	unsure, none := false, false
 	p.env.State.View(func(tx *state.Tx) {
+		none = len(p.pools)+len(p.ready) == 0
 		unsure = !p.elder.scanned && slices.ContainsFunc(p.ready[network], func(id string) bool {
 			o, _ := tx.Cache.Get(KindReadyPort, id)
 			return !p.mine[o.Identity.Name]
 		})
 	})
+	if none {
+		return false, nil
+	}
 	if unsure && !p.scan() {
 		return false, &backend.Failure{
 			Phase: state.Waiting, RequeueAfter: time.Second, Quiet: true,
