@@ -286,3 +286,46 @@ func TestIsolatedPodsTakeClosedPorts(t *testing.T) {
 		t.Errorf("port %s is announced in the groups %s", id, got)
 	}
 }
+
+// A ready port has what a namespace's ports have, whatever its network looks like. A pod on its host's network, and one
+// that has completed, take none.
+func TestPoolsOfOtherNetworks(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		values    map[string]any
+		addresses int
+	}{
+		"dedicated":  {map[string]any{"topology": "dedicated"}, 1},
+		"dual stack": {map[string]any{"ip_families": "dual"}, 2},
+		"IPv6":       {map[string]any{"ip_families": "ipv6"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, simkube.Options{}, simcloud.Options{})
+			s := pools(2, nil)
+			s.values["namespace_subnet"] = tc.values
+			r := w.start(s)
+			w.createNamespace("shop")
+			r.awaitReady(2)
+			w.noWrites()
+			onHost, completed := podObject("shop", "on-host"), podObject("shop", "completed")
+			onHost["spec"].(map[string]any)["hostNetwork"] = true
+			completed["status"].(map[string]any)["phase"] = "Succeeded"
+			w.create(pods(), onHost)
+			w.create(pods(), completed)
+			w.createPod("shop", "web")
+			id := w.awaitPort("web")
+			addresses, _ := w.annotation(pods(), "shop", "web", contract.Port)["fixed_ips"].([]any)
+			if len(addresses) != tc.addresses {
+				t.Errorf("port %s has the addresses %v", id, addresses)
+			}
+			w.cloud.ClearFaults()
+			w.awaitWritten("web", id)
+			for _, name := range []string{"on-host", "completed"} {
+				if got := w.portOf(name); got != "" {
+					t.Errorf("%s has port %s", name, got)
+				}
+			}
+		})
+	}
+}
