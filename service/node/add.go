@@ -285,10 +285,14 @@ func (n *Node) awaitOwner(ctx context.Context, a *attachment) error {
 		binding, err := n.south.binding(ctx, n.ovs, a.Port)
 		var unavailable *southbound.UnavailableError
 		switch {
-		case err == nil && (binding.DeviceID == a.DeviceID || binding.DeviceID == ""):
-			// A port that was taken from a pool has no device_id yet.
+		case err == nil && binding.DeviceID == a.DeviceID:
 			n.southboundAnswers()
 			return nil
+		case err == nil && binding.DeviceID == "": // it was taken from a pool, and that is not written yet
+			if n.config.SouthboundCheck != checkAlways {
+				return nil
+			}
+			err = errors.New("it has no neutron:device_id yet")
 		case err == nil:
 			return types.NewError(codeRefused, fmt.Sprintf("annotation %s names port %s, whose %s in OVN's southbound "+
 				"database is %q, not %s: another client than Raven has written it", contract.Port, a.Port, "neutron:device_id",

@@ -371,6 +371,38 @@ func TestMovedMeanwhile(t *testing.T) {
 	r.del(b, again)
 }
 
+// TestPortOfAPool: a port that was taken from a pool a moment ago has no device_id in OVN yet. A pod does not wait for
+// it, unless the check is always to be made.
+func TestPortOfAPool(t *testing.T) {
+	for check, waits := range map[string]bool{checkReachable: false, checkAlways: true} {
+		t.Run(check, func(t *testing.T) {
+			r := started(t, func(c *Config) { c.SouthboundCheck = check })
+			pod := r.pod("quick", nil)
+			r.bind(1, "")
+			r.annotate(pod, portOf(1, pod.UID))
+			b := r.box("s")
+			done := make(chan error, 1)
+			go func() {
+				_, err := r.call(b.request(cniapi.Add, pod))
+				done <- err
+			}()
+			if waits {
+				select {
+				case err := <-done:
+					t.Fatalf("ADD has ended: %v", err)
+				case <-time.After(50 * time.Millisecond): // it does not end
+				}
+				r.must(r.south.Own(t.Context(), portID(1), pod.UID))
+			}
+			r.must(<-done)
+			if rows := r.rows(); len(rows) != 1 {
+				t.Errorf("the rows are %v", rows)
+			}
+			r.del(b, pod)
+		})
+	}
+}
+
 // TestHostileAnnotation: who may patch pods cannot have another one's port.
 func TestHostileAnnotation(t *testing.T) {
 	r := started(t)

@@ -239,3 +239,12 @@ func (s *Server) Binding(ctx context.Context, port, deviceID string, tunnelKey i
 		})
 	return err
 }
+
+// Own changes the device_id that the southbound database has of a port.
+func (s *Server) Own(ctx context.Context, port, deviceID string) error {
+	_, err := s.Transact(ctx, "OVN_Southbound", map[string]any{
+		"op": "update", "table": "Port_Binding", "where": []any{[]any{"logical_port", "==", port}},
+		"row": map[string]any{"external_ids": ovsMap(map[string]string{"neutron:device_id": deviceID})},
+	})
+	return err
+}
